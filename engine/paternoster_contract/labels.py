@@ -1,0 +1,29 @@
+"""Labels, annotations, ports and environment names on everything the operator makes."""
+
+GROUP = "paternoster.dev"
+VERSION = "v1alpha1"
+KIND = "LLMDeployment"
+PLURAL = "llmdeployments"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+NAME = "app.kubernetes.io/name"
+INSTANCE = "app.kubernetes.io/instance"
+COMPONENT = "app.kubernetes.io/component"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "paternoster"
+"""Value of MANAGED_BY and the operator's server-side-apply field manager."""
+
+ENGINE_COMPONENT = "engine"
+ENGINE_CONTAINER = "engine"
+ENGINE_PORT_NAME = "http"
+ENGINE_PORT = 8000
+
+ADMIN_KEY_ENV = "PATERNOSTER_ADMIN_KEY"
+API_KEY_ENV = "PATERNOSTER_API_KEY"
+FORCE_PREEMPT_ENV = "PATERNOSTER_FORCE_PREEMPT_EVERY"
+"""Preempt one running sequence every N steps: a test hook for chaos runs, as in SGLang's TEST_RETRACT."""
+
+
+def engine_labels(name: str) -> dict[str, str]:
+    """Labels of the engine children of LLMDeployment ``name``; also their selector."""
+    return {NAME: "paternoster-engine", INSTANCE: name, COMPONENT: ENGINE_COMPONENT, MANAGED_BY: MANAGER}

@@ -1,0 +1,186 @@
+"""Every metric of the engine, declared once: the exporter builds from this list, dashboards and tests read it.
+
+Names under ``paternoster_engine_`` are ours. ``vllm`` gives the name of the same number in vLLM, exported as an
+alias because autoscaling recipes, dashboards and gateway endpoint pickers read those. Histograms carry vLLM's
+bucket edges plus millisecond edges, which small models need.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+_TTFT = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    20,
+    40,
+    80,
+    160,
+    640,
+    2560,
+)
+_ITL = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    20,
+    40,
+    80,
+)
+_LATENCY = (
+    .005, .01, .025, .05, .1, .2, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480,
+    960, 1920, 7680,
+)  # fmt: skip
+_STEP = (.0005, .001, .0025, .005, .01, .02, .04, .06, .08, .1, .15, .25, .5, 1, 2.5, 5)  # fmt: skip
+_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+_STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
+_PREEMPTIONS = (0, 1, 2, 3, 4, 5, 10, 20)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric family. ``name`` of a counter is without ``_total``, as prometheus-client takes it."""
+
+    key: str
+    kind: Kind
+    help: str
+    vllm: str | None = None
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"paternoster_engine_{self.key}"
+
+
+ENGINE_METRICS: tuple[Metric, ...] = (
+    Metric("requests_running", "gauge", "Sequences that hold KV blocks.", "vllm:num_requests_running"),
+    Metric("requests_waiting", "gauge", "Queued sequences, preempted ones included.", "vllm:num_requests_waiting"),
+    Metric("requests_preempted_waiting", "gauge", "Queued sequences that ran before and were preempted."),
+    Metric("live_cap", "gauge", "Sequences that may run now."),
+    Metric("capacity", "gauge", "Most sequences that can ever run at once (max_num_seqs at start)."),
+    Metric("kv_cache_usage_ratio", "gauge", "Share of KV blocks that requests hold, 0..1.", "vllm:kv_cache_usage_perc"),
+    Metric("kv_cached_ratio", "gauge", "Share of KV blocks held only by the prefix cache, 0..1."),
+    Metric("kv_projected_peak_ratio", "gauge", "Largest share of the KV pool the running requests can come to need."),
+    Metric("loop_heartbeat_timestamp_seconds", "gauge", "When the engine loop last ticked, seconds since the epoch."),
+    Metric("requests", "counter", "Requests admitted to the queue."),
+    Metric("requests_finished", "counter", "Ended requests by reason.", "vllm:request_success", ("finished_reason",)),
+    Metric(
+        "requests_rejected", "counter", "Requests refused before the queue.", "vllm:admission_rejections", ("reason",)
+    ),
+    Metric("requests_preempted", "counter", "Distinct requests preempted at least once."),
+    Metric("preemptions", "counter", "Preemption events.", "vllm:num_preemptions"),
+    Metric("prompt_tokens", "counter", "Prompt tokens of scheduled requests.", "vllm:prompt_tokens"),
+    Metric("prompt_tokens_cached", "counter", "Prompt tokens served by the prefix cache.", "vllm:prompt_tokens_cached"),
+    Metric("generation_tokens", "counter", "Tokens sampled.", "vllm:generation_tokens"),
+    Metric("prefix_cache_queries", "counter", "Tokens looked up in the prefix cache.", "vllm:prefix_cache_queries"),
+    Metric("prefix_cache_hits", "counter", "Tokens found in the prefix cache.", "vllm:prefix_cache_hits"),
+    Metric("computed_tokens", "counter", "Tokens that went through the model."),
+    Metric("recomputed_tokens", "counter", "Tokens computed again because of a preemption."),
+    Metric("live_cap_changes", "counter", "Changes of the live cap."),
+    Metric("stage_seconds", "counter", "Engine-loop seconds by stage.", None, ("stage",)),
+    Metric(
+        "time_to_first_token_seconds",
+        "histogram",
+        "Arrival to first token.",
+        "vllm:time_to_first_token_seconds",
+        (),
+        _TTFT,
+    ),
+    Metric(
+        "inter_token_latency_seconds",
+        "histogram",
+        "Between two tokens of a request.",
+        "vllm:inter_token_latency_seconds",
+        (),
+        _ITL,
+    ),
+    Metric(
+        "e2e_request_latency_seconds",
+        "histogram",
+        "Arrival to last token.",
+        "vllm:e2e_request_latency_seconds",
+        (),
+        _LATENCY,
+    ),
+    Metric(
+        "request_queue_time_seconds",
+        "histogram",
+        "Arrival to first scheduling.",
+        "vllm:request_queue_time_seconds",
+        (),
+        _LATENCY,
+    ),
+    Metric(
+        "request_prefill_time_seconds",
+        "histogram",
+        "First scheduling to first token.",
+        "vllm:request_prefill_time_seconds",
+        (),
+        _LATENCY,
+    ),
+    Metric(
+        "request_decode_time_seconds",
+        "histogram",
+        "First to last token.",
+        "vllm:request_decode_time_seconds",
+        (),
+        _LATENCY,
+    ),
+    Metric(
+        "request_prompt_tokens", "histogram", "Prompt tokens per request.", "vllm:request_prompt_tokens", (), _TOKENS
+    ),
+    Metric(
+        "request_generation_tokens",
+        "histogram",
+        "Sampled tokens per request.",
+        "vllm:request_generation_tokens",
+        (),
+        _TOKENS,
+    ),
+    Metric(
+        "request_preemptions",
+        "histogram",
+        "Preemptions per finished request.",
+        "vllm:request_num_preemptions",
+        (),
+        _PREEMPTIONS,
+    ),
+    Metric("step_tokens", "histogram", "Tokens per step.", "vllm:iteration_tokens_total", (), _STEP_TOKENS),
+    Metric("step_seconds", "histogram", "Seconds per step.", None, (), _STEP),
+)
+
+MODEL_LABEL = "model_name"
+"""Label on every engine metric, named as vLLM names it."""

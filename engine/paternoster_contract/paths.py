@@ -1,0 +1,27 @@
+"""HTTP paths that more than one package calls."""
+
+HEALTH = "/health"
+"""Liveness: 200 while the engine loop ticks, 503 once its last tick is too old."""
+
+READY = "/ready"
+"""Readiness: 200 while new requests are admitted, 503 while loading or draining."""
+
+STATS = "/stats"
+"""One small JSON document (:class:`paternoster_contract.stats.EngineStats`)."""
+
+METRICS = "/metrics"
+"""Prometheus text exposition."""
+
+MODELS = "/v1/models"
+
+ADMIN_CONFIG = "/admin/config"
+"""GET and PATCH the live settings (:class:`paternoster_contract.admin.LiveConfig`)."""
+
+ADMIN_DRAIN = "/admin/drain"
+"""POST: stop admitting, finish what runs; the process stays up until it is told to end."""
+
+ADMIN_RESET_PREFIX_CACHE = "/admin/reset-prefix-cache"
+"""POST: forget every cached block that no request holds."""
+
+ROUTES = "/routes"
+"""The operator's routing table (:class:`paternoster_contract.routing.RoutingTable`)."""

@@ -1,0 +1,28 @@
+"""The routing table: what the operator publishes and the gateway follows.
+
+The gateway keeps the last table it saw, so requests flow on while the operator is away.
+"""
+
+from pydantic import BaseModel, Field
+
+
+class Replica(BaseModel):
+    """One engine that may be sent requests."""
+
+    name: str = Field(description="pod name, unique in the table")
+    url: str = Field(description="base URL without a trailing slash, such as http://10.0.0.7:8000")
+    ready: bool = Field(description="false: known, but send it nothing new")
+
+
+class ModelRoute(BaseModel):
+    """Where requests for one served model go."""
+
+    replicas: list[Replica] = Field(default_factory=list)
+    max_held: int = Field(default=256, ge=0, description="requests the gateway may hold while no replica is ready")
+    hold_timeout_seconds: float = Field(default=120, ge=0, description="after this a held request is answered 503")
+
+
+class RoutingTable(BaseModel):
+    """All served models by name."""
+
+    models: dict[str, ModelRoute] = Field(default_factory=dict)

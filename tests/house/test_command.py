@@ -1,0 +1,56 @@
+"""The command: quick help, and a clear word where an extra is missing."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import pytest
+
+from paternoster_contract.command import EXTRAS, GROUP, main, missing_extra
+
+SUBCOMMANDS = sorted(entry.name for entry in entry_points(group=GROUP))
+
+
+def test_every_package_with_subcommands_names_its_extra() -> None:
+    assert {entry.value.partition(".")[0] for entry in entry_points(group=GROUP)} <= set(EXTRAS)
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_help_of_every_subcommand(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    assert stopped.value.code == 0
+    assert f"paternoster {name}" in capsys.readouterr().out
+
+
+def test_help_lists_all_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from paternoster_contract.command import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print('heavy:', sorted({'torch', 'fastapi', 'kopf', 'kubernetes', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(name in done.stdout for name in SUBCOMMANDS)
+    assert done.stdout.rstrip().endswith("heavy: []")
+
+
+def test_a_missing_extra_is_named() -> None:
+    entry = EntryPoint("serve", "paternoster_engine.commands.serve", GROUP)
+    message = missing_extra(entry, ModuleNotFoundError("No module named 'torch'", name="torch"))
+    assert "'torch'" in message
+    assert "paternoster[engine]" in message
+
+
+def test_an_unknown_subcommand_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["levitate"])
+    assert stopped.value.code == 2
+    assert "levitate" in capsys.readouterr().err
+
+
+def test_the_console_script_is_installed() -> None:
+    script = Path(sys.executable).parent / "paternoster"
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("paternoster ")
