@@ -1,0 +1,1 @@
+"""The lift: a continuous-batching engine with a paged KV cache."""

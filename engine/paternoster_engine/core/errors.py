@@ -1,0 +1,43 @@
+"""Why a request is refused before it joins the queue."""
+
+
+class AdmissionError(Exception):
+    """A request that was not taken; nothing was changed. ``reason`` is a metric label."""
+
+    reason = "refused"
+
+
+class PromptTooLong(AdmissionError):
+    """Prompt and output together exceed the model's context."""
+
+    reason = "prompt_too_long"
+
+    def __init__(self, num_prompt: int, max_tokens: int, max_model_len: int) -> None:
+        super().__init__(
+            f"This model's maximum context length is {max_model_len} tokens. However, the request asks for "
+            f"{num_prompt + max_tokens} tokens: {num_prompt} in the prompt and {max_tokens} of output."
+        )
+
+
+class NeverFits(AdmissionError):
+    """At full length the request needs more KV blocks than there are."""
+
+    reason = "never_fits"
+
+    def __init__(self, blocks_needed: int, num_blocks: int, block_size: int) -> None:
+        super().__init__(
+            f"The request can grow to {blocks_needed} KV blocks of {block_size} tokens, but this engine has "
+            f"{num_blocks}: shorten the prompt or max_tokens."
+        )
+
+
+class QueueFull(AdmissionError):
+    """As many requests wait as may; try again later or elsewhere."""
+
+    reason = "queue_full"
+
+    def __init__(self, num_waiting: int) -> None:
+        super().__init__(
+            f"The engine is busy: {num_waiting} requests are waiting, which is as many as it queues. "
+            "Please try again later or on a different instance."
+        )

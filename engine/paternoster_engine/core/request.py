@@ -1,0 +1,90 @@
+"""A request, told by three numbers: tokens known, tokens computed, tokens that came from the cache."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from paternoster_engine.core.sampling_params import SamplingParams
+
+
+class RequestStatus(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+
+
+class FinishReason(StrEnum):
+    """Every request ends with exactly one of these."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One sequence from arrival to end.
+
+    The scheduler owns ``status``, ``num_computed``, ``num_cached``, ``block_ids`` and the counters; tokens are
+    appended to ``output`` by :meth:`Scheduler.update`. Times are whatever clock the caller stamps them with.
+    """
+
+    request_id: str
+    prompt: list[int]
+    params: SamplingParams
+    arrival: float = 0.0
+    eos_token_ids: tuple[int, ...] = ()
+    seed: int = 0
+    """Key of the stateless sampler: ``params.seed``, or one drawn at arrival."""
+
+    output: list[int] = field(default_factory=list)
+    status: RequestStatus = RequestStatus.WAITING
+    finish_reason: FinishReason | None = None
+    num_computed: int = 0
+    """Tokens whose keys and values are in the KV pool (or being computed by the step under way)."""
+    num_cached: int = 0
+    """Of those, tokens found in the prefix cache at the last admission."""
+    block_ids: list[int] = field(default_factory=list)
+    """Block table: block ``i`` holds tokens ``i*block_size`` to ``(i+1)*block_size - 1``."""
+    block_keys: list[bytes] = field(default_factory=list)
+    """Prefix-cache keys of the first full blocks, made when first asked for."""
+    num_kept_blocks: int = 0
+    """Leading blocks that the prefix cache has been told of."""
+    num_preemptions: int = 0
+    max_computed: int = 0
+    """High-water mark of ``num_computed``: computing below it again is the cost of preemption."""
+    first_scheduled: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+
+    @property
+    def num_prompt(self) -> int:
+        return len(self.prompt)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known so far: prompt plus output."""
+        return len(self.prompt) + len(self.output)
+
+    @property
+    def num_uncomputed(self) -> int:
+        return self.num_tokens - self.num_computed
+
+    @property
+    def max_total_tokens(self) -> int:
+        """Tokens at the longest this request can get."""
+        return len(self.prompt) + self.params.max_tokens
+
+    @property
+    def finished(self) -> bool:
+        return self.status is RequestStatus.FINISHED
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        """Tokens ``start`` up to ``stop`` of prompt and output taken as one sequence."""
+        n = len(self.prompt)
+        if stop <= n:
+            return self.prompt[start:stop]
+        if start >= n:
+            return self.output[start - n : stop - n]
+        return self.prompt[start:] + self.output[: stop - n]
