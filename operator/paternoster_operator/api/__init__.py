@@ -1,0 +1,1 @@
+"""The resource LLMDeployment: its types, its rules, and the CRD made from both."""

@@ -1,0 +1,134 @@
+"""The CustomResourceDefinition, made from the types: structural schema, defaults, rules, columns and subresources.
+
+Reference: apiextensions.k8s.io/v1. Pydantic's JSON schema says some things in ways a structural schema may not;
+:func:`structural` rewrites them and raises where it has no rule.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from paternoster_contract import labels
+from paternoster_operator.api.columns import COLUMNS, Column
+from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES, Rule
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec, LLMDeploymentStatus
+
+Schema = dict[str, Any]
+
+_DROPPED = {"title", "$defs", "examples"}
+FILE_NAME = f"{labels.GROUP}_{labels.PLURAL}.yaml"
+
+
+def build_crd() -> dict[str, Any]:
+    """The whole object."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{labels.PLURAL}.{labels.GROUP}"},
+        "spec": {
+            "group": labels.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": labels.KIND,
+                "listKind": f"{labels.KIND}List",
+                "plural": labels.PLURAL,
+                "singular": labels.KIND.lower(),
+                "shortNames": ["llmd"],
+                "categories": ["all", "llm"],
+            },
+            "versions": [
+                {
+                    "name": labels.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": object_schema()},
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.replicas",
+                            "statusReplicasPath": ".status.replicas",
+                            "labelSelectorPath": ".status.selector",
+                        },
+                    },
+                    "additionalPrinterColumns": [_column(column) for column in COLUMNS],
+                }
+            ],
+        },
+    }
+
+
+def render() -> str:
+    """The CRD as YAML, the same text each time."""
+    head = "# Generated from operator/paternoster_operator/api by 'make generate'.\n"
+    return head + yaml.safe_dump(build_crd(), sort_keys=False, width=120, allow_unicode=True)
+
+
+def object_schema() -> Schema:
+    """Schema of the resource."""
+    spec = structural(LLMDeploymentSpec.model_json_schema(by_alias=True))
+    spec["x-kubernetes-validations"] = [_validation(rule) for rule in SPEC_RULES]
+    status = structural(LLMDeploymentStatus.model_json_schema(by_alias=True))
+    status["default"] = {"observedGeneration": -1}
+    return {
+        "type": "object",
+        "description": "A fleet of engines that serve one model.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status,
+        },
+        "x-kubernetes-validations": [_validation(rule) for rule in OBJECT_RULES],
+    }
+
+
+def structural(schema: Mapping[str, Any]) -> Schema:
+    """Pydantic's schema as a structural one: no references, no unions with null, no titles."""
+    return _walk(schema, schema.get("$defs", {}), ())
+
+
+def _walk(schema: Mapping[str, Any], definitions: Mapping[str, Any], seen: tuple[str, ...]) -> Schema:
+    node = dict(schema)
+    if "$ref" in node:
+        name = node.pop("$ref").rsplit("/", 1)[-1]
+        if name in seen:
+            raise TypeError(f"{name} contains itself: a structural schema cannot say that")
+        return _walk({**definitions[name], **node}, definitions, (*seen, name))
+    if "anyOf" in node:
+        arms = [arm for arm in node.pop("anyOf") if arm.get("type") != "null"]
+        if len(arms) != 1:
+            raise TypeError(f"a structural schema has no rule for the union {arms}")
+        return _walk({**arms[0], **node}, definitions, seen)
+    if "description" in node:
+        node["description"] = " ".join(node["description"].split())
+    if "const" in node:
+        node["enum"] = [node.pop("const")]
+    if node.get("default", ...) is None:
+        del node["default"]
+    extra = node.pop("additionalProperties", None)
+    if isinstance(extra, Mapping):
+        node["additionalProperties"] = _walk(extra, definitions, seen)
+    if "properties" in node:
+        node["properties"] = {name: _walk(child, definitions, seen) for name, child in node["properties"].items()}
+    if "items" in node:
+        node["items"] = _walk(node["items"], definitions, seen)
+    if node.get("type") == "object" and "default" in node:
+        # the children's own defaults fill it; saying them twice would let the two drift apart
+        node["default"] = {}
+    return {key: value for key, value in node.items() if key not in _DROPPED}
+
+
+def _validation(rule: Rule) -> Schema:
+    return {"rule": rule.expression, "message": rule.message}
+
+
+def _column(column: Column) -> Schema:
+    out: Schema = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    if column.description:
+        out["description"] = column.description
+    if column.priority:
+        out["priority"] = column.priority
+    return out

@@ -1,0 +1,135 @@
+"""A manifest checked as an API server would check it: fields, types, bounds, then the rules between fields."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cel
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES, Rule
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+
+_ECHO = 60
+"""Longest part of a bad value that is shown."""
+
+
+class InvalidManifest(ValueError):
+    """What is wrong, one line for each fault: field, value and what is allowed."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = errors
+
+
+def parse(document: Mapping[str, Any]) -> LLMDeployment:
+    """The typed resource with defaults filled in; raises :class:`InvalidManifest` with every fault found."""
+    if not isinstance(document, Mapping):
+        raise InvalidManifest([f"the document is {_shown(document)}: must be a mapping"])
+    try:
+        resource = LLMDeployment.model_validate(document)
+    except ValidationError as error:
+        raise InvalidManifest([_line(dict(fault)) for fault in error.errors()]) from error
+    faults = check_rules(resource)
+    if faults:
+        raise InvalidManifest(faults)
+    return resource
+
+
+def load(path: Path | str) -> list[LLMDeployment]:
+    """Every LLMDeployment of a YAML or JSON file; raises :class:`InvalidManifest` naming file and document."""
+    path = Path(path)
+    try:
+        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
+    except OSError as error:
+        raise InvalidManifest([f"{path}: {error.strerror}"]) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidManifest([f"{path}: is not YAML: {' '.join(str(error).split())}"]) from error
+    if not documents:
+        raise InvalidManifest([f"{path}: has no document: must have at least one LLMDeployment"])
+    resources: list[LLMDeployment] = []
+    errors: list[str] = []
+    for number, document in enumerate(documents, start=1):
+        where = str(path) if len(documents) == 1 else f"{path}, document {number}"
+        try:
+            resources.append(parse(document))
+        except InvalidManifest as invalid:
+            errors += [f"{where}: {error}" for error in invalid.errors]
+    names = [(resource.metadata.namespace, resource.metadata.name) for resource in resources]
+    errors += [
+        f"{path}: metadata.name: {namespace}/{name} stands more than once: must be unique"
+        for namespace, name in sorted(set(names))
+        if names.count((namespace, name)) > 1
+    ]
+    if errors:
+        raise InvalidManifest(errors)
+    return resources
+
+
+def check_rules(resource: LLMDeployment) -> list[str]:
+    """One line for each CEL rule that does not hold."""
+    document = resource.model_dump(mode="json", by_alias=True, exclude_none=True)
+    faults = [
+        _rule_line(rule, document["spec"], f"spec.{rule.field}")
+        for rule in SPEC_RULES
+        if _broken(rule, document["spec"])
+    ]
+    return faults + [_rule_line(rule, document, rule.field) for rule in OBJECT_RULES if _broken(rule, document)]
+
+
+def _broken(rule: Rule, subject: Mapping[str, Any]) -> bool:
+    return cel.evaluate(rule.expression, {"self": subject}) is not True
+
+
+def _rule_line(rule: Rule, subject: Mapping[str, Any], field: str) -> str:
+    value: Any = subject
+    for part in rule.field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    shown = "is unset" if value is None else f"is {_shown(value)}"
+    return f"{field}: {shown}: {rule.message}"
+
+
+def _line(fault: Mapping[str, Any]) -> str:
+    """A pydantic error as field, value and what is allowed."""
+    location = [part for part in fault["loc"] if part != "[key]"]
+    field = ".".join(f"[{part}]" if isinstance(part, int) else str(part) for part in location).replace(".[", "[")
+    kind, context = fault["type"], fault.get("ctx", {})
+    if kind == "missing":
+        return f"{field}: is missing: it is required"
+    if kind == "extra_forbidden":
+        allowed = ", ".join(_fields_at(location[:-1]))
+        return f"{field}: unknown field: allowed here: {allowed}"
+    if kind == "literal_error" or kind == "enum":
+        wanted = f"must be one of {context['expected']}"
+    elif kind == "string_pattern_mismatch":
+        wanted = f"must match {context['pattern']}"
+    elif kind in ("greater_than_equal", "less_than_equal"):
+        wanted = (
+            f"must be {'at least' if kind.startswith('greater') else 'at most'} {context.get('ge', context.get('le'))}"
+        )
+    else:
+        wanted = fault["msg"].replace("Input should be", "must be").replace("should", "must")
+    return f"{field}: is {_shown(fault['input'])}: {wanted[:1].lower() + wanted[1:]}"
+
+
+def _fields_at(location: list[Any]) -> list[str]:
+    """Names allowed in the part of the resource at ``location``."""
+    model: Any = LLMDeployment
+    for part in location:
+        if isinstance(part, int):
+            continue
+        annotation = next(field.annotation for field in model.model_fields.values() if field.alias == part)
+        model = next(kind for kind in _models_in(annotation))
+    return sorted(field.alias or name for name, field in model.model_fields.items())
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models_in(part)]
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _ECHO else text[: _ECHO - 3] + "..."

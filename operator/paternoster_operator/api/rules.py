@@ -1,0 +1,75 @@
+"""Rules between fields, in CEL: one list for the schema and for checking a manifest without a cluster.
+
+Language: the Common Expression Language, as Kubernetes' ``x-kubernetes-validations`` runs it.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An expression that must hold, and what is said when it does not."""
+
+    expression: str
+    message: str
+    field: str
+    """Where the fault lies, below spec."""
+    needs_old: bool = False
+    """A transition rule: compares with the stored object, so it is only checked on updates."""
+
+
+SPEC_RULES: tuple[Rule, ...] = (
+    Rule(
+        "!has(self.replicas) || !has(self.autoscaling) || self.autoscaling.mode == 'External'",
+        "replicas must be unset with autoscaling, unless its mode is External: use minReplicas and maxReplicas",
+        "replicas",
+    ),
+    Rule(
+        "!has(self.autoscaling) || self.autoscaling.mode != 'External' || has(self.replicas)",
+        "replicas must be set when autoscaling.mode is External: it is what /scale writes",
+        "replicas",
+    ),
+    Rule(
+        "!has(self.autoscaling) || self.autoscaling.minReplicas <= self.autoscaling.maxReplicas",
+        "autoscaling.minReplicas must be at most autoscaling.maxReplicas",
+        "autoscaling.minReplicas",
+    ),
+    Rule(
+        "self.engine.maxBatchedTokens >= self.engine.maxNumSeqs",
+        "engine.maxBatchedTokens must be at least engine.maxNumSeqs",
+        "engine.maxBatchedTokens",
+    ),
+    Rule(
+        "!has(self.concurrency.max) || self.concurrency.max <= self.engine.maxNumSeqs",
+        "concurrency.max must be at most engine.maxNumSeqs, the capacity",
+        "concurrency.max",
+    ),
+    Rule(
+        "self.concurrency.min <= (has(self.concurrency.max) ? self.concurrency.max : self.engine.maxNumSeqs)",
+        "concurrency.min must be at most concurrency.max, or engine.maxNumSeqs where that is unset",
+        "concurrency.min",
+    ),
+    Rule(
+        "!has(self.concurrency.initial) || (self.concurrency.initial >= self.concurrency.min && "
+        "self.concurrency.initial <= (has(self.concurrency.max) ? self.concurrency.max : self.engine.maxNumSeqs))",
+        "concurrency.initial must lie between concurrency.min and concurrency.max (engine.maxNumSeqs where unset)",
+        "concurrency.initial",
+    ),
+    Rule(
+        "self.rollout.maxSurge != 0 || self.rollout.maxUnavailable != 0",
+        "rollout.maxSurge and rollout.maxUnavailable must not both be 0",
+        "rollout.maxSurge",
+    ),
+    Rule(
+        "!has(self.budget.maxGPUs) || (has(self.autoscaling) ? self.autoscaling.minReplicas : "
+        "(has(self.replicas) ? self.replicas : 1)) * self.resources.gpu.count <= self.budget.maxGPUs",
+        "budget.maxGPUs must allow the GPUs of the fewest replicas asked for",
+        "budget.maxGPUs",
+    ),
+)
+"""Rules on ``spec``."""
+
+OBJECT_RULES: tuple[Rule, ...] = (
+    Rule("size(self.metadata.name) <= 50", "metadata.name must be at most 50 characters", "metadata.name"),
+)
+"""Rules on the object itself."""

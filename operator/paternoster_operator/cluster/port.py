@@ -1,0 +1,79 @@
+"""The port through which reconcile sees and changes a cluster.
+
+Objects are plain Kubernetes documents (``dict``), read from a cache and written by server-side apply, so that one
+reconcile runs against an API server and against this machine alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+Object = dict[str, Any]
+"""A Kubernetes object as parsed JSON."""
+
+
+class Key(NamedTuple):
+    """Which LLMDeployment."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of an object's story, as ``kubectl describe`` shows it."""
+
+    type: str
+    """``Normal`` or ``Warning``."""
+    reason: str
+    message: str
+
+
+class ClusterError(Exception):
+    """A write or read that the cluster refused or did not answer.
+
+    ``retriable`` is false when the same call would fail again, such as an invalid object.
+    """
+
+    def __init__(self, message: str, *, retriable: bool = True) -> None:
+        super().__init__(message)
+        self.retriable = retriable
+
+
+class Cluster(Protocol):
+    """Reads come from the adapter's cache and never block; writes raise :class:`ClusterError`."""
+
+    def keys(self) -> Sequence[Key]:
+        """Every LLMDeployment there is."""
+        ...
+
+    def get(self, key: Key) -> Mapping[str, Any] | None:
+        """The LLMDeployment, or None when it is gone."""
+        ...
+
+    def deployment(self, key: Key) -> Mapping[str, Any] | None:
+        """The engine Deployment of ``key`` with its status, or None."""
+        ...
+
+    def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
+        """The engine pods of ``key``, those being deleted included."""
+        ...
+
+    async def apply(self, obj: Object) -> None:
+        """Create or update one child: server-side apply with the operator's field manager, forced."""
+        ...
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
+        """Delete one child; one that is gone already is no error."""
+        ...
+
+    async def write_status(self, key: Key, status: Object) -> None:
+        """Replace the LLMDeployment's status subresource."""
+        ...
+
+    async def record_event(self, key: Key, event: Event) -> None:
+        """Tell of something that happened to the LLMDeployment."""
+        ...

@@ -1,0 +1,1 @@
+"""Subcommands of ``paternoster`` that the operator's package brings."""

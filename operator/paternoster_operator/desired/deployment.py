@@ -1,0 +1,131 @@
+"""The engines' Deployment."""
+
+import math
+from typing import Any
+
+from paternoster_contract import labels, paths
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_operator.api.quantity import quantity
+from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
+from paternoster_operator.desired.ownership import child_metadata, selector
+
+PRE_STOP_SECONDS = 2
+"""Time for the gateway to hear that a pod is going before its engine stops admitting."""
+GRACE_SECONDS = 15
+"""Beyond the drain timeout, for the process to end."""
+
+
+def build_deployment(resource: LLMDeployment, replicas: int) -> dict[str, Any]:
+    """The Deployment with ``replicas`` engines.
+
+    The live cap is not in it: a changed template would restart every pod. It goes through the engines' admin API.
+    """
+    spec = resource.spec
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": child_metadata(resource, resource.metadata.name),
+        "spec": {
+            "replicas": replicas,
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": selector(resource)},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {
+                    "maxSurge": spec.rollout.max_surge,
+                    "maxUnavailable": spec.rollout.max_unavailable,
+                },
+            },
+            "minReadySeconds": spec.rollout.min_ready_seconds,
+            "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds,
+            "template": {"metadata": {"labels": selector(resource)}, "spec": _pod_spec(resource)},
+        },
+    }
+
+
+def engine_args(resource: LLMDeployment) -> EngineArgs:
+    """The engine's start-up settings."""
+    spec = resource.spec
+    return EngineArgs(
+        model=spec.model.source,
+        served_model_name=resource.served_name,
+        host="0.0.0.0",
+        port=labels.ENGINE_PORT,
+        dtype=spec.engine.dtype,
+        threads=_threads(spec),
+        max_num_seqs=spec.engine.max_num_seqs,
+        max_model_len=spec.engine.max_model_len,
+        max_batched_tokens=spec.engine.max_batched_tokens,
+        block_size=spec.engine.block_size,
+        kv_cache_memory=int(quantity(spec.engine.kv_cache_memory)),
+        max_queued_requests=spec.engine.max_queued_requests,
+        prefix_cache=spec.engine.prefix_cache,
+        drain_timeout=spec.drain.timeout_seconds,
+    )
+
+
+def _pod_spec(resource: LLMDeployment) -> dict[str, Any]:
+    spec = resource.spec
+    pod: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": spec.drain.timeout_seconds + PRE_STOP_SECONDS + GRACE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(resource)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    if spec.node_selector:
+        pod["nodeSelector"] = dict(spec.node_selector)
+    if spec.tolerations:
+        pod["tolerations"] = [
+            toleration.model_dump(by_alias=True, exclude_none=True) for toleration in spec.tolerations
+        ]
+    return pod
+
+
+def _container(resource: LLMDeployment) -> dict[str, Any]:
+    engine = resource.spec.engine
+    return {
+        "name": labels.ENGINE_CONTAINER,
+        "image": engine.image,
+        "imagePullPolicy": engine.image_pull_policy.value,
+        "command": ["paternoster", "serve"],
+        "args": engine_args(resource).to_flags(),
+        "ports": [{"name": labels.ENGINE_PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"}],
+        "startupProbe": _probe(paths.READY, period=2, failures=900),
+        "readinessProbe": _probe(paths.READY, period=2, failures=2),
+        "livenessProbe": _probe(paths.HEALTH, period=10, failures=6),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "resources": _resources(resource.spec),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+
+
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": labels.ENGINE_PORT_NAME},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _resources(spec: LLMDeploymentSpec) -> dict[str, dict[str, str]]:
+    requests, limits = dict(spec.resources.requests), dict(spec.resources.limits)
+    if spec.resources.gpu.count:
+        limits[spec.resources.gpu.resource_name] = str(spec.resources.gpu.count)
+    return {name: values for name, values in (("requests", requests), ("limits", limits)) if values}
+
+
+def _threads(spec: LLMDeploymentSpec) -> int | None:
+    cpu = spec.resources.limits.get("cpu")
+    return None if cpu is None else max(1, math.ceil(quantity(cpu)))

@@ -1,0 +1,16 @@
+"""The engines' PodDisruptionBudget."""
+
+from typing import Any
+
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.desired.ownership import child_metadata, selector
+
+
+def build_pdb(resource: LLMDeployment) -> dict[str, Any]:
+    """Voluntary disruptions take one engine at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": child_metadata(resource, resource.metadata.name),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(resource)}},
+    }

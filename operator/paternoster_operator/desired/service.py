@@ -1,0 +1,33 @@
+"""The engines' Service."""
+
+from typing import Any
+
+from paternoster_contract import labels
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.desired.ownership import child_metadata, selector
+
+
+def build_service(resource: LLMDeployment) -> dict[str, Any]:
+    """A headless Service: one DNS name for all engines, for clients that balance by themselves."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child_metadata(resource, resource.metadata.name),
+        "spec": {
+            "clusterIP": "None",
+            "selector": selector(resource),
+            "ports": [
+                {
+                    "name": labels.ENGINE_PORT_NAME,
+                    "port": labels.ENGINE_PORT,
+                    "targetPort": labels.ENGINE_PORT_NAME,
+                    "protocol": "TCP",
+                }
+            ],
+        },
+    }
+
+
+def endpoint(resource: LLMDeployment) -> str:
+    """The Service's URL inside the cluster."""
+    return f"http://{resource.metadata.name}.{resource.metadata.namespace}.svc:{labels.ENGINE_PORT}"

@@ -1,0 +1,37 @@
+"""What the operator remembers of one LLMDeployment between two looks; all of it can be learnt again."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.observe import Observed
+from paternoster_operator.scaling.decision import Decision, LawState
+from paternoster_operator.scaling.signals import Signals, SignalWindows
+
+
+@dataclass(slots=True)
+class Fleet:
+    """One LLMDeployment as the operator knows it."""
+
+    windows: SignalWindows = field(default_factory=SignalWindows)
+    state: LawState | None = None
+    standing: Decision | None = None
+    """The last word of each loop."""
+    resource: LLMDeployment | None = None
+    observed: Observed = field(default_factory=lambda: Observed(None, ()))
+    signals: Signals = field(default_factory=Signals)
+    applied: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Children as last applied, by kind: what is the same need not be sent again."""
+    load_written: float = float("-inf")
+    """When the load in the status was last written, on the operator's clock."""
+
+    def remember(self, decision: Decision) -> Decision:
+        """Take in a look's decision; returns the standing one."""
+        last = self.standing
+        self.state = decision.state
+        self.standing = Decision(
+            replicas=decision.replicas or (last.replicas if last else None),
+            concurrency=decision.concurrency or (last.concurrency if last else None),
+            state=decision.state,
+        )
+        return self.standing

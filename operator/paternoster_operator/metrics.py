@@ -1,0 +1,69 @@
+"""The operator's own metrics."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from paternoster_operator.cluster.port import Key
+from paternoster_operator.scaling.decision import Decision
+from paternoster_operator.scaling.signals import Signals
+
+_OBJECT = ("namespace", "name")
+
+
+class OperatorMetrics:
+    """One registry for one operator; series of a deleted object are removed with it."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.reconciles = self._counter("reconciles", "Reconciles by outcome.", "outcome")
+        self.reconcile_seconds = Histogram(
+            "paternoster_operator_reconcile_seconds", "Duration of a reconcile.", registry=self.registry
+        )
+        self.decisions = self._counter(
+            "decisions", "Decisions of the scaling law.", *_OBJECT, "loop", "action", "reason"
+        )
+        self._gauges = {
+            key: self._gauge(key, help_)
+            for key, help_ in (
+                ("desired_replicas", "Replicas aimed at."),
+                ("ready_replicas", "Replicas that serve."),
+                ("pending_replicas", "Replicas on their way."),
+                ("live_cap", "Live cap that every engine is told."),
+                ("demand_requests", "Running, waiting and held requests."),
+                ("capacity_requests", "Sum of the live caps of serving replicas."),
+                ("preemption_ratio", "Preempted over finished requests in the window."),
+                ("kv_cache_usage_ratio", "Mean share of KV blocks in use."),
+                ("generation_tokens_per_second", "Tokens generated per second by the fleet."),
+                ("metrics_fresh", "1 while every serving replica reports."),
+            )
+        }
+
+    def observe(self, key: Key, signals: Signals, decision: Decision, ready: int) -> None:
+        """Take in one reconcile."""
+        values: dict[str, float] = {
+            "desired_replicas": decision.state.replicas,
+            "ready_replicas": ready,
+            "pending_replicas": signals.pending,
+            "live_cap": decision.state.cap,
+            "demand_requests": signals.demand,
+            "capacity_requests": signals.capacity,
+            "preemption_ratio": signals.preemption_rate,
+            "kv_cache_usage_ratio": signals.kv_usage,
+            "generation_tokens_per_second": signals.generation_tokens_per_second,
+            "metrics_fresh": float(signals.fresh),
+        }
+        for name, value in values.items():
+            self._gauges[name].labels(key.namespace, key.name).set(value)
+        for made in (decision.concurrency, decision.replicas):
+            if made is not None and made.action != "Hold":
+                self.decisions.labels(key.namespace, key.name, made.loop, made.action, made.reason.value).inc()
+
+    def forget(self, key: Key) -> None:
+        for gauge in self._gauges.values():
+            gauge.remove_by_labels({"namespace": key.namespace, "name": key.name})
+        self.decisions.remove_by_labels({"namespace": key.namespace, "name": key.name})
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"paternoster_operator_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"paternoster_operator_{name}", text, _OBJECT, registry=self.registry)

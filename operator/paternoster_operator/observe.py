@@ -1,0 +1,125 @@
+"""What is there: one frozen view of an LLMDeployment's Deployment and pods."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paternoster_contract import labels
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """An engine pod."""
+
+    name: str
+    url: str | None
+    """Base URL of its engine; None while it has no address."""
+    phase: str
+    ready: bool
+    deleting: bool
+    restarts: int
+    waiting_reason: str | None
+    """Why its container or its scheduling waits, such as ImagePullBackOff or Unschedulable."""
+    message: str
+
+    @property
+    def serving(self) -> bool:
+        """May be sent new requests."""
+        return self.ready and not self.deleting and self.url is not None
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentView:
+    """The engine Deployment as its controller reports it."""
+
+    generation: int
+    observed_generation: int
+    spec_replicas: int
+    replicas: int
+    updated: int
+    available: int
+    progress_failed: bool
+    message: str
+
+    @property
+    def rolled_out(self) -> bool:
+        """Every pod runs the latest template."""
+        return (
+            self.observed_generation >= self.generation
+            and self.updated == self.spec_replicas == self.replicas == self.available
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One look at a fleet."""
+
+    deployment: DeploymentView | None
+    pods: tuple[PodView, ...]
+
+    @classmethod
+    def from_cluster(cls, deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> "Observed":
+        views = sorted((_pod(pod) for pod in pods), key=lambda pod: pod.name)
+        return cls(None if deployment is None else _deployment(deployment), tuple(views))
+
+    @property
+    def serving(self) -> tuple[PodView, ...]:
+        return tuple(pod for pod in self.pods if pod.serving)
+
+    @property
+    def pending(self) -> tuple[PodView, ...]:
+        """Pods that are meant to serve and do not yet."""
+        return tuple(pod for pod in self.pods if not pod.serving and not pod.deleting and pod.phase not in _ENDED)
+
+    @property
+    def draining(self) -> tuple[PodView, ...]:
+        return tuple(pod for pod in self.pods if pod.deleting)
+
+
+_ENDED = ("Succeeded", "Failed")
+
+
+def _pod(pod: Mapping[str, Any]) -> PodView:
+    metadata, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
+    containers = status.get("containerStatuses", [])
+    waiting = next((c["state"]["waiting"] for c in containers if "waiting" in c.get("state", {})), None)
+    scheduled = conditions.get("PodScheduled", {})
+    if waiting is None and scheduled.get("status") == "False":
+        waiting = scheduled
+    return PodView(
+        name=metadata["name"],
+        url=_url(spec, status),
+        phase=status.get("phase", "Pending"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        deleting="deletionTimestamp" in metadata,
+        restarts=sum(container.get("restartCount", 0) for container in containers),
+        waiting_reason=None if waiting is None else waiting.get("reason"),
+        message="" if waiting is None else waiting.get("message", ""),
+    )
+
+
+def _url(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str | None:
+    address = status.get("podIP")
+    ports = [port for container in spec.get("containers", []) for port in container.get("ports", [])]
+    port = next((port["containerPort"] for port in ports if port.get("name") == labels.ENGINE_PORT_NAME), None)
+    if not address or port is None:
+        return None
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}"
+
+
+def _deployment(deployment: Mapping[str, Any]) -> DeploymentView:
+    status = deployment.get("status", {})
+    progressing: Mapping[str, Any] = next((c for c in status.get("conditions", []) if c["type"] == "Progressing"), {})
+    failed = progressing.get("status") == "False"
+    return DeploymentView(
+        generation=deployment["metadata"].get("generation", 0),
+        observed_generation=status.get("observedGeneration", -1),
+        spec_replicas=deployment["spec"].get("replicas", 1),
+        replicas=status.get("replicas", 0),
+        updated=status.get("updatedReplicas", 0),
+        available=status.get("availableReplicas", 0),
+        progress_failed=failed,
+        message=progressing.get("message", "") if failed else "",
+    )

@@ -1,0 +1,56 @@
+"""The operator's HTTP: the routing table, metrics, a probe, and the objects of a local cluster."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from paternoster_contract import labels, paths
+from paternoster_operator.runtime import Operator
+
+OBJECTS = f"/apis/{labels.GROUP}/{labels.VERSION}/{labels.PLURAL}"
+"""The path of the list of LLMDeployments, as an API server has it."""
+
+Objects = Callable[[], Sequence[Mapping[str, Any]]]
+
+
+def build_app(operator: Operator, objects: Objects | None = None) -> web.Application:
+    """``objects`` gives all LLMDeployments, where no API server does."""
+
+    async def routes(_: web.Request) -> web.Response:
+        return web.json_response(text=operator.routing_table().model_dump_json())
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(operator.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    async def health(_: web.Request) -> web.Response:
+        return web.Response(status=200 if operator.alive else 503)
+
+    app = web.Application()
+    app.add_routes([web.get(paths.ROUTES, routes), web.get(paths.METRICS, metrics), web.get("/healthz", health)])
+    if objects is not None:
+        listing = objects
+
+        async def list_objects(_: web.Request) -> web.Response:
+            return web.json_response(
+                {"apiVersion": labels.API_VERSION, "kind": f"{labels.KIND}List", "items": list(listing())}
+            )
+
+        app.add_routes([web.get(OBJECTS, list_objects)])
+    return app
+
+
+async def serve(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
+    """Listen; returns the runner to clean up and the port. Raises ``OSError`` when the port is taken."""
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port)
+    try:
+        await site.start()
+    except OSError:
+        await runner.cleanup()
+        raise
+    return runner, runner.addresses[0][1]

@@ -1,0 +1,115 @@
+"""The work queue: keys to look at, each handled by one worker at a time.
+
+As client-go's workqueue: a key added ten times is handled once, a key added while it is handled is handled again
+afterwards, and a key that fails comes back with exponential backoff.
+"""
+
+import asyncio
+import heapq
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_SECONDS = 1.0
+LONGEST_BACKOFF_SECONDS = 300.0
+
+
+class WorkQueue(Generic[K]):
+    """``handle(key)`` returns the seconds until it wants to see the key again, or None; raising means: try again later."""
+
+    def __init__(
+        self,
+        handle: Callable[[K], Awaitable[float | None]],
+        *,
+        workers: int = 4,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._handle = handle
+        self._workers = workers
+        self._clock = clock
+        self._due: dict[K, float] = {}
+        """When each queued key is due; the earliest of all requests for it."""
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = itertools.count()
+        self._busy: set[K] = set()
+        self._again: dict[K, float] = {}
+        """Keys asked for while busy, and when they are due."""
+        self._failures: dict[K, int] = {}
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def __len__(self) -> int:
+        return len(self._due) + len(self._again)
+
+    def add(self, key: K) -> None:
+        """See ``key`` as soon as possible."""
+        self.add_after(key, 0.0)
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """See ``key`` in ``seconds`` at the latest."""
+        due = self._clock() + seconds
+        if key in self._busy:
+            self._again[key] = min(due, self._again.get(key, due))
+        elif key not in self._due or due < self._due[key]:
+            self._due[key] = due
+            heapq.heappush(self._heap, (due, next(self._order), key))
+            self._changed.set()
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._work()) for _ in range(self._workers)]
+
+    async def stop(self) -> None:
+        """Cancel the workers and wait for them."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._tasks) and not any(task.done() for task in self._tasks)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._take()
+            try:
+                again = await self._handle(key)
+                self._failures.pop(key, None)
+            except Exception:
+                failures = self._failures[key] = self._failures.get(key, 0) + 1
+                again = min(FIRST_BACKOFF_SECONDS * 2 ** (failures - 1), LONGEST_BACKOFF_SECONDS)
+                log.exception("%s failed %d times; again in %.0f s", key, failures, again)
+            finally:
+                self._busy.discard(key)
+            asked = self._again.pop(key, None)
+            if asked is not None:
+                self.add_after(key, asked - self._clock())
+            if again is not None:
+                self.add_after(key, again)
+
+    async def _take(self) -> K:
+        """Wait for the next due key and mark it busy."""
+        while True:
+            delay = self._delay()
+            if delay is not None and delay <= 0:
+                due, _, key = heapq.heappop(self._heap)
+                if self._due.get(key) == due:
+                    del self._due[key]
+                    self._busy.add(key)
+                    return key
+                continue
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(delay):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _delay(self) -> float | None:
+        return self._heap[0][0] - self._clock() if self._heap else None

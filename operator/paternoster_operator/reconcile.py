@@ -1,0 +1,180 @@
+"""One look at one LLMDeployment: observe, decide, apply, tell. Level-triggered: only what is there counts, not what happened."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.cluster.port import Cluster, Event, Key
+from paternoster_operator.desired.children import build_children
+from paternoster_operator.fleet import Fleet
+from paternoster_operator.metrics import OperatorMetrics
+from paternoster_operator.observe import Observed
+from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
+from paternoster_operator.scaling.law import decide, first_state, observation_window
+from paternoster_operator.scaling.policy import ScalingPolicy
+from paternoster_operator.scrape import Scraper
+from paternoster_operator.settings import Settings
+from paternoster_operator.status import build_status, invalid_status
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Brings each LLMDeployment and what runs together, over a cluster's port."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        scraper: Scraper,
+        settings: Settings,
+        metrics: OperatorMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.fleets: dict[Key, Fleet] = {}
+        self._cluster = cluster
+        self._scraper = scraper
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Look once; returns the seconds until the next look, None when the object is gone or cannot be used."""
+        with self._metrics.reconcile_seconds.time():
+            try:
+                again = await self._reconcile(key)
+            except BaseException:
+                self._metrics.reconciles.labels("error").inc()
+                raise
+        self._metrics.reconciles.labels("ok").inc()
+        return again
+
+    async def _reconcile(self, key: Key) -> float | None:
+        document = self._cluster.get(key)
+        if document is None or "deletionTimestamp" in document["metadata"]:
+            if self.fleets.pop(key, None) is not None:
+                self._metrics.forget(key)
+            return None
+        try:
+            resource = parse(document)
+        except InvalidManifest as invalid:
+            await self._refuse(key, document, invalid)
+            return None
+        fleet = self.fleets.setdefault(key, Fleet())
+        fleet.resource = resource
+        policy = ScalingPolicy.from_spec(resource.spec)
+        await self._observe(key, fleet, policy)
+        decision = decide(policy, fleet.signals, self._state(fleet, policy), self._clock())
+        standing = fleet.remember(decision)
+        if not resource.spec.paused:
+            await self._apply(resource, fleet, decision.state.replicas)
+            await self._push_cap(fleet, decision.state.cap)
+        await self._tell(key, fleet, decision, standing)
+        return self._settings.look_seconds
+
+    async def _observe(self, key: Key, fleet: Fleet, policy: ScalingPolicy) -> None:
+        assert fleet.resource is not None
+        fleet.observed = Observed.from_cluster(self._cluster.deployment(key), self._cluster.pods(key))
+        observed = fleet.observed
+        urls = {pod.name: pod.url for pod in (*observed.serving, *observed.draining) if pod.url is not None}
+        stats, gateway = await asyncio.gather(
+            self._scraper.engines(urls), self._scraper.gateway(fleet.resource.served_name)
+        )
+        now = self._clock()
+        for pod, sample in stats.items():
+            fleet.windows.observe(pod, sample, now)
+        fleet.windows.keep({pod.name for pod in observed.pods})
+        window = policy.cap.window_seconds
+        if fleet.state is not None:
+            window = observation_window(policy.cap, fleet.state, now)
+        fleet.signals = fleet.windows.summarize(
+            window_seconds=window,
+            now=now,
+            ready_pods=[pod.name for pod in observed.serving],
+            pending_pods=len(observed.pending),
+            held=gateway.held if gateway is not None else 0,
+        )
+
+    def _state(self, fleet: Fleet, policy: ScalingPolicy) -> LawState:
+        """The law's memory; at first what runs already, so that a restarted operator changes nothing by itself."""
+        if fleet.state is not None:
+            return fleet.state
+        deployment = fleet.observed.deployment
+        return first_state(
+            policy,
+            self._clock(),
+            replicas=deployment.spec_replicas if deployment is not None else None,
+            cap=fleet.signals.lowest_cap or None,
+        )
+
+    async def _apply(self, resource: LLMDeployment, fleet: Fleet, replicas: int) -> None:
+        for child in build_children(resource, replicas):
+            kind = child["kind"]
+            missing = kind == "Deployment" and fleet.observed.deployment is None
+            if missing or fleet.applied.get(kind) != child:
+                await self._cluster.apply(child)
+                fleet.applied[kind] = child
+
+    async def _push_cap(self, fleet: Fleet, cap: int) -> None:
+        """Tell every engine that serves and does not have it; a restarted one begins at its capacity."""
+        pushes = []
+        for pod in fleet.observed.serving:
+            stats = fleet.windows.latest(pod.name)
+            if stats is not None and pod.url is not None and stats.live_cap != min(cap, stats.capacity):
+                pushes.append(self._scraper.set_live_cap(pod.url, min(cap, stats.capacity)))
+        await asyncio.gather(*pushes)
+
+    async def _tell(self, key: Key, fleet: Fleet, decision: Decision, standing: Decision) -> None:
+        assert fleet.resource is not None
+        now = self._clock()
+        status = build_status(
+            fleet.resource,
+            fleet.observed,
+            fleet.signals,
+            decision,
+            standing,
+            _timestamp(),
+            age_of_load=now - fleet.load_written,
+        )
+        self._metrics.observe(key, fleet.signals, decision, len(fleet.observed.serving))
+        previous = fleet.resource.status
+        if status != previous:
+            await self._cluster.write_status(key, status)
+            if status["load"] != previous.get("load"):
+                fleet.load_written = now
+        for made in (decision.concurrency, decision.replicas):
+            if made is not None and made.action != "Hold":
+                await self._cluster.record_event(key, _event(made))
+        if decision.concurrency is not None and decision.state.wants_replica:
+            await self._cluster.record_event(key, Event("Warning", "PreemptionStorm", decision.concurrency.message))
+
+    async def _refuse(self, key: Key, document: Any, invalid: InvalidManifest) -> None:
+        previous = document.get("status", {})
+        generation = document["metadata"].get("generation", 0)
+        if previous.get("observedGeneration") == generation:
+            return
+        await self._cluster.write_status(key, invalid_status(generation, previous, invalid.errors, _timestamp()))
+        await self._cluster.record_event(key, Event("Warning", "InvalidSpec", "; ".join(invalid.errors)))
+
+
+_EVENTS = {
+    ("Replicas", "Up"): "ScaledUp",
+    ("Replicas", "Down"): "ScaledDown",
+    ("Concurrency", "Up"): "ConcurrencyRaised",
+    ("Concurrency", "Down"): "ConcurrencyLowered",
+}
+
+
+def _event(decision: LoopDecision) -> Event:
+    limits = [reason.value for reason in decision.limited_by if reason is not Reason.AT_FLOOR]
+    said = decision.message if decision.applied else f"advisory, not applied: {decision.message}"
+    limited = f" (limited by {', '.join(limits)})" if limits else ""
+    return Event("Normal", _EVENTS[decision.loop, decision.action], said + limited)
+
+
+def _timestamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

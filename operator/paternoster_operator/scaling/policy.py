@@ -1,0 +1,105 @@
+"""The part of a spec that the law reads."""
+
+from dataclasses import dataclass
+
+from paternoster_operator.api.v1alpha1 import (
+    AutoscalingMode,
+    Concurrency,
+    ConcurrencyMode,
+    LLMDeploymentSpec,
+    ScaleDown,
+    ScaleUp,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPolicy:
+    """The replica loop's settings."""
+
+    mode: AutoscalingMode
+    minimum: int
+    maximum: int
+    target_utilization: float
+    tolerance: float
+    scale_up: ScaleUp
+    scale_down: ScaleDown
+    budget: int | None
+    """Most replicas that the GPU budget pays for; None without a budget."""
+
+    @property
+    def lowest(self) -> int:
+        return min(self.minimum, self.highest)
+
+    @property
+    def highest(self) -> int:
+        return self.maximum if self.budget is None else min(self.maximum, self.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class CapPolicy:
+    """The cap loop's settings."""
+
+    mode: ConcurrencyMode
+    minimum: int
+    maximum: int
+    initial: int
+    preemption_target: float
+    window_seconds: float
+    cooldown_seconds: float
+    increase_step: int
+    decrease: float
+    kv_high_watermark: float
+    min_finished: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPolicy:
+    """Everything the law is told by the user."""
+
+    fixed_replicas: int
+    """Replicas where the replica loop does not act."""
+    replicas: ReplicaPolicy | None
+    cap: CapPolicy
+
+    @classmethod
+    def from_spec(cls, spec: LLMDeploymentSpec) -> "ScalingPolicy":
+        """Percent and per thousand become shares."""
+        auto = spec.autoscaling
+        replicas = None
+        if auto is not None and auto.mode is not AutoscalingMode.EXTERNAL:
+            replicas = ReplicaPolicy(
+                mode=auto.mode,
+                minimum=auto.min_replicas,
+                maximum=auto.max_replicas,
+                target_utilization=auto.target_utilization_percent / 100,
+                tolerance=auto.tolerance_percent / 100,
+                scale_up=auto.scale_up,
+                scale_down=auto.scale_down,
+                budget=_budget(spec),
+            )
+        fixed = spec.replicas if spec.replicas is not None else auto.min_replicas if auto is not None else 1
+        return cls(fixed_replicas=fixed, replicas=replicas, cap=_cap(spec.concurrency, spec.engine.max_num_seqs))
+
+
+def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
+    maximum = concurrency.max if concurrency.max is not None else capacity
+    return CapPolicy(
+        mode=concurrency.mode,
+        minimum=concurrency.min,
+        maximum=maximum,
+        initial=concurrency.initial if concurrency.initial is not None else maximum,
+        preemption_target=concurrency.preemption_target_per_thousand / 1000,
+        window_seconds=concurrency.window_seconds,
+        cooldown_seconds=concurrency.cooldown_seconds,
+        increase_step=concurrency.increase_step,
+        decrease=concurrency.decrease_percent / 100,
+        kv_high_watermark=concurrency.kv_high_watermark_percent / 100,
+        min_finished=concurrency.min_finished_requests,
+    )
+
+
+def _budget(spec: LLMDeploymentSpec) -> int | None:
+    gpus = spec.resources.gpu.count
+    if spec.budget.max_gpus is None or gpus == 0:
+        return None
+    return spec.budget.max_gpus // gpus

@@ -1,0 +1,76 @@
+"""Talking to engines and gateway: their numbers, and the live cap."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import aiohttp
+from pydantic import ValidationError
+
+from paternoster_contract import paths
+from paternoster_contract.admin import LiveConfig, LiveConfigPatch
+from paternoster_contract.stats import EngineStats, GatewayModelStats, GatewayStats
+
+log = logging.getLogger(__name__)
+
+_FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValidationError, ValueError)
+
+
+class Scraper:
+    """Asks many engines at once; one that does not answer in time is left out."""
+
+    def __init__(self, *, timeout_seconds: float, gateway_url: str | None, admin_key: str | None) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._gateway_url = gateway_url
+        self._headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def engines(self, urls: Mapping[str, str]) -> dict[str, EngineStats]:
+        """Numbers of each engine by pod name, for those of ``urls`` (pod name -> base URL) that answered."""
+        answers = await asyncio.gather(*(self._engine(url) for url in urls.values()))
+        return {pod: stats for pod, stats in zip(urls, answers, strict=True) if stats is not None}
+
+    async def gateway(self, model: str) -> GatewayModelStats | None:
+        """The gateway's numbers for one model; None when it does not know the model or does not answer."""
+        if self._gateway_url is None:
+            return None
+        try:
+            return GatewayStats.model_validate_json(await self._get(self._gateway_url + paths.STATS)).models.get(model)
+        except _FAULTS as error:
+            log.debug("gateway %s: %s", self._gateway_url, error)
+            return None
+
+    async def set_live_cap(self, url: str, cap: int) -> LiveConfig | None:
+        """Tell one engine its cap; None when it refused or did not answer."""
+        body = LiveConfigPatch(live_cap=cap).model_dump()
+        try:
+            async with self._open().patch(url + paths.ADMIN_CONFIG, json=body, headers=self._headers) as response:
+                text = await response.text()
+                if response.status != 200:
+                    log.warning("%s refused live_cap %d: HTTP %d: %s", url, cap, response.status, text[:200])
+                    return None
+                return LiveConfig.model_validate_json(text)
+        except _FAULTS as error:
+            log.warning("%s did not take live_cap %d: %s", url, cap, error or type(error).__name__)
+            return None
+
+    async def _engine(self, url: str) -> EngineStats | None:
+        try:
+            return EngineStats.model_validate_json(await self._get(url + paths.STATS))
+        except _FAULTS as error:
+            log.debug("%s: %s", url, error or type(error).__name__)
+            return None
+
+    async def _get(self, url: str) -> bytes:
+        async with self._open().get(url) as response:
+            response.raise_for_status()
+            return await response.read()
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=self._timeout)
+        return self._session

@@ -1,0 +1,26 @@
+"""The operator's settings: one frozen object, a docstring for each field."""
+
+import os
+from dataclasses import dataclass, field
+
+from paternoster_contract import labels
+
+
+def _admin_key() -> str | None:
+    return os.environ.get(labels.ADMIN_KEY_ENV) or None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the operator works; what it works on is in the cluster."""
+
+    gateway_url: str | None = None
+    """Base URL of the gateway, whose held requests count as demand; None without one."""
+    workers: int = 4
+    """LLMDeployments reconciled at the same time."""
+    look_seconds: float = 5.0
+    """Time between two looks at a fleet when nothing happens: the cap loop's period."""
+    scrape_timeout_seconds: float = 2.0
+    """An engine that has not answered by then is stale."""
+    admin_key: str | None = field(default_factory=_admin_key, repr=False)
+    """Key of the engines' admin API, from the environment."""
