@@ -21,7 +21,7 @@ LONGEST_BACKOFF_SECONDS = 300.0
 
 
 class WorkQueue(Generic[K]):
-    """``handle(key)`` returns the seconds until it wants to see the key again, or None; raising means: try again later."""
+    """``handle(key)`` returns the seconds until it wants to see the key again, or None; raising means: again later."""
 
     def __init__(
         self,

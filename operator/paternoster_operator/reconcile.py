@@ -1,4 +1,4 @@
-"""One look at one LLMDeployment: observe, decide, apply, tell. Level-triggered: only what is there counts, not what happened."""
+"""One look at one LLMDeployment: observe, decide, apply, tell. What is there counts, not what happened."""
 
 import asyncio
 import logging

@@ -40,7 +40,7 @@ class Operator:
     def start(self) -> None:
         """Begin to work; needs a running event loop."""
         self._queue.start()
-        for key in self._cluster.keys():
+        for key in self._cluster.list():
             self.enqueue(key)
 
     async def stop(self) -> None:
@@ -59,7 +59,7 @@ class Operator:
     def routing_table(self) -> RoutingTable:
         """Where requests go now, straight from the cluster's cache: a pod that is being deleted is out at once."""
         models: dict[str, ModelRoute] = {}
-        for key in self._cluster.keys():
+        for key in self._cluster.list():
             fleet = self.fleet(key)
             if fleet is None or fleet.resource is None:
                 continue

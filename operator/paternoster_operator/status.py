@@ -1,7 +1,7 @@
 """Status from what is: pure, so that the same look always gives the same words.
 
-Conditions follow the Kubernetes API conventions and kstatus: ``Ready`` is always there; ``Reconciling`` and ``Stalled`` only
-while true.
+Conditions follow the Kubernetes API conventions and kstatus: ``Ready`` is always there; ``Reconciling`` and ``Stalled``
+only while true.
 """
 
 from collections.abc import Mapping

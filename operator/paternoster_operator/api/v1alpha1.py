@@ -1,7 +1,7 @@
 """The types of ``LLMDeployment`` ``paternoster.dev/v1alpha1``; no logic.
 
 Field names on the wire are camelCase. Every default here is also the schema's default, so a manifest means the same
-on a cluster and on a laptop. No floats, as the Kubernetes API conventions ask: shares are whole percent or per thousand.
+on a cluster and on a laptop. No floats, as the Kubernetes API conventions ask: shares are percent or per thousand.
 """
 
 from enum import StrEnum

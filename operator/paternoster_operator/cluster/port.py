@@ -46,7 +46,7 @@ class ClusterError(Exception):
 class Cluster(Protocol):
     """Reads come from the adapter's cache and never block; writes raise :class:`ClusterError`."""
 
-    def keys(self) -> Sequence[Key]:
+    def list(self) -> Sequence[Key]:
         """Every LLMDeployment there is."""
         ...
 

@@ -1,0 +1,1 @@
+"""The front door of a fleet: one OpenAI endpoint over many engines."""

@@ -1,0 +1,151 @@
+"""The gateway's HTTP surface."""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from paternoster_contract import paths
+from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.errors import GatewayError, bad_request
+from paternoster_gateway.metrics import GatewayMetrics
+from paternoster_gateway.proxy import Answer, Call, Proxy
+from paternoster_gateway.table import TableSource
+
+FORWARDED = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
+REQUEST_ID = "X-Request-Id"
+_NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+def create_app(routes: str, *, max_body_bytes: int) -> FastAPI:
+    """A gateway over the routing table at ``routes``, a URL or a file."""
+    metrics = GatewayMetrics()
+    balancer = Balancer(lambda: source.table)
+    source = TableSource(routes, balancer.release_held)
+    proxy = Proxy(balancer, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await proxy.open()
+        following = asyncio.create_task(source.follow())
+        yield
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await proxy.close()
+
+    app = FastAPI(title="Paternoster gateway", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+
+    def held() -> dict[str, int]:
+        return {model: balancer.held(model) for model in source.table.models}
+
+    async def forward(request: Request) -> Response:
+        started = time.monotonic()
+        model = ""
+        try:
+            call = await _read(request, max_body_bytes)
+            model = call.model if call.model in source.table.models else ""
+            metrics.totals[model] += 1
+            metrics.in_flight[model] += 1
+            try:
+                answer = await _unless_gone(request, proxy.send(call))
+            except BaseException:
+                metrics.in_flight[model] -= 1
+                raise
+        except GatewayError as error:
+            metrics.failures[model] += 1
+            metrics.requests.labels(model, str(error.status)).inc()
+            return JSONResponse(error.body(), error.status, error.headers())
+        metrics.first_byte.labels(model).observe(time.monotonic() - started)
+        metrics.requests.labels(model, str(answer.status)).inc()
+
+        async def chunks() -> AsyncIterator[bytes]:
+            try:
+                async for chunk in answer.chunks:
+                    yield chunk
+            finally:
+                metrics.in_flight[model] -= 1
+
+        streamed = answer.headers.get("Content-Type", "").startswith("text/event-stream")
+        headers = {**answer.headers, **(_NO_BUFFERING if streamed else {})}
+        headers[REQUEST_ID] = answer.headers.get(REQUEST_ID, call.headers[REQUEST_ID])
+        return StreamingResponse(chunks(), answer.status, headers)
+
+    for path in FORWARDED:
+        app.add_api_route(path, forward, methods=["POST"])
+
+    @app.get(paths.MODELS)
+    async def models() -> dict[str, object]:
+        entries = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "paternoster"} for name in source.table.models
+        ]
+        return {"object": "list", "data": entries}
+
+    @app.get(paths.HEALTH)
+    async def health() -> Response:
+        return Response(status_code=200)
+
+    @app.get(paths.READY)
+    async def ready() -> Response:
+        return Response(status_code=200 if source.seen else 503)
+
+    @app.get(paths.STATS)
+    async def stats() -> Response:
+        return Response(metrics.stats(held()).model_dump_json(), media_type="application/json")
+
+    @app.get(paths.METRICS)
+    async def exposition() -> Response:
+        for model, waiting in held().items():
+            metrics.held_gauge.labels(model).set(waiting)
+            metrics.in_flight_gauge.labels(model).set(max(0, metrics.in_flight[model] - waiting))
+        return Response(generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return app
+
+
+async def _read(request: Request, max_body_bytes: int) -> Call:
+    """The request, whole: it may have to be sent twice. Raises :class:`GatewayError`."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > max_body_bytes:
+            raise GatewayError(413, "RequestTooLargeError", f"The body is longer than {max_body_bytes} bytes.")
+    try:
+        document = json.loads(body)
+    except ValueError as error:
+        raise bad_request(f"The body is not JSON: {error}") from error
+    model = document.get("model") if isinstance(document, dict) else None
+    if not isinstance(model, str):
+        raise bad_request("`model` must be given, as the name of a served model.", "model")
+    headers = dict(request.headers)
+    headers = {name: value for name, value in headers.items() if name != REQUEST_ID.lower()}
+    headers[REQUEST_ID] = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
+    return Call(request.url.path, model, bytes(body), headers)
+
+
+async def _unless_gone(request: Request, sending: "asyncio.Future[Answer] | object") -> Answer:
+    """The answer, unless the client leaves first: then the attempt is cancelled."""
+    task: asyncio.Task[Answer] = asyncio.ensure_future(sending)  # type: ignore[arg-type]
+    gone = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        raise GatewayError(499, "ClientClosedRequest", "The client closed its request.")
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,97 @@
+"""Who is asked next: in-flight counts, replicas put aside after a fault, and requests held until one is ready."""
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.errors import unavailable, unknown_model
+from paternoster_gateway.routing import pick
+
+ASIDE_SECONDS = 1.0
+"""Time for which a replica that could not be reached is not asked again: the routing table soon knows better."""
+
+
+class Balancer:
+    """Hands out replicas for requests."""
+
+    def __init__(self, table: Callable[[], RoutingTable], clock: Callable[[], float] = time.monotonic) -> None:
+        self.in_flight: Counter[str] = Counter()
+        """Requests by replica name."""
+        self._table = table
+        self._clock = clock
+        self._aside: dict[str, float] = {}
+        self._held: dict[str, deque[asyncio.Future[None]]] = {}
+        self._turn = 0
+
+    def held(self, model: str) -> int:
+        return len(self._held.get(model, ()))
+
+    def put_aside(self, replica: Replica) -> None:
+        """It could not be reached: ask others for a moment."""
+        self._aside[replica.name] = self._clock() + ASIDE_SECONDS
+
+    async def acquire(self, model: str, tried: Collection[str] = ()) -> Replica:
+        """A replica for one request, held until one is ready; raises :class:`GatewayError` (404, 503)."""
+        deadline: float | None = None
+        while True:
+            route = self._route(model)
+            replica = self._pick(route, tried)
+            if replica is not None:
+                return replica
+            if deadline is None:
+                deadline = self._clock() + route.hold_timeout_seconds
+            await self._hold(model, route, deadline)
+            tried = ()
+
+    @contextmanager
+    def counted(self, replica: Replica) -> Iterator[None]:
+        """One request more in flight at ``replica``, while in the block."""
+        self.in_flight[replica.name] += 1
+        try:
+            yield
+        finally:
+            self.in_flight[replica.name] -= 1
+            if not self.in_flight[replica.name]:
+                del self.in_flight[replica.name]
+
+    def release_held(self) -> None:
+        """The table changed: let held requests look again, first come first served."""
+        for model, waiting in self._held.items():
+            route = self._table().models.get(model)
+            if route is None or any(replica.ready for replica in route.replicas):
+                for future in waiting:
+                    if not future.done():
+                        future.set_result(None)
+
+    def _route(self, model: str) -> ModelRoute:
+        route = self._table().models.get(model)
+        if route is None:
+            raise unknown_model(model)
+        return route
+
+    def _pick(self, route: ModelRoute, tried: Collection[str]) -> Replica | None:
+        self._turn += 1
+        now = self._clock()
+        self._aside = {name: until for name, until in self._aside.items() if until > now}
+        return pick(route.replicas, self.in_flight, avoid={*tried, *self._aside}, turn=self._turn)
+
+    async def _hold(self, model: str, route: ModelRoute, deadline: float) -> None:
+        waiting = self._held.setdefault(model, deque())
+        if len(waiting) >= route.max_held:
+            raise unavailable(f"No replica of `{model}` is ready, and {len(waiting)} requests already wait for one.")
+        left = deadline - self._clock()
+        if left <= 0:
+            raise unavailable(f"No replica of `{model}` became ready within {route.hold_timeout_seconds:g} s.")
+        future = asyncio.get_running_loop().create_future()
+        waiting.append(future)
+        try:
+            # Replicas put aside come back without a change of the table.
+            async with asyncio.timeout(min(left, ASIDE_SECONDS)):
+                await future
+        except TimeoutError:
+            return
+        finally:
+            waiting.remove(future)

@@ -1,0 +1,1 @@
+"""Subcommands of ``paternoster`` that the gateway's package brings."""

@@ -1,0 +1,53 @@
+"""``paternoster gateway``: the front door of a fleet."""
+
+import argparse
+import asyncio
+import logging
+import signal
+import socket
+import sys
+
+HELP = "route OpenAI requests to the replicas of a fleet"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--routes", required=True, metavar="URL|FILE", help="the routing table: the operator's /routes, or a JSON file"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=8080, help="port to listen on; 0 takes a free one (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--max-body-bytes", type=int, default=16 * 2**20, help="longest request body (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--drain-timeout",
+        type=int,
+        default=300,
+        help="seconds that SIGTERM lets answers finish in (default: %(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    import uvicorn
+
+    from paternoster_gateway.app import create_app
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    listener = socket.socket(socket.AF_INET6 if ":" in args.host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((args.host, args.port))
+    except OSError as error:
+        print(f"paternoster gateway: cannot listen on {args.host}:{args.port}: {error.strerror}", file=sys.stderr)
+        return 2
+    app = create_app(args.routes, max_body_bytes=args.max_body_bytes)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=args.drain_timeout, lifespan="on"
+    )
+    server = uvicorn.Server(config)
+    print(f"listening on http://{args.host}:{listener.getsockname()[1]}", flush=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    asyncio.run(server.serve(sockets=[listener]))
+    return 0

@@ -1,0 +1,56 @@
+"""The gateway's metrics, and its numbers by model for the operator."""
+
+import time
+import uuid
+from collections import Counter as Counts
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from paternoster_contract.stats import GatewayModelStats, GatewayStats
+
+_BUCKETS = (.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160)  # fmt: skip
+
+
+class GatewayMetrics:
+    """One registry for one gateway."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.instance = uuid.uuid4().hex
+        self.in_flight: Counts[str] = Counts()
+        """Requests by model, held ones not included."""
+        self.totals: Counts[str] = Counts()
+        self.failures: Counts[str] = Counts()
+        prefix = "paternoster_gateway_"
+        self.requests = Counter(
+            f"{prefix}requests", "Answers by model and status.", ["model", "code"], registry=self.registry
+        )
+        self.retries = Counter(
+            f"{prefix}retries", "Attempts repeated elsewhere, by reason.", ["reason"], registry=self.registry
+        )
+        self.broken = Counter(
+            f"{prefix}broken_streams", "Answers a replica broke off.", ["model"], registry=self.registry
+        )
+        self.first_byte = Histogram(
+            f"{prefix}time_to_first_byte_seconds", "Arrival to the first byte of an answer.", ["model"],
+            buckets=_BUCKETS, registry=self.registry,
+        )  # fmt: skip
+        self.in_flight_gauge = Gauge(
+            f"{prefix}requests_in_flight", "Requests at replicas.", ["model"], registry=self.registry
+        )
+        self.held_gauge = Gauge(
+            f"{prefix}requests_held", "Requests waiting for a replica.", ["model"], registry=self.registry
+        )
+
+    def stats(self, held: dict[str, int]) -> GatewayStats:
+        """``held`` has an entry for every model of the routing table."""
+        models = {
+            model: GatewayModelStats(
+                in_flight=max(0, self.in_flight[model] - waiting),
+                held=waiting,
+                requests_total=self.totals[model],
+                failed_total=self.failures[model],
+            )
+            for model, waiting in held.items()
+        }
+        return GatewayStats(instance=self.instance, time=time.time(), models=models)
