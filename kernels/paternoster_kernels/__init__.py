@@ -1,0 +1,13 @@
+"""The operations a model is made of, one function each, in one or several implementations.
+
+``pick(op, device)`` gives the implementation for a device. ``reference`` is plain torch: it runs everywhere,
+is what CPUs use, and is the oracle that every other implementation is tested against.
+
+The KV cache of a layer is one tensor ``[blocks, kv_heads, block_size, 2 * head_dim]``: a head's page is
+contiguous, and each token's key and value lie side by side in it. Block 0 belongs to no sequence.
+"""
+
+from paternoster_kernels.ragged_batch import RaggedBatch
+from paternoster_kernels.registry import OPS, pick
+
+__all__ = ["OPS", "RaggedBatch", "pick"]

@@ -1,0 +1,42 @@
+"""Causal grouped-query attention over a paged KV cache (PagedAttention, arXiv 2309.06180)."""
+
+import torch
+from torch.nn import functional
+
+from paternoster_kernels.reference.plan_attention import AttentionPlan
+
+
+def paged_attention(queries: torch.Tensor, cache: torch.Tensor, plan: AttentionPlan, scale: float) -> torch.Tensor:
+    """Attention of each new token to the tokens of its sequence up to itself.
+
+    ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``,
+    with the new tokens' keys and values already in it. Returns ``[tokens, heads, head_dim]``.
+    """
+    tokens, heads, head_dim = queries.shape
+    kv_heads = cache.shape[1]
+    pages = cache.view(cache.shape[0] * kv_heads, -1)
+    out = queries.new_empty(tokens, heads, head_dim)
+    # The query heads of one key head: rows of one matrix in a decode, heads that share it in a prefill.
+    grouped = queries.view(tokens, kv_heads, -1, head_dim)
+    grouped_out = out.view(tokens, kv_heads, -1, head_dim)
+    for group in plan.decodes:
+        torch.index_select(pages, 0, group.pages, out=group.gathered)
+        keys_values = group.gathered.view(group.rows.stop - group.rows.start, kv_heads, -1, 2 * head_dim)
+        keys, values = keys_values.split(head_dim, -1)
+        grouped_out[group.rows] = functional.scaled_dot_product_attention(
+            grouped[group.rows], keys, values, attn_mask=group.mask, scale=scale
+        )
+    for chunk in plan.prefills:
+        torch.index_select(pages, 0, chunk.pages, out=chunk.gathered)
+        keys_values = chunk.gathered.view(kv_heads, 1, -1, 2 * head_dim)[:, :, : chunk.seq_len]
+        keys, values = keys_values.expand(-1, heads // kv_heads, -1, -1).split(head_dim, -1)
+        mixed = functional.scaled_dot_product_attention(
+            grouped[chunk.rows].permute(1, 2, 0, 3),
+            keys,
+            values,
+            attn_mask=chunk.mask,
+            is_causal=chunk.mask is None,
+            scale=scale,
+        )
+        grouped_out[chunk.rows] = mixed.permute(2, 0, 1, 3)
+    return out

@@ -1,0 +1,113 @@
+"""Index tensors of one step, made once and used by every layer."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from paternoster_kernels.ragged_batch import RaggedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeGroup:
+    """Neighbouring sequences with one new token each and alike in length: one attention call."""
+
+    rows: slice
+    """Their tokens in the step."""
+    pages: torch.Tensor
+    """``[sequences * kv_heads * blocks]`` int64 rows of the cache seen as ``[blocks * kv_heads, page]``."""
+    mask: torch.Tensor
+    """``[sequences, 1, 1, blocks * block_size]``: 0 where a sequence has a token, -inf in its padding."""
+    gathered: torch.Tensor
+    """``[sequences * kv_heads * blocks, page]`` working memory, written anew by each layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """Several new tokens of one sequence: one attention call."""
+
+    rows: slice
+    pages: torch.Tensor
+    seq_len: int
+    mask: torch.Tensor | None
+    """``[new tokens, seq_len]`` with 0 where attention is allowed, -inf elsewhere; None for plain causal."""
+    gathered: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """Where each new token's key and value go, and which pages each sequence reads."""
+
+    write_rows: torch.Tensor
+    """``[tokens * kv_heads]`` int64 rows of the cache seen as ``[blocks * kv_heads * block_size, 2 * head_dim]``."""
+    decodes: tuple[DecodeGroup, ...]
+    prefills: tuple[PrefillChunk, ...]
+
+
+def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> AttentionPlan:
+    """Plan one step on ``cache``, a layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``.
+
+    Decoding sequences that follow each other share a call while the longest has less than twice the blocks of
+    the shortest, so that less than half of what is read is padding.
+    """
+    kv_heads, block_size = cache.shape[1], cache.shape[2]
+    blocks = [-(-seq_len // block_size) for seq_len in batch.seq_lens]
+    tables = np.zeros((len(blocks), max(blocks)), dtype=np.int64)
+    for row, (table, used) in enumerate(zip(batch.block_tables, blocks, strict=True)):
+        tables[row, :used] = table[:used]
+    heads = np.arange(kv_heads, dtype=np.int64)
+    # Page of (sequence, head, block), in the order in which attention reads them.
+    pages = tables[:, None, :] * kv_heads + heads[None, :, None]
+    starts = np.concatenate(([0], np.cumsum(batch.query_lens)))
+
+    decodes: list[DecodeGroup] = []
+    prefills: list[PrefillChunk] = []
+    for first, last in _groups(batch.query_lens, blocks):
+        width = max(blocks[first:last])
+        rows = slice(int(starts[first]), int(starts[last]))
+        index = torch.from_numpy(pages[first:last, :, :width].reshape(-1)).to(cache.device)
+        gathered = cache.new_empty(len(index), block_size * cache.shape[3])
+        if batch.query_lens[first] == 1:
+            lengths = np.asarray(batch.seq_lens[first:last])
+            mask = _additive(np.arange(width * block_size) < lengths[:, None], cache)
+            decodes.append(DecodeGroup(rows, index, mask[:, None, None, :], gathered))
+        else:
+            count, seq_len = batch.query_lens[first], batch.seq_lens[first]
+            mask = None
+            if count < seq_len:
+                limits = np.arange(seq_len - count, seq_len)
+                mask = _additive(np.arange(seq_len) <= limits[:, None], cache)
+            prefills.append(PrefillChunk(rows, index, seq_len, mask, gathered))
+    write_rows = torch.from_numpy(_write_rows(batch, tables, kv_heads, block_size)).to(cache.device)
+    return AttentionPlan(write_rows, tuple(decodes), tuple(prefills))
+
+
+def _groups(query_lens: Sequence[int], blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ranges of sequences that share a call."""
+    first = 0
+    while first < len(blocks):
+        last = first + 1
+        low = high = blocks[first]
+        while query_lens[first] == 1 and last < len(blocks) and query_lens[last] == 1:
+            low, high = min(low, blocks[last]), max(high, blocks[last])
+            if high >= 2 * low:
+                break
+            last += 1
+        yield first, last
+        first = last
+
+
+def _additive(allowed: np.ndarray, cache: torch.Tensor) -> torch.Tensor:
+    mask = cache.new_zeros(allowed.shape)
+    return mask.masked_fill_(torch.from_numpy(~allowed).to(cache.device), float("-inf"))
+
+
+def _write_rows(batch: RaggedBatch, tables: np.ndarray, kv_heads: int, block_size: int) -> np.ndarray:
+    query_lens, seq_lens = np.asarray(batch.query_lens), np.asarray(batch.seq_lens)
+    sequence = np.repeat(np.arange(len(query_lens)), query_lens)
+    offsets = np.arange(query_lens.sum()) - np.repeat(np.cumsum(query_lens) - query_lens, query_lens)
+    positions = np.repeat(seq_lens - query_lens, query_lens) + offsets
+    block = tables[sequence, positions // block_size]
+    page = block[:, None] * kv_heads + np.arange(kv_heads)
+    return (page * block_size + (positions % block_size)[:, None]).reshape(-1)
