@@ -1,0 +1,1 @@
+"""Where weights come from, what they mean, and the architectures that run them."""

@@ -1,0 +1,13 @@
+"""Why a model cannot be served. Each message names the value and what is allowed."""
+
+
+class ModelError(ValueError):
+    """The model cannot be loaded."""
+
+
+class ModelSourceError(ModelError):
+    """The model's address leads to no usable file."""
+
+
+class UnsupportedModelError(ModelError):
+    """The file is readable, but asks for something that is not built in."""

@@ -1,0 +1,14 @@
+"""Architectures by the name their files give them."""
+
+from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.model.llama import Llama
+
+ARCHITECTURES = {"llama": Llama}
+"""``general.architecture`` of a GGUF file, ``model_type`` of a config.json."""
+
+
+def find_architecture(name: str) -> type[Llama]:
+    """The class that runs ``name``; raises :class:`UnsupportedModelError`."""
+    if name not in ARCHITECTURES:
+        raise UnsupportedModelError(f"model architecture {name!r}: supported are {', '.join(ARCHITECTURES)}")
+    return ARCHITECTURES[name]

@@ -1,0 +1,59 @@
+"""A model's address made into a path: ``package://name``, ``file:///path.gguf`` or ``file:///folder``."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from paternoster_engine.model.errors import ModelSourceError
+
+ALLOWED = "allowed: file:///path/to/model.gguf, file:///folder with safetensors, package://python_package"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A model that exists on this machine's disk."""
+
+    format: Literal["gguf", "safetensors"]
+    path: Path
+    """The .gguf file, or the folder with config.json, tokenizer.json and *.safetensors."""
+
+
+def resolve(address: str) -> ModelSource:
+    """Find the model behind ``address``; raises :class:`ModelSourceError`."""
+    parts = urlsplit(address)
+    if parts.scheme == "package":
+        return _from_package(address, parts.netloc + parts.path)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise ModelSourceError(f"model {address!r}: a file address has three slashes; {ALLOWED}")
+        return _from_path(address, Path(unquote(parts.path)))
+    raise ModelSourceError(f"model {address!r}: unknown scheme {parts.scheme!r}; {ALLOWED}")
+
+
+def _from_package(address: str, package: str) -> ModelSource:
+    if not package.isidentifier():
+        raise ModelSourceError(f"model {address!r}: {package!r} is not the name of a top-level Python package")
+    spec = find_spec(package)
+    if spec is None:
+        raise ModelSourceError(f"model {address!r}: the Python package {package!r} is not installed")
+    files = sorted(file for folder in spec.submodule_search_locations or () for file in Path(folder).glob("*.gguf"))
+    if len(files) != 1:
+        found = ", ".join(file.name for file in files) or "none"
+        raise ModelSourceError(f"model {address!r}: the package must carry exactly one .gguf file, found {found}")
+    return ModelSource("gguf", files[0])
+
+
+def _from_path(address: str, path: Path) -> ModelSource:
+    if path.is_dir():
+        wanted = ("config.json", "tokenizer.json", "*.safetensors")
+        missing = [pattern for pattern in wanted if not any(path.glob(pattern))]
+        if missing:
+            raise ModelSourceError(f"model {address!r}: the folder has no {', '.join(missing)}; {ALLOWED}")
+        return ModelSource("safetensors", path)
+    if not path.is_file():
+        raise ModelSourceError(f"model {address!r}: there is no file or folder {path}")
+    if path.suffix != ".gguf":
+        raise ModelSourceError(f"model {address!r}: {path.name} is not a .gguf file; {ALLOWED}")
+    return ModelSource("gguf", path)

@@ -1,0 +1,1 @@
+"""Runs a batch on a device: tensors in, sampled tokens out."""

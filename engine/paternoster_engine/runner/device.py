@@ -1,0 +1,51 @@
+"""What this process may compute with: device, number format and threads."""
+
+import os
+from pathlib import Path
+
+import torch
+
+from paternoster_engine.model.errors import UnsupportedModelError
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+def resolve_device(name: str) -> torch.device:
+    """``auto`` is cuda when there is one; raises :class:`UnsupportedModelError` for a device that is absent."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UnsupportedModelError("device is 'cuda', but torch sees no CUDA device here: use 'cpu' or 'auto'")
+    return torch.device(name)
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """``auto`` is bfloat16 where ``device`` multiplies it natively, float32 elsewhere."""
+    if name != "auto":
+        return DTYPES[name]
+    native = torch.cuda.is_bf16_supported(including_emulation=False) if device.type == "cuda" else _cpu_has_bfloat16()
+    return torch.bfloat16 if native else torch.float32
+
+
+def _cpu_has_bfloat16() -> bool:
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
+
+
+def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """CPUs this process may use at once: its affinity, capped by the cgroup's quota (v2 or v1)."""
+    allowed = len(os.sched_getaffinity(0))
+    quota = _cgroup_quota(cgroup)
+    return allowed if quota is None else max(1, min(allowed, round(quota)))
+
+
+def _cgroup_quota(cgroup: Path) -> float | None:
+    unified, v1 = cgroup / "cpu.max", cgroup / "cpu"
+    try:
+        if unified.exists():
+            quota, period = unified.read_text().split()
+        else:
+            quota, period = ((v1 / f"cpu.cfs_{part}_us").read_text().strip() for part in ("quota", "period"))
+    except OSError:
+        return None
+    return None if quota in ("max", "-1") else int(quota) / int(period)

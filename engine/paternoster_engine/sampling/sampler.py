@@ -1,0 +1,65 @@
+"""Choosing the next token of every row that samples."""
+
+from collections.abc import Sequence
+
+import torch
+
+from paternoster_engine.core.request import Request
+from paternoster_engine.sampling.filters import Filters, thresholds
+from paternoster_engine.sampling.penalties import apply_penalties, forbid_early_end
+from paternoster_engine.sampling.random import gumbel_noise, row_keys
+
+
+class Sampler:
+    """Stateless: a token is a function of the row's logits, the request's settings, its seed and its position."""
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._token_ids = torch.arange(vocab_size, dtype=torch.int32, device=device).unsqueeze(0)
+
+    def sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
+        """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
+        adjusted = [i for i, request in enumerate(requests) if _adjusts(request)]
+        drawing = [i for i, request in enumerate(requests) if not request.params.greedy]
+        if adjusted:
+            logits = logits.to(torch.float32, copy=True)
+            for i in adjusted:
+                apply_penalties(logits[i], requests[i])
+                forbid_early_end(logits[i], requests[i])
+        if not drawing:
+            tokens: list[int] = logits.argmax(-1).tolist()
+            return tokens
+        if len(drawing) == len(requests):
+            return self._draw(logits, requests)
+        tokens = logits.argmax(-1).tolist()
+        for i, token in zip(drawing, self._draw(logits[drawing], [requests[i] for i in drawing]), strict=True):
+            tokens[i] = token
+        return tokens
+
+    def _draw(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
+        """Sample by Gumbel-max: the best of score plus noise is a draw from the softmax."""
+        device = logits.device
+        temperature = torch.tensor([[request.params.temperature] for request in requests], device=device)
+        scores = logits.float() / temperature
+        keys = row_keys([r.seed for r in requests], [r.num_tokens for r in requests], device)
+        noisy = gumbel_noise(keys, self._token_ids).add_(scores)
+        filtered = [i for i, request in enumerate(requests) if _filters(request)]
+        if filtered:
+            params = [requests[i].params for i in filtered]
+            filters = Filters(
+                top_k=torch.tensor([[p.top_k] for p in params], device=device),
+                top_p=torch.tensor([[p.top_p] for p in params], device=device),
+                min_p=torch.tensor([[p.min_p] for p in params], device=device),
+            )
+            scores = scores[filtered]
+            noisy[filtered] = noisy[filtered].masked_fill_(scores < thresholds(scores, filters), float("-inf"))
+        tokens: list[int] = noisy.argmax(-1).tolist()
+        return tokens
+
+
+def _filters(request: Request) -> bool:
+    params = request.params
+    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+
+
+def _adjusts(request: Request) -> bool:
+    return request.params.has_penalties or len(request.output) < request.params.min_tokens
