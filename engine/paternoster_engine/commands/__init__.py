@@ -1,0 +1,1 @@
+"""Subcommands the engine package brings."""

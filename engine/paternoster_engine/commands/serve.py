@@ -1,0 +1,97 @@
+"""``paternoster serve``: one engine and its HTTP server."""
+
+import argparse
+import logging
+import os
+import sys
+
+from pydantic import ValidationError
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.labels import ADMIN_KEY_ENV, API_KEY_ENV
+
+HELP = "serve a model over the OpenAI API"
+
+STALL_TIMEOUT_ENV = "PATERNOSTER_STALL_TIMEOUT"
+DEFAULT_STALL_TIMEOUT = 60.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    EngineArgs.add_flags(parser)
+    parser.epilog = (
+        f"${API_KEY_ENV} and ${ADMIN_KEY_ENV} guard the API and the admin routes with a bearer key each. "
+        f"${STALL_TIMEOUT_ENV} is the age in seconds of the engine loop's last tick from which /health answers 503 "
+        f"(default: {DEFAULT_STALL_TIMEOUT:g}). SIGTERM drains, a second one ends at once."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        engine_args = EngineArgs.from_namespace(args)
+    except ValidationError as error:
+        for detail in error.errors():
+            print(f"paternoster serve: {_flag_error(detail['loc'], detail['input'], detail['msg'])}", file=sys.stderr)
+        return 2
+    try:
+        return _serve(engine_args)
+    except ValueError as error:
+        logging.getLogger(__name__).debug("cannot serve", exc_info=error)
+        print(f"paternoster serve: {error}", file=sys.stderr)
+        return 2
+
+
+def _serve(args: EngineArgs) -> int:
+    """Raises ``ValueError`` for a setting or a model that cannot be served."""
+    from paternoster_engine.server.process import listen
+
+    stall_timeout = _stall_timeout()
+    # Before the model: a port in use should not cost the time of loading it.
+    try:
+        listener = listen(args.host, args.port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ValueError(
+            f"cannot listen on --host {args.host} --port {args.port}: {reason}; choose another or 0 for a free port"
+        ) from error
+
+    import asyncio
+
+    import uvloop
+
+    from paternoster_engine.build import build_engine
+    from paternoster_engine.server.process import EngineProcess
+    from paternoster_engine.server.state import ServerState
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    async def serve() -> None:
+        state = ServerState(
+            api_key=os.environ.get(API_KEY_ENV),
+            admin_key=os.environ.get(ADMIN_KEY_ENV),
+            stall_timeout=stall_timeout,
+        )
+        await EngineProcess(args, listener, state, build_engine).run()
+
+    with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())
+    return 0
+
+
+def _flag_error(location: tuple[int | str, ...], value: object, message: str) -> str:
+    """One line: the flag, what it was given, what it allows."""
+    message = message.removeprefix("Value error, ")
+    if not location:
+        return message
+    flag = str(location[0]).replace("_", "-")
+    return f"--{flag} is {value!r}: {message[:1].lower()}{message[1:]}"
+
+
+def _stall_timeout() -> float:
+    text = os.environ.get(STALL_TIMEOUT_ENV, str(DEFAULT_STALL_TIMEOUT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ValueError(f"${STALL_TIMEOUT_ENV} is {text!r}: must be a number of seconds above 0")
+    return seconds

@@ -1,0 +1,4 @@
+"""The engine over HTTP: the OpenAI API, probes, metrics and the admin API.
+
+Everything here runs in the asyncio loop except :mod:`~paternoster_engine.server.loop`, whose thread owns the engine.
+"""

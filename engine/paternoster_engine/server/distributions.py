@@ -1,0 +1,61 @@
+"""Histograms of what requests and steps took, kept as it happens."""
+
+from collections.abc import Sequence
+
+from prometheus_client import Histogram
+from prometheus_client.metrics_core import Metric
+
+from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.scheduler import StepOutput
+
+
+class Distributions:
+    """Observes in the engine's thread; may be collected in any other."""
+
+    def __init__(self, model: str) -> None:
+        self._families = {
+            declared.key: Histogram(
+                declared.name, declared.help, [MODEL_LABEL], buckets=declared.buckets, registry=None
+            )
+            for declared in ENGINE_METRICS
+            if declared.kind == "histogram"
+        }
+        self._histograms = {key: family.labels(model) for key, family in self._families.items()}
+        self._last_token: dict[str, float] = {}
+
+    def collect(self, key: str) -> Metric:
+        """The histogram that the contract calls ``key``."""
+        (family,) = self._families[key].collect()
+        family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+        return family
+
+    def stepped(self, outputs: Sequence[StepOutput], num_tokens: int, seconds: float, now: float) -> None:
+        self._histograms["step_tokens"].observe(num_tokens)
+        self._histograms["step_seconds"].observe(seconds)
+        for output in outputs:
+            request = output.request
+            if output.token is None:
+                continue
+            previous = self._last_token.get(request.request_id)
+            if previous is None:
+                self._histograms["time_to_first_token_seconds"].observe(now - request.arrival)
+            else:
+                self._histograms["inter_token_latency_seconds"].observe(now - previous)
+            self._last_token[request.request_id] = now
+
+    def ended(self, request: Request) -> None:
+        """Sizes and latencies are observed for whole answers only: those cut short would make the engine look quick."""
+        self._last_token.pop(request.request_id, None)
+        self._histograms["request_preemptions"].observe(request.num_preemptions)
+        if request.finish_reason not in (FinishReason.STOP, FinishReason.LENGTH):
+            return
+        assert request.first_scheduled is not None
+        assert request.first_token is not None
+        assert request.last_token is not None
+        self._histograms["request_prompt_tokens"].observe(request.num_prompt)
+        self._histograms["request_generation_tokens"].observe(len(request.output))
+        self._histograms["e2e_request_latency_seconds"].observe(request.last_token - request.arrival)
+        self._histograms["request_queue_time_seconds"].observe(request.first_scheduled - request.arrival)
+        self._histograms["request_prefill_time_seconds"].observe(request.first_token - request.first_scheduled)
+        self._histograms["request_decode_time_seconds"].observe(request.last_token - request.first_token)

@@ -1,0 +1,145 @@
+"""One table from what can go wrong to what the client is told: ``{"error": {message, type, param, code}}``."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull
+from paternoster_engine.model.chat_template import ChatTemplateError
+from paternoster_engine.server.generation import EngineEnding, StepFailed
+from paternoster_engine.server.loop import LoopStopped
+
+MAX_LISTED = 10
+"""Most validation errors told in one answer."""
+MAX_SHOWN = 200
+"""Most characters of a refused value shown in an answer."""
+CLIENT_CLOSED_REQUEST = 499
+"""nginx's status for an answer that nobody waits for."""
+
+
+class UnknownModel(LookupError):
+    def __init__(self, model: str) -> None:
+        super().__init__(f"The model `{model[:MAX_SHOWN]}` does not exist.")
+
+
+class InvalidValue(ValueError):
+    """A value that only the running engine can judge; ``field`` is its name in the body."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Loading(RuntimeError):
+    def __init__(self) -> None:
+        super().__init__("The model is still being loaded. Please try again later or on a different instance.")
+
+
+class Draining(RuntimeError):
+    def __init__(self) -> None:
+        super().__init__("The engine is draining and takes no new requests. Please try again on a different instance.")
+
+
+class ClientGone(ConnectionError):
+    """The client closed its connection before the answer began."""
+
+
+class Answer(NamedTuple):
+    status: int
+    type: str
+    param: str | None = None
+    retry_after: int | None = None
+    """Seconds; SDKs that retry honour it."""
+
+
+TABLE: Mapping[type[Exception], Answer] = {
+    PromptTooLong: Answer(400, "BadRequestError"),
+    NeverFits: Answer(400, "BadRequestError"),
+    ChatTemplateError: Answer(400, "BadRequestError", "messages"),
+    InvalidValue: Answer(400, "BadRequestError"),
+    UnknownModel: Answer(404, "NotFoundError", "model"),
+    ClientGone: Answer(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
+    StepFailed: Answer(500, "InternalServerError"),
+    QueueFull: Answer(503, "Service Unavailable", retry_after=1),
+    Loading: Answer(503, "ServiceUnavailableError", retry_after=5),
+    Draining: Answer(503, "ServiceUnavailableError", retry_after=1),
+    EngineEnding: Answer(503, "ServiceUnavailableError", retry_after=1),
+    LoopStopped: Answer(503, "ServiceUnavailableError", retry_after=1),
+}
+
+
+def error_body(message: str, type: str, code: int, param: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": type, "param": param, "code": code}}
+
+
+def describe(error: Exception) -> tuple[Answer, dict[str, Any]]:
+    """The answer to ``error`` and its body; an error that the table does not know is a fault of the server."""
+    answer = TABLE.get(type(error), Answer(500, "InternalServerError"))
+    message = str(error) if type(error) in TABLE else "Internal server error"
+    param = error.field if isinstance(error, InvalidValue) else answer.param
+    return answer, error_body(message, answer.type, answer.status, param)
+
+
+def error_response(error: Exception) -> JSONResponse:
+    answer, body = describe(error)
+    headers = None if answer.retry_after is None else {"Retry-After": str(answer.retry_after)}
+    return JSONResponse(body, answer.status, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of ``app`` an OpenAI error body."""
+
+    async def known(_: Request, error: Exception) -> JSONResponse:
+        return error_response(error)
+
+    async def invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        return _invalid_body(request.headers.get("content-type", ""), error.errors())
+
+    async def http(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        body = error_body(error.detail, HTTPStatus(error.status_code).phrase, error.status_code)
+        return JSONResponse(body, error.status_code, error.headers)
+
+    for kind in (*TABLE, Exception):
+        app.add_exception_handler(kind, known)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+
+
+def _invalid_body(content_type: str, errors: Sequence[Mapping[str, Any]]) -> JSONResponse:
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        message, param = "Unsupported Media Type: Only 'application/json' is allowed", None
+    elif errors[0]["type"] == "json_invalid":
+        message, param = f"The body is not valid JSON: {errors[0].get('ctx', {}).get('error', 'cannot decode')}", None
+    else:
+        message = "; ".join(_tell(error) for error in errors[:MAX_LISTED])
+        param = _field(errors[0]) or None
+    return JSONResponse(error_body(message, "BadRequestError", 400, param), 400)
+
+
+def _tell(error: Mapping[str, Any]) -> str:
+    field, value = _field(error), error.get("input")
+    if error["type"] == "extra_forbidden":
+        return f"{field}: unknown field"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "missing" or not field:
+        return f"{field}: {message}" if field else message
+    return f"{field}: {message} (got {_shown(value)})"
+
+
+def _shown(value: Any) -> str:
+    # Cut long texts before they are copied: a value may be megabytes.
+    text = repr(value[:MAX_SHOWN]) if isinstance(value, str | list) else repr(value)
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+
+
+def _field(error: Mapping[str, Any]) -> str:
+    """Dotted path of the field in the body: ``messages.0.role``."""
+    return ".".join(str(part) for part in error["loc"][1:])

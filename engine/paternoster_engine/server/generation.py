@@ -1,0 +1,103 @@
+"""The sequences of one API call: from prompts to pieces of text."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.scheduler import StepOutput
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.loop import EngineLoop
+from paternoster_engine.server.output_text import OutputText, Piece
+
+
+class StepFailed(RuntimeError):
+    """The model raised while it computed a request."""
+
+    def __init__(self) -> None:
+        super().__init__("The engine failed while it computed this request; its log says why.")
+
+
+class EngineEnding(RuntimeError):
+    """A request was cut off because the engine ends."""
+
+    def __init__(self) -> None:
+        super().__init__("The engine is ending and this request was not finished in time. Please send it again.")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one API call, over all its sequences."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Generation:
+    """Submitted sequences whose text is awaited. Whoever starts one closes it."""
+
+    def __init__(
+        self, loop: EngineLoop, tokenizer: Tokenizer, requests: Sequence[Request], skip_special_tokens: bool = True
+    ) -> None:
+        self._loop = loop
+        self._requests = requests
+        self._index = {request.request_id: index for index, request in enumerate(requests)}
+        self._texts = [OutputText(tokenizer, request.params, skip_special_tokens) for request in requests]
+        self._open = set(self._index)
+        self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            prompt_tokens=sum(request.num_prompt for request in self._requests),
+            completion_tokens=sum(text.num_tokens for text in self._texts),
+        )
+
+    async def start(self) -> None:
+        """Queue all sequences or none; raises :class:`AdmissionError`."""
+        await self._loop.submit(self._requests, self._outputs.put_nowait)
+
+    def close(self) -> None:
+        """End what is not finished before the next step. May be called more than once."""
+        self._loop.abort(self._open)
+        self._open.clear()
+
+    async def pieces(self) -> AsyncIterator[tuple[int, Piece]]:
+        """(index of the sequence, what became visible) until all have ended; a slow reader gets larger pieces.
+
+        Raises :class:`StepFailed` or :class:`EngineEnding`.
+        """
+        while self._open:
+            outputs = [await self._outputs.get()]
+            while not self._outputs.empty():
+                outputs.append(self._outputs.get_nowait())
+            pieces: dict[int, Piece] = {}
+            for output in outputs:
+                index = self._index[output.request.request_id]
+                piece = self._take(index, output)
+                if piece is not None:
+                    pieces[index] = pieces[index] + piece if index in pieces else piece
+            for index, piece in pieces.items():
+                if piece.text or piece.finish_reason is not None:
+                    yield index, piece
+
+    async def complete(self) -> list[Piece]:
+        """The whole text of every sequence."""
+        whole = [Piece("") for _ in self._requests]
+        async for index, piece in self.pieces():
+            whole[index] += piece
+        return whole
+
+    def _take(self, index: int, output: StepOutput) -> Piece | None:
+        request_id = output.request.request_id
+        if request_id not in self._open:
+            # Sampled between a stop string and the abort that it caused.
+            return None
+        if output.token is None:
+            self._open.discard(request_id)
+            raise StepFailed if output.finish_reason is FinishReason.ERROR else EngineEnding
+        piece = self._texts[index].push(output.token, output.finish_reason)
+        if piece.finish_reason is not None:
+            self._open.discard(request_id)
+            self._loop.abort([request_id], FinishReason.STOP)
+        return piece

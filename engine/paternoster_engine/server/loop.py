@@ -1,0 +1,225 @@
+"""The thread that owns the engine. Everything else talks to it through an inbox."""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar, cast
+
+from paternoster_engine.core.errors import AdmissionError
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.scheduler import StepOutput
+from paternoster_engine.engine import Engine
+
+log = logging.getLogger(__name__)
+
+A = TypeVar("A")
+T = TypeVar("T")
+Deliver = Callable[[StepOutput], None]
+
+IDLE_TICK = 1.0
+"""Seconds between ticks when there is nothing to do, so that a quiet night is told from a hung step."""
+EMPTY_STEP_PAUSE = 0.005
+"""Seconds to wait after a step that could compute nothing, such as one that only preempted."""
+STOP_TIMEOUT = 5.0
+"""Seconds that the end of the loop waits for the step under way."""
+
+
+class Observer(Protocol):
+    """Is told of every step and of every request's end, in the engine's thread."""
+
+    def stepped(self, outputs: Sequence[StepOutput], num_tokens: int, seconds: float, now: float) -> None: ...
+
+    def ended(self, request: Request) -> None: ...
+
+
+class LoopStopped(RuntimeError):
+    """The engine loop has ended and takes no more work."""
+
+    def __init__(self) -> None:
+        super().__init__("The engine has stopped. Please try again on a different instance.")
+
+
+class EngineLoop:
+    """Steps the engine while it has work and sleeps on the inbox while it has none.
+
+    All methods are for the asyncio side. What one step gives reaches that side in one call.
+    """
+
+    def __init__(self, engine: Engine, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock``: the engine's own; requests are stamped with it."""
+        self.engine = engine
+        self.clock = clock
+        self._observer = observer
+        self._last_tick = clock()
+        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._replies: list[Callable[[], object]] = []
+        self._deliver: dict[str, Deliver] = {}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="engine-loop", daemon=True)
+        self._asyncio_loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Start the thread; results go to the running asyncio loop."""
+        self._asyncio_loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End every request and the thread after the step under way; a step that hangs longer is left behind."""
+        self._stopping = True
+        self._inbox.put(lambda: None)
+        await asyncio.to_thread(self._thread.join, STOP_TIMEOUT)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def last_tick_age(self) -> float:
+        """Seconds since the loop last came round: small when healthy, busy or idle."""
+        return max(0.0, self.clock() - self._last_tick)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run ``function`` in the engine's thread between two steps and give its result."""
+        if self._stopping or self._asyncio_loop is None:
+            raise LoopStopped
+        future: asyncio.Future[T] = self._asyncio_loop.create_future()
+
+        def command() -> None:
+            try:
+                self._replies.append(partial(_settle, future, function(), None))
+            except Exception as error:
+                self._replies.append(partial(_settle, future, None, error))
+
+        self._inbox.put(command)
+        return await future
+
+    async def submit(self, requests: Sequence[Request], deliver: Deliver) -> None:
+        """Queue all of ``requests`` or none; raises :class:`AdmissionError`. ``deliver`` gets each token and end."""
+        for request in requests:
+            self._deliver[request.request_id] = deliver
+        try:
+            await self.call(partial(self._admit, requests))
+        except BaseException:
+            self.abort(request.request_id for request in requests)
+            raise
+
+    def abort(self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT) -> None:
+        """End these before the next step; nothing of them is delivered any more."""
+        ids = [request_id for request_id in request_ids if self._deliver.pop(request_id, None) is not None]
+        if ids:
+            self._inbox.put(partial(self._end, ids, reason))
+
+    def _run(self) -> None:
+        scheduler = self.engine.scheduler
+        pause, unchecked = IDLE_TICK, False
+        while not self._stopping:
+            self._last_tick = self.clock()
+            woken = self._take_commands(pause)
+            if scheduler.has_work:
+                pause, unchecked = self._step(), True
+            else:
+                pause = IDLE_TICK
+                if unchecked and not woken:
+                    self._check_integrity()
+                    unchecked = False
+        self._take_commands(0.0)
+        self._end_all(FinishReason.ABORT)
+
+    def _take_commands(self, pause: float) -> bool:
+        """Run what is in the inbox, waiting up to ``pause`` seconds for the first; replies go out together."""
+        woken = False
+        try:
+            command = self._inbox.get(timeout=pause) if pause > 0 else self._inbox.get_nowait()
+            while True:
+                woken = True
+                command()
+                command = self._inbox.get_nowait()
+        except queue.Empty:
+            pass
+        if self._replies:
+            replies, self._replies = self._replies, []
+            self._to_asyncio(_call_each, replies)
+        return woken
+
+    def _step(self) -> float:
+        """One step; how long to wait for commands after it."""
+        counters = self.engine.scheduler.counters
+        started, computed = self.clock(), counters.computed_tokens
+        try:
+            outputs = self.engine.step()
+        except Exception:
+            log.exception("the engine failed outside of the model; all requests end with an error")
+            self._end_all(FinishReason.ERROR)
+            return 0.0
+        now, num_tokens = self.clock(), counters.computed_tokens - computed
+        if num_tokens == 0:
+            return EMPTY_STEP_PAUSE
+        self._observer.stepped(outputs, num_tokens, now - started, now)
+        for output in outputs:
+            if output.finish_reason is not None:
+                self._observer.ended(output.request)
+        if outputs:
+            self._to_asyncio(self._deliver_all, outputs)
+        return 0.0
+
+    def _admit(self, requests: Sequence[Request]) -> None:
+        for count, request in enumerate(requests):
+            try:
+                self.engine.scheduler.add(request)
+            except (AdmissionError, ValueError):
+                self._end([admitted.request_id for admitted in requests[:count]], FinishReason.ABORT)
+                raise
+
+    def _end(self, request_ids: Iterable[str], reason: FinishReason) -> list[Request]:
+        ended = [self.engine.scheduler.abort(request_id, reason) for request_id in request_ids]
+        requests = [request for request in ended if request is not None]
+        for request in requests:
+            self._observer.ended(request)
+        return requests
+
+    def _end_all(self, reason: FinishReason) -> None:
+        scheduler = self.engine.scheduler
+        ended = self._end([request.request_id for request in [*scheduler.running, *scheduler.waiting]], reason)
+        if ended:
+            self._to_asyncio(self._deliver_all, [StepOutput(request, None, reason) for request in ended])
+
+    def _deliver_all(self, outputs: Sequence[StepOutput]) -> None:
+        for output in outputs:
+            request_id = output.request.request_id
+            deliver = self._deliver.get(request_id)
+            if output.finish_reason is not None:
+                self._deliver.pop(request_id, None)
+            if deliver is not None:
+                deliver(output)
+
+    def _to_asyncio(self, function: Callable[[A], object], argument: A) -> None:
+        assert self._asyncio_loop is not None
+        try:
+            self._asyncio_loop.call_soon_threadsafe(function, argument)
+        except RuntimeError:
+            # The asyncio loop is closed: nobody is left to tell.
+            self._stopping = True
+
+    def _check_integrity(self) -> None:
+        try:
+            self.engine.scheduler.check_integrity()
+        except AssertionError:
+            log.exception("blocks or requests are not where they should be although nothing runs; this is a bug")
+
+
+def _settle(future: "asyncio.Future[T]", result: T | None, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(cast(T, result))
+    else:
+        future.set_exception(error)
+
+
+def _call_each(functions: Iterable[Callable[[], object]]) -> None:
+    for function in functions:
+        function()

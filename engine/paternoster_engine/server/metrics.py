@@ -1,0 +1,106 @@
+"""Prometheus exposition of what the contract declares, under our names and, if wanted, vLLM's."""
+
+import time
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
+from paternoster_contract.metrics import Metric as Declared
+from paternoster_engine.core.errors import AdmissionError
+from paternoster_engine.core.request import FinishReason, RequestStatus
+from paternoster_engine.server.distributions import Distributions
+from paternoster_engine.server.loop import EngineLoop
+
+Values = Mapping[tuple[str, ...], float]
+"""Label values -> number; the empty tuple where a metric has no labels of its own."""
+
+REJECTION_REASONS = sorted(kind.reason for kind in AdmissionError.__subclasses__())
+
+
+class EngineCollector(Collector):
+    """Reads the scheduler's numbers when it is scraped; the engine's thread does nothing for it."""
+
+    def __init__(self, loop: EngineLoop, distributions: Distributions, model: str, *, vllm_aliases: bool) -> None:
+        self._loop = loop
+        self._distributions = distributions
+        self._model = model
+        self._vllm_aliases = vllm_aliases
+
+    def collect(self) -> Iterator[Metric]:
+        values = {**_gauges(self._loop), **_counters(self._loop)}
+        for declared in ENGINE_METRICS:
+            if declared.kind == "histogram":
+                family = self._distributions.collect(declared.key)
+            else:
+                family = self._family(declared, values[declared.key])
+            yield family
+            if self._vllm_aliases and declared.vllm is not None:
+                yield _renamed(family, declared.vllm)
+
+    def _family(self, declared: Declared, values: Values) -> Metric:
+        kind = CounterMetricFamily if declared.kind == "counter" else GaugeMetricFamily
+        family = kind(declared.name, declared.help, labels=[MODEL_LABEL, *declared.labels])
+        for label_values, value in values.items():
+            family.add_metric([self._model, *label_values], value)
+        return family
+
+
+def _gauges(loop: EngineLoop) -> dict[str, Values]:
+    scheduler, pool = loop.engine.scheduler, loop.engine.scheduler.pool
+    # tuple() copies a deque in one go; a loop over it would see the engine's thread change it.
+    waiting = tuple(scheduler.waiting)
+    return _unlabelled(
+        {
+            "requests_running": len(scheduler.running),
+            "requests_waiting": len(waiting),
+            "requests_preempted_waiting": sum(request.status is RequestStatus.PREEMPTED for request in waiting),
+            "live_cap": scheduler.live_cap,
+            "capacity": scheduler.config.max_num_seqs,
+            "kv_cache_usage_ratio": pool.num_used / pool.num_blocks,
+            "kv_cached_ratio": pool.num_cached / pool.num_blocks,
+            "kv_projected_peak_ratio": scheduler.projected_peak(),
+            "loop_heartbeat_timestamp_seconds": time.time() - loop.last_tick_age,
+        }
+    )
+
+
+def _counters(loop: EngineLoop) -> dict[str, Values]:
+    counters, seconds = loop.engine.scheduler.counters, loop.engine.seconds
+    finished, rejected = counters.finished.copy(), counters.rejected.copy()
+    return {
+        **_unlabelled(
+            {
+                "requests": counters.requests,
+                "requests_preempted": counters.requests_preempted,
+                "preemptions": counters.preemptions,
+                "prompt_tokens": counters.prompt_tokens,
+                "prompt_tokens_cached": counters.cached_prompt_tokens,
+                "generation_tokens": counters.generation_tokens,
+                "prefix_cache_queries": counters.prefix_queries,
+                "prefix_cache_hits": counters.prefix_hits,
+                "computed_tokens": counters.computed_tokens,
+                "recomputed_tokens": counters.recomputed_tokens,
+                "live_cap_changes": counters.live_cap_changes,
+            }
+        ),
+        # Every reason from the start: a counter that appears with its first event hides that event from rate().
+        "requests_finished": {(reason,): finished[reason] for reason in FinishReason},
+        "requests_rejected": {(reason,): rejected[reason] for reason in REJECTION_REASONS},
+        "stage_seconds": {
+            ("schedule",): seconds.schedule,
+            ("forward",): seconds.forward,
+            ("update",): seconds.update,
+        },
+    }
+
+
+def _unlabelled(values: Mapping[str, float]) -> dict[str, Values]:
+    return {key: {(): value} for key, value in values.items()}
+
+
+def _renamed(family: Metric, name: str) -> Metric:
+    alias = Metric(name, family.documentation, family.type)
+    alias.samples = [sample._replace(name=name + sample.name.removeprefix(family.name)) for sample in family.samples]
+    return alias

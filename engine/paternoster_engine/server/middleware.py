@@ -1,0 +1,49 @@
+"""What happens around every call: its id is echoed, and API calls are counted while they last."""
+
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from paternoster_engine.server.state import ServerState
+
+REQUEST_ID = "X-Request-Id"
+MAX_REQUEST_ID = 128
+
+
+class RequestId:
+    """Echoes the client's ``X-Request-Id``, or makes one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = Headers(scope=scope).get(REQUEST_ID, "")[:MAX_REQUEST_ID] or uuid.uuid4().hex
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+class InFlight:
+    """Counts calls under ``/v1`` until their last byte is sent, so that a drain knows when it is over."""
+
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
+        self._app = app
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+        self._state.call_begins()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._state.call_ended()

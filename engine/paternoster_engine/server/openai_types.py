@@ -1,0 +1,243 @@
+"""What clients may ask for: the OpenAI API's requests, with vLLM's sampling extensions.
+
+An unknown field is refused by name. A known field that asks for something the engine does not do is refused too,
+unless its value asks for nothing: such fields are marked with :func:`only` the values that are fine. ``null`` is the
+same as leaving a field out.
+"""
+
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from paternoster_engine.core.sampling_params import SamplingParams
+
+
+def only(*allowed: Any) -> AfterValidator:
+    """Marks a field of a feature that the engine does not have: just the values that do not ask for it."""
+
+    def check(value: Any) -> Any:
+        if not any(type(value) is type(other) and value == other for other in allowed):
+            text = " or ".join(json.dumps(other) for other in (*allowed, None))
+            raise ValueError(f"not supported by this engine: leave it out or send {text}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _check_prompts(value: Any) -> list[str | list[int]]:
+    """The four forms of ``prompt`` made into one: a list whose items are texts or lists of token ids."""
+    one = isinstance(value, str) or (isinstance(value, list) and any(type(item) is int for item in value))
+    prompts = [value] if one else value
+    if not isinstance(prompts, list) or not 1 <= len(prompts) <= MAX_PROMPTS:
+        raise ValueError(f"must be a text, a list of token ids, or a list of 1 to {MAX_PROMPTS} of either")
+    for prompt in prompts:
+        ids = isinstance(prompt, list) and all(type(item) is int and item >= 0 for item in prompt)
+        if not prompt or not (isinstance(prompt, str) or ids):
+            raise ValueError("each prompt must be a text or a list of token ids, and not empty")
+    return prompts
+
+
+MAX_PROMPTS = 128
+Prompts = Annotated[
+    list[str | list[int]],
+    PlainValidator(_check_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+]
+StopStrings = Annotated[
+    list[Annotated[str, Field(min_length=1)]],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]),
+    Field(max_length=16),
+]
+TokenIds = list[Annotated[int, Field(ge=0)]]
+
+
+class Body(BaseModel):
+    """A request body; fields that are null take their defaults."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if value is not None or name not in cls.model_fields}
+
+
+class StreamOptions(Body):
+    include_usage: bool = False
+    include_obfuscation: Annotated[Any, only(False)] = False
+
+
+class GenerationRequest(Body):
+    """What chat and text completions have in common."""
+
+    model: str | None = Field(default=None, description="served model (default: the one there is)")
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+
+    temperature: float = Field(default=1.0, ge=0, le=2, description="0 is greedy")
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=-1, description="0 and -1 switch it off")
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    presence_penalty: float = Field(default=0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
+    repetition_penalty: float = Field(default=1.0, gt=0, le=2)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    stop: StopStrings = Field(default_factory=list)
+    stop_token_ids: TokenIds = Field(default_factory=list, max_length=64)
+    min_tokens: int = Field(default=0, ge=0, description="no end of text and no stop string before so many tokens")
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+
+    user: str | None = Field(default=None, description="taken and not used")
+    n: Annotated[Any, only(1)] = 1
+    logit_bias: Annotated[Any, only({})] = Field(default_factory=dict)
+
+    @field_validator("stream_options")
+    @classmethod
+    def _need_stream(cls, value: StreamOptions | None, info: ValidationInfo) -> StreamOptions | None:
+        if value is not None and not info.data.get("stream"):
+            raise ValueError("only allowed with stream=true")
+        return value
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def sampling_params(self, max_tokens: int) -> SamplingParams:
+        return SamplingParams(
+            max_tokens=max_tokens,
+            temperature=self.temperature,
+            top_k=max(0, self.top_k),
+            top_p=self.top_p,
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            seed=self.seed,
+            stop=tuple(self.stop),
+            stop_token_ids=tuple(self.stop_token_ids),
+            min_tokens=self.min_tokens,
+            ignore_eos=self.ignore_eos,
+            include_stop_str_in_output=self.include_stop_str_in_output,
+        )
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+Content = Annotated[
+    list[TextPart],
+    BeforeValidator(
+        lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
+        json_schema_input_type=str | list[TextPart],
+    ),
+]
+
+
+class ChatMessage(Body):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content = Field(default_factory=list)
+    name: str | None = None
+    refusal: Annotated[Any, only("")] = ""
+    annotations: Annotated[Any, only([])] = Field(default_factory=list)
+    audio: Annotated[Any, only()] = None
+    tool_calls: Annotated[Any, only([])] = Field(default_factory=list)
+    function_call: Annotated[Any, only()] = None
+
+    def for_template(self) -> dict[str, str]:
+        """The message as chat templates read it."""
+        message = {"role": self.role, "content": "".join(part.text for part in self.content)}
+        return message if self.name is None else message | {"name": self.name}
+
+
+class ChatCompletionRequest(GenerationRequest):
+    """Body of ``POST /v1/chat/completions``."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_tokens: int | None = Field(default=None, ge=1, description="older name of max_completion_tokens")
+    max_completion_tokens: int | None = Field(default=None, ge=1, description="default: what the context leaves")
+
+    parallel_tool_calls: bool = Field(default=True, description="of no effect: there are no tools")
+    prompt_cache_key: str | None = Field(default=None, description="taken and not used: every prompt is cached")
+    safety_identifier: str | None = Field(default=None, description="taken and not used")
+    logprobs: Annotated[Any, only(False)] = False
+    top_logprobs: Annotated[Any, only(0)] = 0
+    tools: Annotated[Any, only([])] = Field(default_factory=list)
+    tool_choice: Annotated[Any, only("none", "auto")] = "none"
+    functions: Annotated[Any, only([])] = Field(default_factory=list)
+    function_call: Annotated[Any, only("none", "auto")] = "none"
+    response_format: Annotated[Any, only({"type": "text"})] = Field(default_factory=lambda: {"type": "text"})
+    modalities: Annotated[Any, only(["text"])] = Field(default_factory=lambda: ["text"])
+    service_tier: Annotated[Any, only("auto", "default")] = "auto"
+    store: Annotated[Any, only(False)] = False
+    metadata: Annotated[Any, only({})] = Field(default_factory=dict)
+    audio: Annotated[Any, only()] = None
+    prediction: Annotated[Any, only()] = None
+    reasoning_effort: Annotated[Any, only("none")] = "none"
+    verbosity: Annotated[Any, only()] = None
+    web_search_options: Annotated[Any, only()] = None
+
+    @field_validator("max_completion_tokens")
+    @classmethod
+    def _one_limit(cls, value: int | None, info: ValidationInfo) -> int | None:
+        other = info.data.get("max_tokens")
+        if None not in (value, other) and value != other:
+            raise ValueError(f"max_tokens asks for {other}: give one of the two")
+        return value
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens to generate, None for as many as fit."""
+        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+
+
+class CompletionRequest(GenerationRequest):
+    """Body of ``POST /v1/completions``; each prompt of a list becomes one choice."""
+
+    prompt: Prompts
+    max_tokens: int = Field(default=16, ge=1)
+    add_special_tokens: bool = Field(default=True, description="let the tokenizer put its marks around the text")
+
+    best_of: Annotated[Any, only(1)] = 1
+    echo: Annotated[Any, only(False)] = False
+    logprobs: Annotated[Any, only()] = None
+    suffix: Annotated[Any, only("")] = ""
+
+
+class TokenizeRequest(Body):
+    """Body of ``POST /tokenize``: either ``prompt`` or ``messages``."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = Field(default=None, min_length=1)
+    add_special_tokens: bool | None = Field(default=None, description="default: true for a prompt, false for messages")
+    add_generation_prompt: bool = True
+    return_token_strs: bool = False
+
+    @model_validator(mode="after")
+    def _prompt_or_messages(self) -> Self:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give either prompt or messages")
+        return self
+
+
+class DetokenizeRequest(Body):
+    """Body of ``POST /detokenize``."""
+
+    model: str | None = None
+    tokens: TokenIds

@@ -1,0 +1,122 @@
+"""One engine process: it listens, loads, serves, drains and ends."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.engine import Engine
+from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.app import create_app
+from paternoster_engine.server.distributions import Distributions
+from paternoster_engine.server.loop import EngineLoop
+from paternoster_engine.server.metrics import EngineCollector
+from paternoster_engine.server.state import ServedModel, ServerState
+
+log = logging.getLogger(__name__)
+
+Build = Callable[[EngineArgs], tuple[Engine, Tokenizer, ModelConfig]]
+
+BACKLOG = 2048
+KEEP_ALIVE = 75
+"""Seconds: longer than clients keep idle connections, so that none is closed under a request on its way."""
+LAST_BYTES = 5
+"""Seconds that connections get for their last bytes once every answer is made."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers: the process has its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises ``OSError`` when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+def base_url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class EngineProcess:
+    """Probes are answered from the first moment on, prompts once the model is loaded."""
+
+    def __init__(self, args: EngineArgs, listener: socket.socket, state: ServerState, build: Build) -> None:
+        self._args = args
+        self._listener = listener
+        self._state = state
+        self._build = build
+        self._ending = asyncio.Event()
+        config = uvicorn.Config(
+            create_app(state),
+            http="httptools",
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=LAST_BYTES,
+        )
+        self._http = HttpServer(config)
+
+    async def run(self) -> None:
+        """Serve until a signal; raises what the loading of the model raises."""
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+        answering = asyncio.create_task(self._http.serve(sockets=[self._listener]))
+        try:
+            served = await self._load()
+            print(f"listening on {base_url(self._listener)}", flush=True)
+            await self._ending.wait()
+            await self._drain()
+            await served.loop.stop()
+        finally:
+            self._http.should_exit = True
+            await answering
+
+    async def _load(self) -> ServedModel:
+        engine, tokenizer, model = await asyncio.to_thread(self._build, self._args)
+        name = self._args.served_model_name or model.name
+        distributions = Distributions(name)
+        loop = EngineLoop(engine, distributions)
+        registry = CollectorRegistry()
+        registry.register(EngineCollector(loop, distributions, name, vllm_aliases=self._args.vllm_metrics))
+        loop.start()
+        served = ServedModel(name, tokenizer, model.vocab_size, loop, registry)
+        self._state.serve(served)
+        # What was loaded lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        return served
+
+    def _on_signal(self, number: int) -> None:
+        """The first drains, the second ends the process at once; while loading there is nothing to wait for."""
+        if self._state.loading or self._ending.is_set():
+            sys.stdout.flush()
+            os._exit(128 + number if self._ending.is_set() else 0)
+        self._state.drain()
+        self._ending.set()
+
+    async def _drain(self) -> None:
+        log.info("draining: %d calls in flight", self._state.in_flight)
+        try:
+            async with asyncio.timeout(self._args.drain_timeout):
+                await self._state.idle()
+        except TimeoutError:
+            log.warning("%d calls are cut off after %g s of draining", self._state.in_flight, self._args.drain_timeout)

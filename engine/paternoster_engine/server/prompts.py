@@ -1,0 +1,76 @@
+"""From what a client sent to requests that the scheduler takes."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+
+from paternoster_engine.core.request import Request
+from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai_types import (
+    ChatCompletionRequest,
+    ChatMessage,
+    CompletionRequest,
+    GenerationRequest,
+)
+from paternoster_engine.server.state import ServedModel
+
+
+async def encode(served: ServedModel, text: str, add_special_tokens: bool) -> list[int]:
+    """Token ids of ``text``, made outside of the event loop: a prompt can be long."""
+    return await asyncio.to_thread(served.tokenizer.encode, text, add_special_tokens)
+
+
+async def encode_chat(
+    served: ServedModel,
+    messages: Sequence[ChatMessage],
+    add_generation_prompt: bool = True,
+    add_special_tokens: bool = False,
+) -> list[int]:
+    """Token ids of a conversation; raises :class:`ChatTemplateError`."""
+    text = served.tokenizer.apply_chat_template(
+        [message.for_template() for message in messages], add_generation_prompt=add_generation_prompt
+    )
+    return await encode(served, text, add_special_tokens)
+
+
+async def chat_requests(served: ServedModel, body: ChatCompletionRequest, name: str) -> list[Request]:
+    """The one sequence of a chat call; without a limit it may fill what the context leaves."""
+    prompt = await encode_chat(served, body.messages)
+    limit = body.limit if body.limit is not None else max(1, served.longest_request - len(prompt))
+    return _requests(served, body, [prompt], limit, name)
+
+
+async def completion_requests(served: ServedModel, body: CompletionRequest, name: str) -> list[Request]:
+    """One sequence for each prompt."""
+    prompts = []
+    for prompt in body.prompt:
+        if isinstance(prompt, str):
+            prompts.append(await encode(served, prompt, body.add_special_tokens))
+        else:
+            check_token_ids(served, "prompt", prompt)
+            prompts.append(prompt)
+    return _requests(served, body, prompts, body.max_tokens, name)
+
+
+def check_token_ids(served: ServedModel, field: str, token_ids: Sequence[int]) -> None:
+    """Raises :class:`InvalidValue` for an id that the model does not know."""
+    largest = max(token_ids, default=0)
+    if largest >= served.vocab_size:
+        raise InvalidValue(field, f"{field}: token id {largest} must be below {served.vocab_size}")
+
+
+def _requests(
+    served: ServedModel, body: GenerationRequest, prompts: Sequence[list[int]], max_tokens: int, name: str
+) -> list[Request]:
+    params = body.sampling_params(max_tokens)
+    return [
+        Request(
+            request_id=f"{name}-{index}",
+            prompt=prompt,
+            params=params,
+            arrival=served.loop.clock(),
+            eos_token_ids=served.tokenizer.eos_token_ids,
+            seed=secrets.randbits(63) if params.seed is None else params.seed,
+        )
+        for index, prompt in enumerate(prompts)
+    ]

@@ -1,0 +1,46 @@
+"""Probes and numbers, open to everyone."""
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from paternoster_contract import __version__, paths
+from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_engine.server.dependencies import State
+from paternoster_engine.server.stats import build_stats
+
+router = APIRouter()
+
+
+@router.get(paths.HEALTH)
+async def health(state: State) -> JSONResponse:
+    """Liveness: 503 once the engine loop has not come round for too long."""
+    if state.healthy:
+        return JSONResponse({"status": "ok"})
+    age = state.served.loop.last_tick_age
+    return JSONResponse({"status": "stalled", "last_tick_age_seconds": round(age, 3)}, 503)
+
+
+@router.get(paths.READY)
+async def ready(state: State) -> JSONResponse:
+    """Readiness: 200 while new requests are admitted."""
+    return JSONResponse({"status": state.phase}, 200 if state.phase is EngineState.READY else 503)
+
+
+@router.get(paths.STATS)
+async def stats(state: State) -> EngineStats:
+    return build_stats(state)
+
+
+@router.get(paths.METRICS)
+async def metrics(request: Request, state: State) -> Response:
+    """Prometheus text; empty while the model loads."""
+    registry = CollectorRegistry() if state.loading else state.served.registry
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(registry), headers={"Content-Type": content_type})
+
+
+@router.get("/version")
+async def version() -> dict[str, str]:
+    return {"version": __version__}

@@ -1,0 +1,122 @@
+"""What the server knows of itself: whether it loads, serves or drains, and the engine once there is one."""
+
+import asyncio
+import time
+import uuid
+from dataclasses import dataclass
+from functools import cached_property
+
+from prometheus_client import CollectorRegistry
+
+from paternoster_contract.stats import EngineState
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.errors import Draining, Loading, UnknownModel
+from paternoster_engine.server.loop import EngineLoop
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A loaded model and the loop that runs it."""
+
+    name: str
+    tokenizer: Tokenizer
+    vocab_size: int
+    loop: EngineLoop
+    registry: CollectorRegistry
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Owned by the loop's thread: here only single numbers may be read of it."""
+        return self.loop.engine.scheduler
+
+    @property
+    def max_model_len(self) -> int:
+        return self.scheduler.config.max_model_len
+
+    @cached_property
+    def longest_request(self) -> int:
+        """Prompt plus output of the longest request that is admitted; a small KV pool allows less than the model."""
+        config = self.scheduler.config
+        # The last token sampled is never computed and needs no place in the pool.
+        return min(config.max_model_len, config.num_blocks * config.block_size + 1)
+
+
+class ServerState:
+    """One per process."""
+
+    def __init__(
+        self, *, api_key: str | None = None, admin_key: str | None = None, stall_timeout: float = 60.0
+    ) -> None:
+        """``stall_timeout``: seconds without a tick of the engine loop after which the engine counts as hung."""
+        self.api_key = api_key
+        self.admin_key = admin_key
+        self.stall_timeout = stall_timeout
+        self.instance = uuid.uuid4().hex
+        self.started_at = time.time()
+        self.in_flight = 0
+        """API calls being answered."""
+        self._phase = EngineState.LOADING
+        self._served: ServedModel | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def phase(self) -> EngineState:
+        return self._phase
+
+    @property
+    def loading(self) -> bool:
+        return self._phase is EngineState.LOADING
+
+    @property
+    def served(self) -> ServedModel:
+        """Raises :class:`Loading` before there is one."""
+        if self._served is None:
+            raise Loading
+        return self._served
+
+    @property
+    def healthy(self) -> bool:
+        """False once the engine loop hangs or is gone; a model that loads is healthy."""
+        if self._served is None:
+            return True
+        loop = self._served.loop
+        return loop.alive and loop.last_tick_age <= self.stall_timeout
+
+    def serve(self, served: ServedModel) -> None:
+        """The model is loaded; requests are admitted from now on."""
+        self._served = served
+        self._phase = EngineState.READY
+
+    def drain(self) -> None:
+        """Admit no more; what runs goes on. Raises :class:`Loading` before there is an engine."""
+        assert self.served
+        self._phase = EngineState.DRAINING
+
+    def named(self, model: str | None) -> ServedModel:
+        """The engine that serves ``model`` (None: the one there is); raises :class:`UnknownModel`."""
+        served = self.served
+        if model is not None and model != served.name:
+            raise UnknownModel(model)
+        return served
+
+    def accepting(self, model: str | None) -> ServedModel:
+        """The engine for a new request to ``model``; raises :class:`Draining` besides."""
+        served = self.named(model)
+        if self._phase is EngineState.DRAINING:
+            raise Draining
+        return served
+
+    def call_begins(self) -> None:
+        self.in_flight += 1
+        self._idle.clear()
+
+    def call_ended(self) -> None:
+        self.in_flight -= 1
+        if self.in_flight == 0:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Returns once no API call is being answered."""
+        await self._idle.wait()

@@ -1,0 +1,70 @@
+"""Answers that end when their client leaves: whole ones and server-sent events."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from paternoster_engine.server.errors import TABLE, ClientGone, describe
+from paternoster_engine.server.generation import Generation
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DONE = "data: [DONE]\n\n"
+
+
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """The result of ``work``; cancels it and raises :class:`ClientGone` when the client leaves first."""
+    task = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_until_gone(request))
+    try:
+        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        leaving.cancel()
+        task.cancel()
+
+
+async def _until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(StreamingResponse):
+    """Frames as server-sent events. An error after the first frame is told in a frame; ``[DONE]`` is always last.
+
+    Closes ``generation`` when the stream has ended, also when the client left before it began.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, frames: AsyncIterator[BaseModel], generation: Generation) -> None:
+        super().__init__(_events(frames), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        self._generation = generation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._generation.close()
+
+
+async def _events(frames: AsyncIterator[BaseModel]) -> AsyncIterator[str]:
+    try:
+        async for frame in frames:
+            yield f"data: {frame.model_dump_json(exclude_unset=True)}\n\n"
+    except Exception as error:
+        if type(error) not in TABLE:
+            log.exception("a stream failed")
+        yield f"data: {json.dumps(describe(error)[1])}\n\n"
+    yield DONE
