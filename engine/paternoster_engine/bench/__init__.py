@@ -1,0 +1,1 @@
+"""Load generation: traces, prompts, a streaming client, and reports that speak vLLM's bench keys. No torch."""
