@@ -1,12 +1,15 @@
 """What the operator remembers of one LLMDeployment between two looks; all of it can be learnt again."""
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
-from paternoster_operator.scaling.decision import Decision, LawState
+from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision
 from paternoster_operator.scaling.signals import Signals, SignalWindows
+
+KEPT_CHANGES = 100
 
 
 @dataclass(slots=True)
@@ -22,6 +25,10 @@ class Fleet:
     signals: Signals = field(default_factory=Signals)
     applied: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Children as last applied, by kind: what is the same need not be sent again."""
+    changes: deque[LoopDecision] = field(default_factory=lambda: deque(maxlen=KEPT_CHANGES))
+    """The last decisions that changed something, oldest first."""
+    num_changes: int = 0
+    """How many there were in all."""
     load_written: float = float("-inf")
     """When the load in the status was last written, on the operator's clock."""
 
@@ -29,6 +36,10 @@ class Fleet:
         """Take in a look's decision; returns the standing one."""
         last = self.standing
         self.state = decision.state
+        for made in (decision.concurrency, decision.replicas):
+            if made is not None and made.action != "Hold":
+                self.changes.append(made)
+                self.num_changes += 1
         self.standing = Decision(
             replicas=decision.replicas or (last.replicas if last else None),
             concurrency=decision.concurrency or (last.concurrency if last else None),

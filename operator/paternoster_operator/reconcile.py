@@ -11,6 +11,7 @@ from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, Event, Key
 from paternoster_operator.desired.children import build_children
+from paternoster_operator.desired.service import service_url
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.observe import Observed
@@ -139,6 +140,7 @@ class Reconciler:
             standing,
             _timestamp(),
             age_of_load=now - fleet.load_written,
+            endpoint=self._settings.gateway_url or service_url(fleet.resource),
         )
         self._metrics.observe(key, fleet.signals, decision, len(fleet.observed.serving))
         previous = fleet.resource.status

@@ -15,7 +15,6 @@ from paternoster_operator.api.v1alpha1 import (
     LLMDeploymentSpec,
 )
 from paternoster_operator.desired.ownership import selector
-from paternoster_operator.desired.service import endpoint
 from paternoster_operator.observe import Observed, PodView
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
 from paternoster_operator.scaling.signals import Signals
@@ -62,6 +61,7 @@ def build_status(
     now: str,
     *,
     age_of_load: float,
+    endpoint: str,
 ) -> dict[str, Any]:
     """The whole status. ``now`` is an RFC 3339 time; ``age_of_load`` says how old the load in the last status is, in s.
 
@@ -80,7 +80,7 @@ def build_status(
         "drainingReplicas": len(observed.draining),
         "desiredReplicas": state.replicas,
         "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(resource).items())),
-        "endpoint": endpoint(resource),
+        "endpoint": endpoint,
         "servedModel": resource.served_name,
         "concurrency": {
             "capacity": signals.engine_capacity,

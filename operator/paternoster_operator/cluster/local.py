@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,8 @@ class LocalCluster:
         self.logs = logs
         self.events: dict[Key, deque[tuple[str, Event]]] = {}
         """(RFC 3339 time, event) of each LLMDeployment, oldest first."""
+        self.num_events: Counter[Key] = Counter()
+        """How many there were in all."""
         self._on_change = on_change
         self._resources: dict[Key, Object] = {}
         self._children: dict[tuple[str, Key], Object] = {}
@@ -114,6 +116,7 @@ class LocalCluster:
 
     async def record_event(self, key: Key, event: Event) -> None:
         self.events.setdefault(key, deque(maxlen=KEPT_EVENTS)).append((_now(), event))
+        self.num_events[key] += 1
 
     def _roll(self, key: Key) -> None:
         """One step of the Deployment's rollout; every change of a pod brings the next."""

@@ -28,6 +28,6 @@ def build_service(resource: LLMDeployment) -> dict[str, Any]:
     }
 
 
-def endpoint(resource: LLMDeployment) -> str:
+def service_url(resource: LLMDeployment) -> str:
     """The Service's URL inside the cluster."""
     return f"http://{resource.metadata.name}.{resource.metadata.namespace}.svc:{labels.ENGINE_PORT}"

@@ -1,0 +1,49 @@
+"""``paternoster up``: the fleet of a manifest on this machine."""
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "run the fleet of a manifest on this machine, with the same reconcile as on a cluster"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-f", "--file", action="append", required=True, type=Path, help="manifest (YAML or JSON); may be given again"
+    )
+    parser.add_argument(
+        "--port", type=int, default=8080, help="port of the endpoint; 0 takes a free one (default: %(default)s)"
+    )
+    parser.add_argument("--no-view", action="store_true", help="plain lines instead of the live view")
+    parser.add_argument("--log-dir", type=Path, help="folder for logs (default: logs beside the state file)")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="append a JSON line per second for reports")
+
+
+def run(args: argparse.Namespace) -> int:
+    import asyncio
+    import socket
+
+    from paternoster_operator.api.manifest import InvalidManifest
+    from paternoster_operator.local.manifest_watch import ManifestWatch
+    from paternoster_operator.local.pod import free_port
+    from paternoster_operator.local.session import HOST, LocalSession, state_file
+    from paternoster_operator.terminal.ride import ride
+
+    watch = ManifestWatch(args.file)
+    try:
+        watch.read()
+    except InvalidManifest as invalid:
+        for line in invalid.errors:
+            print(line, file=sys.stderr)
+        return 2
+    port = args.port or free_port()
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            print(f"--port {port}: cannot listen on {HOST}:{port}: {error}", file=sys.stderr)
+            return 2
+    session = LocalSession(port, args.log_dir or state_file().parent / "logs")
+    live = not args.no_view and sys.stdout.isatty()
+    return asyncio.run(ride(session, watch, live=live, record=args.record))

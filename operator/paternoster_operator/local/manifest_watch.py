@@ -1,0 +1,50 @@
+"""Manifest files as they are now, and again when they change."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from paternoster_operator.api.manifest import InvalidManifest, load
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+
+T = TypeVar("T")
+
+
+class ManifestWatch:
+    """Reads the files; a broken edit is reported once and the last good resources stay."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
+        self._seen: list[bytes] | None = None
+
+    def read(self) -> list[LLMDeployment]:
+        """All resources of all files; raises :class:`InvalidManifest` with every fault."""
+        resources: list[LLMDeployment] = []
+        errors: list[str] = []
+        for file in self._files:
+            try:
+                resources += load(file)
+            except InvalidManifest as invalid:
+                errors += invalid.errors
+        errors += [
+            f"metadata.name: {namespace}/{name} stands in several files: must be unique"
+            for namespace, name in _repeated((r.metadata.namespace, r.metadata.name) for r in resources)
+        ]
+        errors += [
+            f"spec.model.servedName: {name} is served by several LLMDeployments: must be unique on this machine"
+            for name in _repeated(r.served_name for r in resources)
+        ]
+        if errors:
+            raise InvalidManifest(errors)
+        return resources
+
+    def changed(self) -> bool:
+        """Whether any file's content differs from the last call's; the first call says no."""
+        content = [file.read_bytes() if file.exists() else b"" for file in self._files]
+        before, self._seen = self._seen, content
+        return before is not None and before != content
+
+
+def _repeated(values: Iterable[T]) -> list[T]:
+    return [value for value, count in Counter(values).items() if count > 1]

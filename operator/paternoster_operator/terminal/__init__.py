@@ -1,0 +1,1 @@
+"""A fleet on a terminal: snapshots, the live view, tables."""

@@ -1,0 +1,161 @@
+"""A local session from start to end on a terminal: shows, records, follows the manifest, drains on Ctrl-C."""
+
+import asyncio
+import json
+import logging
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console
+from rich.live import Live
+from rich.logging import RichHandler
+
+from paternoster_operator.api.manifest import InvalidManifest
+from paternoster_operator.cluster.port import Event, Key
+from paternoster_operator.local.manifest_watch import ManifestWatch
+from paternoster_operator.local.session import LocalSession
+from paternoster_operator.terminal.snapshot import Snapshot
+from paternoster_operator.terminal.view import render
+
+
+async def ride(session: LocalSession, watch: ManifestWatch, *, live: bool, record: Path | None) -> int:
+    """Run until SIGINT or SIGTERM, then drain; a second one ends everything at once. Returns the exit code."""
+    console = Console(highlight=False, soft_wrap=not live)
+    logging.basicConfig(
+        level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=console, show_path=False)]
+    )
+    ending = asyncio.Event()
+    _on_signals(session, ending, console)
+    await session.start()
+    console.print(f"endpoint {session.endpoint}/v1   logs {session.logs}")
+    for line in await session.want(watch.read()):
+        console.print(line)
+    watch.changed()
+    story = _Story(session)
+    lines: IO[str] | None = record.open("a", encoding="utf-8") if record is not None else None
+    try:
+        if live:
+            with Live(console=console, refresh_per_second=4, transient=True) as screen:
+                await _follow(session, watch, console, story, lines, ending, screen)
+        else:
+            await _follow(session, watch, console, story, lines, ending, None)
+        console.print("draining: engines finish their requests (again to end at once)")
+        await session.close()
+    finally:
+        if lines is not None:
+            lines.close()
+    console.print("all ended")
+    return 0
+
+
+async def _follow(
+    session: LocalSession,
+    watch: ManifestWatch,
+    console: Console,
+    story: "_Story",
+    lines: IO[str] | None,
+    ending: asyncio.Event,
+    screen: Live | None,
+) -> None:
+    last_record = 0.0
+    while not ending.is_set():
+        await _reread(session, watch, console)
+        snapshots = story.snapshots()
+        if screen is not None:
+            screen.update(render(session.endpoint, snapshots, story.events()))
+        else:
+            for when, name, event in story.new_events():
+                console.print(f"{when[11:19]}  {name}  {event.reason}: {event.message}", markup=False)
+            for line in story.new_replica_lines(snapshots):
+                console.print(line, markup=False)
+        if lines is not None and time.monotonic() - last_record >= 1:
+            last_record = time.monotonic()
+            lines.write(json.dumps(story.line(snapshots)) + "\n")
+            lines.flush()
+        try:
+            async with asyncio.timeout(0.5):
+                await ending.wait()
+        except TimeoutError:
+            continue
+
+
+async def _reread(session: LocalSession, watch: ManifestWatch, console: Console) -> None:
+    if not watch.changed():
+        return
+    try:
+        resources = watch.read()
+    except InvalidManifest as invalid:
+        console.print("the edit is refused, and the fleet goes on as it was:", style="red")
+        for line in invalid.errors:
+            console.print(f"  {line}", markup=False)
+        return
+    for line in await session.want(resources):
+        console.print(line)
+
+
+class _Story:
+    """What has been told already."""
+
+    def __init__(self, session: LocalSession) -> None:
+        self._session = session
+        self._told_events: dict[Key, int] = {}
+        self._told_changes: dict[Key, int] = {}
+        self._told_replicas: dict[str, tuple[int, ...]] = {}
+
+    def snapshots(self) -> list[Snapshot]:
+        operator = self._session.operator
+        found = ((key, operator.fleet(key)) for key in self._session.cluster.list())
+        return [Snapshot.of(key, fleet) for key, fleet in found if fleet is not None]
+
+    def events(self) -> list[tuple[str, str, Event]]:
+        """All events that are kept, oldest first."""
+        kept = self._session.cluster.events
+        return sorted(
+            ((when, key.name, event) for key, events in kept.items() for when, event in events), key=lambda e: e[0]
+        )
+
+    def new_events(self) -> Iterator[tuple[str, str, Event]]:
+        for key in self._session.cluster.events:
+            total = self._session.cluster.num_events[key]
+            new = total - self._told_events.get(key, 0)
+            self._told_events[key] = total
+            for when, event in list(self._session.cluster.events[key])[-new:] if new else []:
+                yield when, key.name, event
+
+    def new_replica_lines(self, snapshots: list[Snapshot]) -> Iterator[str]:
+        for snapshot in snapshots:
+            counts = (snapshot.ready, snapshot.desired, snapshot.pending, snapshot.draining)
+            if self._told_replicas.get(snapshot.name) != counts:
+                self._told_replicas[snapshot.name] = counts
+                yield (
+                    f"{time.strftime('%H:%M:%S')}  {snapshot.name}  {snapshot.ready} of {snapshot.desired} replicas "
+                    f"ready, {snapshot.pending} coming, {snapshot.draining} draining"
+                )
+
+    def line(self, snapshots: list[Snapshot]) -> dict[str, object]:
+        """A line of the record."""
+        documents = []
+        for snapshot in snapshots:
+            key = Key(snapshot.namespace, snapshot.name)
+            fleet = self._session.operator.fleet(key)
+            if fleet is None:
+                continue
+            new = fleet.num_changes - self._told_changes.get(key, 0)
+            self._told_changes[key] = fleet.num_changes
+            documents.append(snapshot.document(list(fleet.changes)[-new:] if new else []))
+        return {"time": time.time(), "endpoint": self._session.endpoint, "deployments": documents}
+
+
+def _on_signals(session: LocalSession, ending: asyncio.Event, console: Console) -> None:
+    def on_signal() -> None:
+        if ending.is_set():
+            console.print("ending at once", style="red")
+            session.kill()
+        ending.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)

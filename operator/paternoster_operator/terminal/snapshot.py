@@ -1,0 +1,76 @@
+"""One LLMDeployment in one moment, as a view shows it and a record keeps it."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from paternoster_operator.cluster.port import Key
+from paternoster_operator.fleet import Fleet
+from paternoster_operator.scaling.decision import LoopDecision
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Numbers as in the operator's last look."""
+
+    namespace: str
+    name: str
+    model: str
+    desired: int
+    ready: int
+    pending: int
+    draining: int
+    cap: int
+    capacity: int
+    running: int
+    waiting: int
+    held: int
+    preempted: int
+    finished: int
+    preemption_rate: float
+    kv_usage: float
+    tokens_per_second: float
+    fresh: bool
+
+    @classmethod
+    def of(cls, key: Key, fleet: Fleet) -> "Snapshot":
+        signals, state = fleet.signals, fleet.state
+        return cls(
+            namespace=key.namespace,
+            name=key.name,
+            model=fleet.resource.served_name if fleet.resource is not None else "",
+            desired=state.replicas if state is not None else 0,
+            ready=len(fleet.observed.serving),
+            pending=len(fleet.observed.pending),
+            draining=len(fleet.observed.draining),
+            cap=state.cap if state is not None else 0,
+            capacity=signals.engine_capacity,
+            running=signals.running,
+            waiting=signals.waiting,
+            held=signals.held,
+            preempted=signals.preempted,
+            finished=signals.finished,
+            preemption_rate=round(signals.preemption_rate, 4),
+            kv_usage=round(signals.kv_usage, 4),
+            tokens_per_second=round(signals.generation_tokens_per_second, 1),
+            fresh=signals.fresh,
+        )
+
+    def document(self, decisions: Iterable[LoopDecision]) -> dict[str, Any]:
+        """As JSON, with the decisions made since the last one."""
+        return {**asdict(self), "decisions": [decision_document(decision) for decision in decisions]}
+
+
+def decision_document(decision: LoopDecision) -> dict[str, Any]:
+    return {
+        "loop": decision.loop,
+        "action": decision.action,
+        "from": decision.current,
+        "to": decision.target,
+        "recommended": decision.recommended,
+        "reason": decision.reason.value,
+        "message": decision.message,
+        "limitedBy": [reason.value for reason in decision.limited_by],
+        "inputs": decision.inputs,
+        "applied": decision.applied,
+    }

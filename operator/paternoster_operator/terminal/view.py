@@ -1,0 +1,47 @@
+"""The live view of ``paternoster up``."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from paternoster_operator.cluster.port import Event
+from paternoster_operator.terminal.snapshot import Snapshot
+
+SHOWN_EVENTS = 8
+
+
+def render(endpoint: str, snapshots: Sequence[Snapshot], events: Iterable[tuple[str, str, Event]]) -> Group:
+    """``events``: (time, LLMDeployment's name, event), oldest first."""
+    table = Table(title=f"serving at {endpoint}", title_justify="left", expand=True)
+    for column in ("NAME", "REPLICAS", "SEQS", "RUNNING", "WAITING", "HELD", "PREEMPTED", "KV", "TOK/S"):
+        table.add_column(column, justify="left" if column == "NAME" else "right")
+    for snapshot in snapshots:
+        table.add_row(*_cells(snapshot))
+    story = Table.grid(padding=(0, 2))
+    for when, name, event in list(events)[-SHOWN_EVENTS:]:
+        story.add_row(
+            Text(when[11:19], style="dim"),
+            name,
+            Text(event.reason, style="yellow" if event.type == "Warning" else "green"),
+            event.message,
+        )
+    return Group(table, story, Text("Ctrl-C drains and ends", style="dim"))
+
+
+def _cells(snapshot: Snapshot) -> list[str]:
+    moving = [
+        f"{count} {word}" for count, word in ((snapshot.pending, "coming"), (snapshot.draining, "draining")) if count
+    ]
+    return [
+        snapshot.name,
+        f"{snapshot.ready}/{snapshot.desired}" + (f" ({', '.join(moving)})" if moving else ""),
+        f"{snapshot.cap}/{snapshot.capacity}" if snapshot.capacity else str(snapshot.cap),
+        str(snapshot.running),
+        str(snapshot.waiting),
+        str(snapshot.held),
+        f"{snapshot.preemption_rate:.1%}",
+        f"{snapshot.kv_usage:.0%}",
+        f"{snapshot.tokens_per_second:.0f}",
+    ]
