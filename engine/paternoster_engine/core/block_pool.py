@@ -103,7 +103,12 @@ class BlockPool:
         return sum(self._blocks[i].ref_count == 0 for i in block_ids)
 
     def take_new(self, count: int) -> list[int]:
-        """Hand out ``count`` blocks, the least recently useful first; raises ``IndexError`` beyond num_available."""
+        """Hand out ``count`` blocks, the least recently useful first.
+
+        Raises ``IndexError``, with nothing changed, when fewer are available.
+        """
+        if count > len(self._free):
+            raise IndexError(f"{count} blocks were asked for, {len(self._free)} are available")
         return [self._take_one() for _ in range(count)]
 
     def share(self, block_ids: Sequence[int]) -> None:

@@ -1,0 +1,89 @@
+"""The pool against a model of it: sets and counts."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from paternoster_engine.core.block_pool import BlockPool
+
+BLOCKS = 6
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Takes, shares, remembers and releases at random."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BlockPool(BLOCKS)
+        self.tables: list[list[int]] = []
+        self.next_key = 0
+
+    @rule(count=st.integers(0, BLOCKS + 1))
+    def take(self, count: int) -> None:
+        if count > self.pool.num_available:
+            with pytest.raises(IndexError):
+                self.pool.take_new(count)
+            return
+        taken = self.pool.take_new(count)
+        assert 0 not in taken
+        assert not any(block in table for table in self.tables for block in taken), "a held block was handed out"
+        self.tables.append(taken)
+
+    @rule(data=st.data())
+    def remember(self, data: st.DataObject) -> None:
+        held = [block for table in self.tables for block in table]
+        if held:
+            self.next_key += 1
+            self.pool.remember(data.draw(st.sampled_from(held)), str(self.next_key).encode())
+
+    @rule(key=st.integers(1, 12))
+    def share(self, key: int) -> None:
+        block = self.pool.lookup(str(key).encode())
+        if block is not None:
+            self.pool.share([block])
+            self.tables.append([block])
+
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        if self.tables:
+            table = self.tables.pop(data.draw(st.integers(0, len(self.tables) - 1)))
+            self.pool.release(reversed(table))
+
+    @rule()
+    def forget(self) -> None:
+        cached = self.pool.num_cached
+        assert self.pool.forget_all() == cached
+        assert self.pool.num_cached == 0
+
+    @invariant()
+    def balanced(self) -> None:
+        self.pool.check_integrity(self.tables)
+        held = {block for table in self.tables for block in table}
+        assert self.pool.num_used == len(held)
+        assert self.pool.num_used + self.pool.num_cached + self.pool.num_free == BLOCKS
+
+
+TestPool = PoolMachine.TestCase
+TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_content_is_evicted_least_recently_used_first_and_after_the_useless() -> None:
+    pool = BlockPool(3)
+    a, b, c = pool.take_new(3)
+    pool.remember(a, b"a")
+    pool.remember(b, b"b")
+    pool.release([a])
+    pool.release([b])
+    pool.release([c])
+    assert pool.take_new(2) == [c, a], "c holds nothing of use; a was released before b"
+    assert pool.lookup(b"a") is None
+    assert pool.lookup(b"b") == b
+
+
+def test_releasing_twice_is_an_error() -> None:
+    pool = BlockPool(2)
+    (block,) = pool.take_new(1)
+    pool.release([block])
+    with pytest.raises(AssertionError, match="released twice"):
+        pool.release([block])
