@@ -37,11 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--duration", type=float, metavar="S", help="send for S seconds, repeating the requests as needed"
     )
     parser.add_argument(
-        "--max-prompt-tokens", type=int, metavar="N", help="clip prompts (default: the server's context)"
+        "--max-prompt-tokens", type=int, metavar="N", help="clip prompts (default: the context, if the server tells it)"
     )
-    parser.add_argument(
-        "--max-output-tokens", type=int, metavar="N", help="clip outputs (default: half the server's context)"
-    )
+    parser.add_argument("--max-output-tokens", type=int, metavar="N", help="clip outputs (default: half the context)")
     parser.add_argument(
         "--min-output-tokens", type=int, default=1, metavar="N", help="raise outputs to this (default: 1)"
     )

@@ -58,12 +58,13 @@ class Tokenizer:
         for token, token_type in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True):
             if token_type in (_CONTROL, _USER_DEFINED):
                 backend.add_tokens([AddedToken(token, special=token_type == _CONTROL, normalized=False)])
-        ids = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "eot", "eom")}
+        keys = {name: f"tokenizer.ggml.{name}_token_id" for name in ("bos", "eos", "eot", "eom")}
+        ids: dict[str, int] = {name: metadata[key] for name, key in keys.items() if key in metadata}
         return cls(
             backend,
-            [ids[name] for name in ("eos", "eot", "eom") if ids[name] is not None],
+            [ids[name] for name in ("eos", "eot", "eom") if name in ids],
             metadata.get("tokenizer.chat_template"),
-            {f"{name}_token": tokens[ids[name]] for name in ("bos", "eos") if ids[name] is not None},
+            {f"{name}_token": tokens[ids[name]] for name in ("bos", "eos") if name in ids},
         )
 
     @classmethod

@@ -71,15 +71,12 @@ class Generation:
             outputs = [await self._outputs.get()]
             while not self._outputs.empty():
                 outputs.append(self._outputs.get_nowait())
-            pieces: dict[int, Piece] = {}
-            for output in outputs:
-                index = self._index[output.request.request_id]
-                piece = self._take(index, output)
-                if piece is not None:
-                    pieces[index] = pieces[index] + piece if index in pieces else piece
+            pieces, failure = self._take(outputs)
             for index, piece in pieces.items():
                 if piece.text or piece.finish_reason is not None:
                     yield index, piece
+            if failure is not None:
+                raise failure
 
     async def complete(self) -> list[Piece]:
         """The whole text of every sequence."""
@@ -88,16 +85,21 @@ class Generation:
             whole[index] += piece
         return whole
 
-    def _take(self, index: int, output: StepOutput) -> Piece | None:
-        request_id = output.request.request_id
-        if request_id not in self._open:
-            # Sampled between a stop string and the abort that it caused.
-            return None
-        if output.token is None:
-            self._open.discard(request_id)
-            raise StepFailed if output.finish_reason is FinishReason.ERROR else EngineEnding
-        piece = self._texts[index].push(output.token, output.finish_reason)
-        if piece.finish_reason is not None:
-            self._open.discard(request_id)
-            self._loop.abort([request_id], FinishReason.STOP)
-        return piece
+    def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, Piece], Exception | None]:
+        """What became visible of each sequence, and why there will be no more if one of them failed."""
+        pieces: dict[int, Piece] = {}
+        for output in outputs:
+            request_id = output.request.request_id
+            if request_id not in self._open:
+                # Sampled between a stop string and the abort that it caused.
+                continue
+            if output.token is None:
+                self._open.discard(request_id)
+                return pieces, StepFailed() if output.finish_reason is FinishReason.ERROR else EngineEnding()
+            index = self._index[request_id]
+            piece = self._texts[index].push(output.token, output.finish_reason)
+            pieces[index] = pieces.get(index, Piece("")) + piece
+            if piece.finish_reason is not None:
+                self._open.discard(request_id)
+                self._loop.abort([request_id], FinishReason.STOP)
+        return pieces, None
