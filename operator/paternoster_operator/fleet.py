@@ -29,6 +29,8 @@ class Fleet:
     """The last decisions that changed something, oldest first."""
     num_changes: int = 0
     """How many there were in all."""
+    storming: bool = False
+    """Preemptions were too many at the last look, with the cap at its floor."""
     load_written: float = float("-inf")
     """When the load in the status was last written, on the operator's clock."""
 

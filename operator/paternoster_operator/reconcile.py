@@ -151,8 +151,9 @@ class Reconciler:
         for made in (decision.concurrency, decision.replicas):
             if made is not None and made.action != "Hold":
                 await self._cluster.record_event(key, _event(made))
-        if decision.concurrency is not None and decision.state.wants_replica:
+        if decision.concurrency is not None and decision.state.wants_replica and not fleet.storming:
             await self._cluster.record_event(key, Event("Warning", "PreemptionStorm", decision.concurrency.message))
+        fleet.storming = decision.state.wants_replica
 
     async def _refuse(self, key: Key, document: Any, invalid: InvalidManifest) -> None:
         previous = document.get("status", {})

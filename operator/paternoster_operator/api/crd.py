@@ -112,13 +112,19 @@ def _walk(schema: Mapping[str, Any], definitions: Mapping[str, Any], seen: tuple
     if isinstance(extra, Mapping):
         node["additionalProperties"] = _walk(extra, definitions, seen)
     if "properties" in node:
-        node["properties"] = {name: _walk(child, definitions, seen) for name, child in node["properties"].items()}
+        required = node.get("required", ())
+        node["properties"] = {
+            name: _with_default(_walk(child, definitions, seen), optional="anyOf" in child or name in required)
+            for name, child in node["properties"].items()
+        }
     if "items" in node:
         node["items"] = _walk(node["items"], definitions, seen)
-    if node.get("type") == "object" and "default" in node:
-        # the children's own defaults fill it; saying them twice would let the two drift apart
-        node["default"] = {}
     return {key: value for key, value in node.items() if key not in _DROPPED}
+
+
+def _with_default(node: Schema, *, optional: bool) -> Schema:
+    """A part that is always there gets an empty default, which the defaults of its own fields then fill."""
+    return node if optional or "properties" not in node else {**node, "default": {}}
 
 
 def _validation(rule: Rule) -> Schema:

@@ -1,0 +1,153 @@
+"""A Kubernetes API server as a cluster: reads from a watch's cache, writes by server-side apply.
+
+Reference: the Kubernetes API's ``application/apply-patch+yaml``; one field manager owns what the operator sets.
+"""
+
+import json
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, ApiException
+from kubernetes.aio.dynamic import DynamicClient
+
+from paternoster_contract import labels
+from paternoster_operator.cluster.port import ClusterError, Event, Key, Object
+
+REQUEST_TIMEOUT_SECONDS = 30
+_APPLY = "application/apply-patch+yaml"
+_PERMANENT = frozenset({400, 403, 405, 422})
+"""Refusals that the same request would meet again."""
+_NOTE_LENGTH = 1024
+"""Longest note of an event (events.k8s.io/v1)."""
+
+_PLURALS = {
+    ("v1", "Service"): "services",
+    ("apps/v1", "Deployment"): "deployments",
+    ("policy/v1", "PodDisruptionBudget"): "poddisruptionbudgets",
+    (labels.API_VERSION, labels.KIND): labels.PLURAL,
+}
+"""The kinds that are written; known beforehand, so that nothing has to be discovered."""
+
+
+class Cache(Protocol):
+    """What the watches saw last, by (namespace, name of the LLMDeployment)."""
+
+    @property
+    def resources(self) -> Mapping[tuple[str, str], Collection[Mapping[str, Any]]]: ...
+
+    @property
+    def deployments(self) -> Mapping[tuple[str, str], Collection[Mapping[str, Any]]]: ...
+
+    @property
+    def pods(self) -> Mapping[tuple[str, str], Collection[Mapping[str, Any]]]: ...
+
+
+class KubernetesCluster:
+    """Implements :class:`Cluster`. Open it before the first write."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._api: ApiClient | None = None
+
+    async def open(self) -> None:
+        """Log in: the pod's service account, or the kubeconfig; raises :class:`ClusterError`."""
+        try:
+            await config.load_config()
+        except config.ConfigException as error:
+            raise ClusterError(f"no way to reach an API server: {error}", retriable=False) from error
+        self._api = ApiClient()
+        self._client = DynamicClient(self._api)
+
+    async def close(self) -> None:
+        if self._api is not None:
+            await self._api.close()
+
+    def list(self) -> Sequence[Key]:
+        return [Key(*key) for key in self._cache.resources]
+
+    def get(self, key: Key) -> Mapping[str, Any] | None:
+        return next(iter(self._cache.resources.get(key, ())), None)
+
+    def deployment(self, key: Key) -> Mapping[str, Any] | None:
+        return next(iter(self._cache.deployments.get(key, ())), None)
+
+    def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
+        return list(self._cache.pods.get(key, ()))
+
+    async def apply(self, obj: Object) -> None:
+        metadata = obj["metadata"]
+        path = _path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
+        await self._send("patch", path, obj, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True)
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
+        await self._send("delete", _path(api_version, kind, namespace, name), ignore=404)
+
+    async def write_status(self, key: Key, status: Object) -> None:
+        body = {
+            "apiVersion": labels.API_VERSION,
+            "kind": labels.KIND,
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "status": status,
+        }
+        path = _path(labels.API_VERSION, labels.KIND, *key) + "/status"
+        # 404: it was deleted while it was looked at
+        await self._send(
+            "patch", path, body, ignore=404, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
+        )
+
+    async def record_event(self, key: Key, event: Event) -> None:
+        resource = self.get(key)
+        if resource is None:
+            return
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{key.name}.", "namespace": key.namespace},
+            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": event.type,
+            "reason": event.reason,
+            "action": event.reason,
+            "note": event.message[:_NOTE_LENGTH],
+            "reportingController": f"{labels.GROUP}/operator",
+            "reportingInstance": socket.gethostname(),
+            "regarding": {
+                "apiVersion": labels.API_VERSION,
+                "kind": labels.KIND,
+                "name": key.name,
+                "namespace": key.namespace,
+                "uid": resource["metadata"]["uid"],
+            },
+        }
+        await self._send("post", f"/apis/events.k8s.io/v1/namespaces/{key.namespace}/events", body)
+
+    async def _send(
+        self, method: str, path: str, body: Object | None = None, *, ignore: int | None = None, **params: Any
+    ) -> None:
+        """One request; raises :class:`ClusterError` with the server's own words."""
+        try:
+            await self._client.request(
+                method, path, body=body, serialize=False, _request_timeout=REQUEST_TIMEOUT_SECONDS, **params
+            )
+        except ApiException as error:
+            if error.status == ignore:
+                return
+            message = f"{method.upper()} {path}: HTTP {error.status}: {_message(error)}"
+            raise ClusterError(message, retriable=error.status not in _PERMANENT) from error
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(f"{method.upper()} {path}: {error or type(error).__name__}") from error
+
+
+def _path(api_version: str, kind: str, namespace: str, name: str) -> str:
+    root = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
+    return f"{root}/namespaces/{namespace}/{_PLURALS[api_version, kind]}/{name}"
+
+
+def _message(error: ApiException) -> str:
+    """The message of the API server's Status object, or what there is instead."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (ValueError, TypeError, KeyError):
+        return str(error.reason)

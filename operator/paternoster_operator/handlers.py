@@ -1,0 +1,87 @@
+"""Everything kopf: watches feed indices and the queue, and nothing else happens here.
+
+Only ``on.event`` and ``index``: no finalizers, no annotations, no timers. An LLMDeployment can be deleted while the
+operator is away, and nothing on it differs from what was applied.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import kopf
+
+from paternoster_contract import labels
+from paternoster_operator.cluster.kubernetes import KubernetesCluster
+from paternoster_operator.cluster.port import Key
+from paternoster_operator.publish import build_app, serve
+from paternoster_operator.runtime import Operator
+
+MANAGED = {labels.MANAGED_BY: labels.MANAGER, labels.COMPONENT: labels.ENGINE_COMPONENT}
+
+
+@dataclass(frozen=True)
+class Indices:
+    """kopf's indices as the cluster's cache; kopf fills them before the first handler runs."""
+
+    resources: Any
+    deployments: Any
+    pods: Any
+
+
+@kopf.index(labels.GROUP, labels.VERSION, labels.PLURAL)
+def resource_index(namespace: str, name: str, body: kopf.Body, **_: Any) -> Any:
+    return {(namespace, name): dict(body)}
+
+
+@kopf.index("apps", "v1", "deployments", labels=MANAGED)
+def deployment_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
+    return {owner(namespace, labels): dict(body)}
+
+
+@kopf.index("", "v1", "pods", labels=MANAGED)
+def pod_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
+    return {owner(namespace, labels): dict(body)}
+
+
+@kopf.on.event(labels.GROUP, labels.VERSION, labels.PLURAL)
+async def resource_changed(namespace: str, name: str, memo: Any, **_: Any) -> None:
+    memo.operator.enqueue(Key(namespace, name))
+
+
+@kopf.on.event("apps", "v1", "deployments", labels=MANAGED)
+@kopf.on.event("", "v1", "pods", labels=MANAGED)
+async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> None:
+    memo.operator.enqueue(Key(*owner(namespace, labels)))
+
+
+@kopf.on.startup()
+async def start(
+    settings: kopf.OperatorSettings, memo: Any, resource_index: Any, deployment_index: Any, pod_index: Any, **_: Any
+) -> None:
+    configure(settings)
+    memo.cluster = KubernetesCluster(Indices(resource_index, deployment_index, pod_index))
+    await memo.cluster.open()
+    memo.operator = Operator(memo.cluster, memo.settings)
+    memo.operator.start()
+    memo.http, _port = await serve(build_app(memo.operator), memo.host, memo.port)
+
+
+@kopf.on.cleanup()
+async def stop(memo: Any, **_: Any) -> None:
+    await memo.operator.stop()
+    await memo.http.cleanup()
+    await memo.cluster.close()
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Events are ours to post; watches give up on silence instead of hanging."""
+    settings.posting.enabled = False
+    settings.watching.server_timeout = 600
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 60
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+def owner(namespace: str, labels_: Any) -> tuple[str, str]:
+    """Which LLMDeployment a child belongs to."""
+    return namespace, labels_[labels.INSTANCE]
