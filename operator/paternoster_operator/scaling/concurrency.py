@@ -89,12 +89,16 @@ def _raise(policy: CapPolicy, signals: Signals, state: LawState, now: float) -> 
         return cap, Reason.WITHIN_TOLERANCE, "no preemptions and no queue", ()
     if cap >= policy.maximum:
         return cap, Reason.AT_CAPACITY, f"{signals.waiting} waiting, and the cap is at its highest {policy.maximum}", ()
-    if signals.kv_peak_usage >= policy.kv_high_watermark:
-        said = f"{signals.waiting} waiting, but KV use {signals.kv_peak_usage:.0%} >= {policy.kv_high_watermark:.0%}"
+    # Memory grows with what runs: as many as would bring it to the high-water mark, and no more.
+    room = policy.maximum
+    if signals.kv_peak_usage > 0:
+        room = int(policy.kv_high_watermark / signals.kv_peak_usage * signals.peak_running)
+    if room <= cap:
+        said = f"{signals.waiting} waiting, but {signals.peak_running} sequences used {signals.kv_peak_usage:.0%} of KV"
         return cap, Reason.KV_HIGH_WATERMARK, said, ()
     if state.cap_cut is not None and now - state.cap_cut < CALM_WINDOWS * policy.window_seconds:
         return cap, Reason.STABILIZING, f"cut {now - state.cap_cut:.0f} s ago", ()
-    target = min(cap + policy.increase_step, policy.maximum)
+    target = min(cap + policy.increase_step, policy.maximum, room)
     said = f"no preemptions, {signals.waiting} waiting, KV use {signals.kv_peak_usage:.0%}"
     return target, Reason.HEADROOM_AVAILABLE, said, (Reason.AT_CAPACITY,) if target == policy.maximum else ()
 

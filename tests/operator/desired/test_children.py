@@ -1,0 +1,62 @@
+"""The children of two resources, as golden files, and what must hold for any."""
+
+from collections.abc import Callable
+
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
+from paternoster_contract.labels import engine_labels
+from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.desired.children import build_children
+from paternoster_operator.desired.deployment import engine_args
+
+Resource = Callable[..., LLMDeployment]
+
+
+def test_the_plainest(resource: Resource, snapshot: SnapshotAssertion) -> None:
+    assert yaml.safe_dump_all(build_children(resource(), 1), sort_keys=False) == snapshot
+
+
+def test_with_everything_set(resource: Resource, snapshot: SnapshotAssertion) -> None:
+    full = resource(
+        model={"source": "file:///models/llama", "servedName": "llama/8b"},
+        engine={
+            "image": "engine@sha256:abc", "imagePullPolicy": "Always", "maxNumSeqs": 128, "maxModelLen": 8192,
+            "maxBatchedTokens": 4096, "kvCacheMemory": "20Gi", "blockSize": 64, "dtype": "bfloat16",
+            "maxQueuedRequests": 50, "prefixCache": False,
+        },
+        resources={"gpu": {"count": 1}, "requests": {"memory": "24Gi"}, "limits": {"cpu": "3500m"}},
+        nodeSelector={"pool": "gpu"},
+        tolerations=[{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        autoscaling={"minReplicas": 2, "maxReplicas": 8},
+        rollout={"maxSurge": 2, "maxUnavailable": 1, "minReadySeconds": 5},
+        drain={"timeoutSeconds": 60},
+    )  # fmt: skip
+    assert yaml.safe_dump_all(build_children(full, 3), sort_keys=False) == snapshot
+
+
+def test_threads_follow_the_cpu_limit(resource: Resource) -> None:
+    assert engine_args(resource(resources={"limits": {"cpu": "1500m"}})).threads == 2
+    assert engine_args(resource()).threads is None
+
+
+def test_every_child_is_owned_and_selected(resource: Resource) -> None:
+    for child in build_children(resource(), 2):
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == ("uid-1", True, True)
+        assert child["metadata"]["namespace"] == "lifts"
+        assert child["metadata"]["labels"] == engine_labels("ride")
+
+
+@given(st.integers(1, 64), st.integers(1, 64))
+def test_steering_never_changes_the_pod_template(initial: int, replicas: int) -> None:
+    """A changed template restarts every pod: neither the cap nor replicas may be in it."""
+    base = {"apiVersion": "paternoster.dev/v1alpha1", "kind": "LLMDeployment", "metadata": {"name": "a"}}
+    spec = {"model": {"source": "package://m"}}
+    plain = build_children(parse({**base, "spec": spec}), 1)[-1]
+    steered = build_children(parse({**base, "spec": {**spec, "concurrency": {"initial": initial}}}), replicas)[-1]
+    assert steered["spec"]["template"] == plain["spec"]["template"]
+    assert steered["spec"]["replicas"] == replicas

@@ -1,0 +1,270 @@
+"""The scaling law as properties: what it does whatever the numbers are, and what it says."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_operator.api.manifest import parse
+from paternoster_operator.scaling.decision import LawState, Reason
+from paternoster_operator.scaling.law import decide, first_state
+from paternoster_operator.scaling.policy import ScalingPolicy
+from paternoster_operator.scaling.signals import Signals
+
+
+def policy(**spec: Any) -> ScalingPolicy:
+    parts = {
+        "engine": {"maxNumSeqs": 48},
+        "autoscaling": {"minReplicas": 1, "maxReplicas": 10},
+        "concurrency": {"mode": "Auto"},
+        **spec,
+    }
+    document = {
+        "apiVersion": "paternoster.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "a"},
+        "spec": {"model": {"source": "package://m"}, **parts},
+    }
+    return ScalingPolicy.from_spec(parse(document).spec)
+
+
+def seen(**values: Any) -> Signals:
+    defaults = {"ready": 2, "fresh": True, "capacity": 96, "lowest_cap": 48, "highest_cap": 48, "engine_capacity": 48}
+    return Signals(**{**defaults, **values})
+
+
+signals = st.builds(
+    lambda ready, pending, running, waiting, held, finished, preempted, kv, fresh: Signals(
+        ready=ready,
+        pending=pending,
+        fresh=fresh and ready > 0,
+        running=running if ready else 0,
+        waiting=waiting if ready else 0,
+        held=held,
+        peak_running=running // max(ready, 1),
+        finished=finished,
+        preempted=preempted,
+        kv_usage=kv,
+        kv_peak_usage=kv,
+        engine_capacity=48,
+    ),
+    ready=st.integers(0, 12),
+    pending=st.integers(0, 4),
+    running=st.integers(0, 500),
+    waiting=st.integers(0, 500),
+    held=st.integers(0, 100),
+    finished=st.integers(0, 200),
+    preempted=st.integers(0, 200),
+    kv=st.floats(0, 1),
+    fresh=st.booleans(),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(signals, min_size=1, max_size=30), st.integers(1, 4), st.integers(0, 6), st.integers(0, 12))
+def test_always_within_bounds_and_budget(trace: list[Signals], low: int, extra: int, gpus: int) -> None:
+    bounds = policy(
+        autoscaling={"minReplicas": low, "maxReplicas": low + extra},
+        concurrency={"mode": "Auto", "min": 2, "max": 40},
+        resources={"gpu": {"count": 1}},
+        budget={"maxGPUs": max(gpus, low)},
+    )
+    state = first_state(bounds, 0.0, replicas=20, cap=48)
+    now = 0.0
+    for sample in trace:
+        decision = decide(bounds, sample, state, now)
+        state = decision.state
+        assert low <= state.replicas <= min(low + extra, max(gpus, low))
+        assert 2 <= state.cap <= 40
+        for made in (decision.replicas, decision.concurrency):
+            assert made is None or (made.target == made.current) == (made.action == "Hold")
+        now += 5
+
+
+@settings(max_examples=200, deadline=None)
+@given(signals, st.integers(0, 300), st.integers(1, 10))
+def test_more_demand_never_wants_fewer_replicas(sample: Signals, more: int, replicas: int) -> None:
+    calm = replace(sample, preempted=0, fresh=True, ready=max(sample.ready, 1))
+    state = LawState(replicas=replicas, cap=48, since=-1e6)
+    wanted = []
+    for waiting in (calm.waiting, calm.waiting + more):
+        decision = decide(policy(), replace(calm, waiting=waiting), state, 0.0).replicas
+        assert decision is not None
+        wanted.append(decision.recommended)
+    # from a queue of none to some, the cap that holds is compared instead of the highest: never a larger one
+    assert wanted[0] <= wanted[1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(signals, st.integers(1, 10), st.integers(1, 48))
+def test_nothing_is_done_on_silence(sample: Signals, replicas: int, cap: int) -> None:
+    silent = replace(sample, fresh=False, held=0)
+    decision = decide(policy(), silent, LawState(replicas, cap, since=-1e6), 0.0)
+    assert (decision.state.replicas, decision.state.cap) == (replicas, cap)
+    assert decision.replicas is not None
+    assert decision.replicas.reason in (Reason.METRICS_STALE, Reason.INSUFFICIENT_DATA)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 400), st.integers(1, 10), st.integers(1, 48), st.integers(1, 48))
+def test_a_cut_cap_is_no_reason_for_replicas_by_itself(running: int, replicas: int, cap: int, cut: int) -> None:
+    """Without a queue, what runs above a lowered cap drains: it is not new demand."""
+    idle = seen(ready=replicas, running=min(running, replicas * cap), waiting=0)
+    wanted = []
+    for now_cap in (cap, min(cap, cut)):
+        decision = decide(policy(), idle, LawState(replicas, now_cap, since=-1e6), 0.0).replicas
+        assert decision is not None
+        wanted.append(decision.recommended)
+    assert wanted[1] <= wanted[0]
+
+
+def test_pending_replicas_are_supply() -> None:
+    state = first_state(policy(), 0.0, replicas=2)
+    busy = seen(running=96, waiting=40)
+    first = decide(policy(), busy, state, 0.0)
+    assert first.state.replicas == 4
+    later = decide(policy(), replace(busy, pending=2), first.state, 15.0)
+    assert later.state.replicas == 4
+
+
+def test_down_only_after_the_window_and_one_at_a_time() -> None:
+    quick = policy(
+        autoscaling={"maxReplicas": 10, "scaleDown": {"stabilizationWindowSeconds": 60, "periodSeconds": 60}}
+    )
+    state = first_state(quick, 0.0, replicas=4)
+    history = []
+    for step in range(40):
+        state = decide(quick, seen(ready=state.replicas, running=1), state, step * 5.0).state
+        history.append(state.replicas)
+    assert history[:12] == [4] * 12, "nothing within the first window"
+    assert history == sorted(history, reverse=True)
+    assert max(a - b for a, b in pairwise(history)) == 1
+    assert history[-1] < 4
+
+
+def test_one_peak_in_the_window_keeps_the_replicas() -> None:
+    quick = policy(autoscaling={"maxReplicas": 10, "scaleDown": {"stabilizationWindowSeconds": 60}})
+    state = first_state(quick, 0.0, replicas=3)
+    for step in range(30):
+        busy = step % 9 == 0
+        state = decide(quick, seen(ready=3, running=110 if busy else 1), state, step * 5.0).state
+        assert state.replicas == 3
+
+
+@pytest.mark.parametrize(
+    ("load", "why"),
+    [({"waiting": 1}, "wait"), ({"kv_usage": 0.7}, "KV use would be"), ({"pending": 1}, "on their way")],
+)
+def test_consolidation_is_refused_when_the_rest_could_not_carry_it(load: dict[str, Any], why: str) -> None:
+    quick = policy(autoscaling={"maxReplicas": 4, "scaleDown": {"stabilizationWindowSeconds": 0}})
+    state = LawState(replicas=2, cap=48, since=-1e6)
+    decision = decide(quick, seen(running=2, **load), state, 0.0).replicas
+    assert decision is not None
+    assert decision.reason is Reason.CONSOLIDATION_REFUSED
+    assert why in decision.message
+
+
+def test_constant_load_settles() -> None:
+    """At most one change of direction, whatever the constant load is."""
+    for running in range(0, 400, 23):
+        state = first_state(policy(), 0.0, replicas=5)
+        changes = []
+        for step in range(200):
+            load = seen(
+                ready=state.replicas,
+                running=min(running, 48 * state.replicas),
+                waiting=max(0, running - 48 * state.replicas),
+            )
+            decision = decide(policy(), load, state, step * 5.0)
+            state = decision.state
+            if decision.replicas is not None and decision.replicas.action != "Hold":
+                changes.append(decision.replicas.action)
+        assert sum(a != b for a, b in pairwise(changes)) <= 1, (running, changes)
+
+
+def test_the_messages_carry_the_numbers() -> None:
+    busy = seen(running=80, waiting=38, finished=40, preempted=8, peak_running=40)
+    decision = decide(policy(), busy, first_state(policy(), 0.0, replicas=2), 0.0)
+    assert decision.concurrency is not None
+    assert decision.concurrency.message == "max_num_seqs 48->32: 8 of 40 requests preempted = 20.0% > 2.0%"
+    assert decision.concurrency.reason is Reason.PREEMPTION_ABOVE_TARGET
+    calm = replace(busy, preempted=0)
+    decision = decide(policy(), calm, first_state(policy(), 0.0, replicas=2), 0.0)
+    assert decision.replicas is not None
+    assert decision.replicas.message == "replicas 2->4: demand 118 / capacity 96 = 123% > 80%"
+    assert decision.replicas.inputs["waiting"] == "38"
+
+
+def test_the_cap_is_raised_only_with_a_queue_room_and_peace() -> None:
+    state = LawState(replicas=2, cap=20, since=-1e6)
+
+    def reason(**load: Any) -> Reason:
+        decision = decide(policy(), seen(**load), state, 0.0).concurrency
+        assert decision is not None
+        return decision.reason
+
+    assert reason(waiting=5) is Reason.HEADROOM_AVAILABLE
+    assert reason(waiting=0) is Reason.WITHIN_TOLERANCE
+    assert reason(waiting=5, kv_peak_usage=0.95, peak_running=20) is Reason.KV_HIGH_WATERMARK
+    assert reason(waiting=5, kv_peak_usage=0.3, peak_running=20) is Reason.HEADROOM_AVAILABLE
+    assert reason(waiting=5, finished=1000, preempted=1) is Reason.WITHIN_TOLERANCE
+    assert reason(waiting=5, finished=2, preempted=2) is Reason.INSUFFICIENT_DATA
+    state = LawState(replicas=2, cap=48, since=-1e6)
+    assert reason(waiting=5) is Reason.AT_CAPACITY
+
+
+def test_at_the_floor_another_replica_is_asked_for() -> None:
+    floor = policy(concurrency={"mode": "Auto", "min": 4})
+    state = LawState(replicas=2, cap=4, since=-1e6)
+    decision = decide(floor, seen(running=4, finished=50, preempted=10, peak_running=4), state, 0.0)
+    assert decision.concurrency is not None
+    assert decision.concurrency.reason is Reason.AT_FLOOR
+    assert decision.replicas is not None
+    assert decision.replicas.reason is Reason.PREEMPTION_ABOVE_TARGET
+    assert decision.state.replicas == 3
+
+
+def test_advisory_says_and_does_nothing() -> None:
+    advisory = policy(autoscaling={"mode": "Advisory", "maxReplicas": 10}, concurrency={"mode": "Advisory"})
+    state = LawState(replicas=2, cap=48, since=-1e6)
+    decision = decide(advisory, seen(running=96, waiting=90, finished=50, preempted=30, peak_running=48), state, 0.0)
+    assert decision.replicas is not None
+    assert decision.concurrency is not None
+    assert decision.replicas.target > 2
+    assert decision.concurrency.target < 48
+    assert not decision.replicas.applied
+    assert not decision.concurrency.applied
+    assert (decision.state.replicas, decision.state.cap) == (2, 48)
+
+
+def test_external_and_fixed_follow_the_spec() -> None:
+    external = policy(replicas=7, autoscaling={"mode": "External", "maxReplicas": 9}, concurrency={"initial": 9})
+    decision = decide(external, seen(running=96, waiting=900), LawState(2, 48, since=0.0), 0.0)
+    assert decision.replicas is None
+    assert decision.concurrency is None
+    assert (decision.state.replicas, decision.state.cap) == (7, 9)
+
+
+def test_the_loop_converges_below_the_target_where_the_pool_allows_it() -> None:
+    """A plant whose pool carries 14 sequences: above that a share of requests is preempted, below it none."""
+    loop = policy(autoscaling={"maxReplicas": 1}, concurrency={"mode": "Auto", "min": 2})
+    state = first_state(loop, 0.0, cap=48)
+    caps = []
+    for step in range(120):
+        running = state.cap
+        preempted = max(0, running - 14)
+        load = seen(ready=1, running=running, waiting=100, peak_running=running, finished=30, preempted=preempted,
+                    kv_peak_usage=min(1.0, running / 14))  # fmt: skip
+        state = decide(loop, load, state, step * 5.0).state
+        caps.append(state.cap)
+    assert all(cap <= 14 for cap in caps[30:]), caps
+    assert caps[-1] >= 10, "not far below what the pool carries"
+
+
+def test_a_restarted_operator_begins_with_what_runs() -> None:
+    state = first_state(policy(), 0.0, replicas=5, cap=17)
+    assert (state.replicas, state.cap) == (5, 17)
+    assert first_state(policy(), 0.0).replicas == 1
