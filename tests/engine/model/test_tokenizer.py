@@ -1,0 +1,132 @@
+"""The tokenizer built from a GGUF file against transformers' own from the same file."""
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from paternoster_engine.model.chat_template import ChatTemplate, ChatTemplateError
+from paternoster_engine.model.detokenizer import IncrementalDetokenizer
+from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.model.source import ModelSource
+from paternoster_engine.model.tokenizer import Tokenizer
+
+TEXTS = [
+    "",
+    " ",
+    "\n\n\n  x",
+    "Hello, world! It's 2024, isn't it?",
+    "1234567890 3.14 1,000",
+    "def f(x):\n\treturn x  # tab",
+    "naïve café, Straße, ångström",
+    "日本語とemoji 👩‍👩‍👧‍👦🏽 mixed",
+    "<|im_start|>user\nhi<|im_end|>\n<|endoftext|>tail",
+    "a<|im_end|> b <|not_special|>",
+    "\u0000\u0001\ufffd\u200b e\u0301",
+    "Ġ Ċ literal stand-ins",
+]
+
+
+@pytest.fixture(scope="module")
+def theirs(source: ModelSource) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(str(source.path.parent), gguf_file=source.path.name)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=80))
+def test_encodes_as_transformers_does(tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, text: str) -> None:
+    assert tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_encodes_texts_and_decodes_them_back(tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, text: str) -> None:
+    ids = tokenizer.encode(text)
+    assert ids == theirs.encode(text, add_special_tokens=False)
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
+    assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+@pytest.mark.parametrize("generation_prompt", [True, False])
+def test_chat_template_renders_as_transformers_does(
+    tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, generation_prompt: bool
+) -> None:
+    for messages in (
+        [{"role": "user", "content": "Hi <b>&</b> 'you'"}],
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A\nB"}],
+        [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}, {"role": "user", "content": "3"}],
+    ):
+        expected = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=generation_prompt)
+        assert tokenizer.apply_chat_template(messages, add_generation_prompt=generation_prompt) == expected
+
+
+def test_end_tokens_come_from_the_file(tokenizer: Tokenizer) -> None:
+    assert [tokenizer.id_to_token(i) for i in tokenizer.eos_token_ids] == ["<|im_end|>"]
+    assert tokenizer.id_to_token(10**6) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 49_151), max_size=40), st.booleans())
+@example([2, 165, 2, 165, 17], False)
+def test_pieces_join_to_the_whole(tokenizer: Tokenizer, ids: list[int], skip: bool) -> None:
+    detokenizer = IncrementalDetokenizer(tokenizer, skip)
+    pieces = [detokenizer.push(i) for i in ids]
+    assert "".join([*pieces, detokenizer.flush()]) == tokenizer.decode(ids, skip_special_tokens=skip)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=40))
+def test_pieces_never_split_a_character(tokenizer: Tokenizer, text: str) -> None:
+    detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens=False)
+    seen = ""
+    ids = tokenizer.encode(text)
+    assume(tokenizer.decode(ids, skip_special_tokens=False) == text)  # the vocabulary lacks a few rare bytes
+    for token_id in ids:
+        seen += detokenizer.push(token_id)
+        assert text.startswith(seen)
+        assert len(text[: len(seen)].encode()) == len(seen.encode())
+    assert seen == text
+    assert detokenizer.flush() == ""
+
+
+def test_broken_bytes_are_not_held_back_for_long(tokenizer: Tokenizer) -> None:
+    """A continuation byte that continues nothing comes out at once, as does a run of them."""
+    lead, continuation = (
+        next(i for i in range(49_152) if tokenizer.token_bytes(i) == byte) for byte in (b"\xf0", b"\x80")
+    )
+    detokenizer = IncrementalDetokenizer(tokenizer)
+    assert detokenizer.push(continuation) == "\ufffd"
+    for _ in range(5):
+        assert len(detokenizer.push(lead)) <= 1
+    assert detokenizer.flush() == "\ufffd"
+
+
+def test_a_template_that_refuses_says_why() -> None:
+    template = ChatTemplate("{{ raise_exception('roles must alternate') }}", {})
+    with pytest.raises(ChatTemplateError, match="roles must alternate"):
+        template.render([])
+
+
+def test_a_template_cannot_reach_out_of_the_sandbox() -> None:
+    template = ChatTemplate("{{ messages.__class__.__mro__ }}{{ messages.append(1) }}", {})
+    with pytest.raises(ChatTemplateError):
+        template.render([])
+
+
+def test_templates_may_use_blocks_json_dates_and_loop_control() -> None:
+    source = (
+        "{% for m in messages %}\n  {% if m == 2 %}\n    {% continue %}\n  {% endif %}\n"
+        "{{ m }},{% endfor %}{{ {'a': '<é>'} | tojson }}{{ strftime_now('%Y') | length }}{{ bos_token }}"
+    )
+    assert ChatTemplate(source, {"bos_token": "<s>"}).render([1, 2, 3]) == '1,3,{"a": "<é>"}4<s>'
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"tokenizer.ggml.model": "llama"}, "tokenizer.ggml.model is 'llama': only 'gpt2'"),
+        ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "odd"}, "pre is 'odd': built in are smollm, gpt-2"),
+    ],
+)
+def test_unknown_tokenizers_are_refused(metadata: dict, message: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=message):
+        Tokenizer.from_gguf(metadata)

@@ -1,0 +1,123 @@
+"""Prompts, the engine as a function of its settings, and what transformers answers."""
+
+import pytest
+import torch
+
+from paternoster_engine.bench.prompts import default_text
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.engine import Engine
+from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.source import ModelSource
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
+from paternoster_engine.runner.model_runner import ModelRunner
+from paternoster_engine.sampling.sampler import Sampler
+
+BLOCK_SIZE = 32
+MAX_TOKENS = 20
+LENGTHS = (1, 2, 5, 12, 20, 31, 32, 33, 47, 63, 64, 65, 90, 95, 96, 97, 127, 128, 129, 200, 256, 300, 420, 600)
+GENERATED_TOGETHER = ((0, 8), (8, 12), (12, 19), (19, 22), (22, 23), (23, 24))
+"""Prompts of like length, which transformers pads to the longest and runs at once: it is slow one by one."""
+POOL_BYTES = 400_000_000
+
+Outputs = list[list[int]]
+
+
+class Ride:
+    """Engines on one model: each call has a scheduler of its own, and a pool as fresh as its prefix cache."""
+
+    def __init__(self, model: Llama) -> None:
+        cpu = torch.device("cpu")
+        self._shape = KVPoolShape.fit(model.config, BLOCK_SIZE, torch.float32, POOL_BYTES)
+        cache = allocate_kv_cache(self._shape, model.config, torch.float32, cpu)
+        self._runner = ModelRunner(model, cache, Sampler(model.config.vocab_size, cpu))
+
+    def scheduler(self, **settings: int | bool) -> Scheduler:
+        defaults = {
+            "max_num_seqs": 32,
+            "max_batched_tokens": 512,
+            "max_model_len": 1024,
+            "block_size": BLOCK_SIZE,
+            "num_blocks": self._shape.num_blocks,
+            "prefix_cache": False,
+        }
+        return Scheduler(SchedulerConfig(**{**defaults, **settings}))
+
+    def run(self, scheduler: Scheduler, prompts: list[list[int]], **params: float) -> Outputs:
+        """Output tokens of ``prompts``, all submitted at once; seeds are their indices."""
+        chosen = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, **params)
+        requests = [Request(f"r{i}", list(prompt), chosen, seed=i) for i, prompt in enumerate(prompts)]
+        engine = Engine(scheduler, self._runner)
+        for request in requests:
+            scheduler.add(request)
+        while scheduler.has_work:
+            engine.step()
+        scheduler.check_integrity()
+        return [request.output for request in requests]
+
+    def run_alone(self, prompts: list[list[int]], **params: float) -> Outputs:
+        """As :meth:`run`, one request at a time."""
+        outputs = []
+        for seed, prompt in enumerate(prompts):
+            request = Request(
+                "alone", list(prompt), SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, **params), seed=seed
+            )
+            scheduler = self.scheduler()
+            scheduler.add(request)
+            engine = Engine(scheduler, self._runner)
+            while scheduler.has_work:
+                engine.step()
+            outputs.append(request.output)
+        return outputs
+
+
+@pytest.fixture(scope="session")
+def ride(model: Llama) -> Ride:
+    return Ride(model)
+
+
+@pytest.fixture(scope="session")
+def prompts(tokenizer: Tokenizer) -> list[list[int]]:
+    """Cuts of a text, from one token to nineteen blocks, at and around block edges."""
+    tokens = tokenizer.encode(default_text())
+    return [tokens[71 * i : 71 * i + length] for i, length in enumerate(LENGTHS)]
+
+
+@pytest.fixture(scope="session")
+def transformers_greedy(source: ModelSource, prompts: list[list[int]]) -> Outputs:
+    """What transformers generates from the same file, with its own reader, in float32."""
+    from transformers import AutoModelForCausalLM
+
+    theirs = AutoModelForCausalLM.from_pretrained(
+        str(source.path.parent), gguf_file=source.path.name, dtype=torch.float32
+    )
+    theirs.generation_config.eos_token_id = None
+    outputs: Outputs = []
+    for first, last in GENERATED_TOGETHER:
+        together = prompts[first:last]
+        width = max(len(prompt) for prompt in together)
+        ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in together])
+        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in together])
+        generated = theirs.generate(ids, attention_mask=mask, max_new_tokens=MAX_TOKENS, do_sample=False)
+        outputs += generated[:, width:].tolist()
+    return outputs
+
+
+SAMPLED = {"temperature": 0.8, "top_p": 0.95}
+GREEDY = {"temperature": 0.0}
+
+
+@pytest.fixture(scope="session")
+def sampled_alone(ride: Ride, prompts: list[list[int]]) -> Outputs:
+    return ride.run_alone(prompts, **SAMPLED)
+
+
+@pytest.fixture(params=["greedy", "sampled"])
+def expected(request: pytest.FixtureRequest) -> tuple[dict[str, float], Outputs]:
+    """Sampling settings, and the outputs they must give however the requests are scheduled."""
+    if request.param == "greedy":
+        return GREEDY, request.getfixturevalue("transformers_greedy")
+    return SAMPLED, request.getfixturevalue("sampled_alone")

@@ -1,0 +1,55 @@
+"""The engine's float32 output is transformers' output, token for token, however the requests are scheduled.
+
+Greedy output is compared with transformers; seeded output with the engine's own when each request runs alone.
+"""
+
+import pytest
+
+pytestmark = pytest.mark.timeout(900)
+
+Outputs = list[list[int]]
+Expected = tuple[dict[str, float], Outputs]
+
+
+def test_alone(ride, prompts: Outputs, transformers_greedy: Outputs) -> None:
+    assert ride.run_alone(prompts, temperature=0.0) == transformers_greedy
+
+
+def test_seeds_matter(sampled_alone: Outputs, transformers_greedy: Outputs) -> None:
+    assert sum(ours != greedy for ours, greedy in zip(sampled_alone, transformers_greedy, strict=True)) > 20
+
+
+def test_batched_together(ride, prompts: Outputs, expected: Expected) -> None:
+    params, outputs = expected
+    scheduler = ride.scheduler()
+    assert ride.run(scheduler, prompts, **params) == outputs
+
+
+@pytest.mark.parametrize("budget", [31, 32, 33])
+def test_chunks_at_block_edges(ride, prompts: Outputs, expected: Expected, budget: int) -> None:
+    params, outputs = expected
+    scheduler = ride.scheduler(max_batched_tokens=budget, max_num_seqs=budget // 2)
+    assert ride.run(scheduler, prompts, **params) == outputs
+
+
+def test_preempted_every_third_step(ride, prompts: Outputs, expected: Expected) -> None:
+    params, outputs = expected
+    scheduler = ride.scheduler(force_preempt_every=3)
+    assert ride.run(scheduler, prompts, **params) == outputs
+    assert scheduler.counters.preemptions >= 5
+    assert scheduler.counters.recomputed_tokens > 0
+
+
+def test_preempted_for_want_of_blocks(ride, prompts: Outputs, expected: Expected) -> None:
+    params, outputs = expected
+    scheduler = ride.scheduler(num_blocks=40)
+    assert ride.run(scheduler, prompts, **params) == outputs
+
+
+def test_warm_prefix_cache(ride, prompts: Outputs, expected: Expected) -> None:
+    params, outputs = expected
+    scheduler = ride.scheduler(prefix_cache=True)
+    ride.run(scheduler, prompts, temperature=0.0)
+    cached = scheduler.counters.cached_prompt_tokens
+    assert ride.run(scheduler, prompts, **params) == outputs
+    assert scheduler.counters.cached_prompt_tokens - cached > 2000

@@ -1,0 +1,61 @@
+"""CPU counting under cgroup quotas, and the choice of number format."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.runner.device import available_cpus, resolve_device, resolve_dtype
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+
+
+@pytest.mark.parametrize(
+    ("cpu_max", "expected"),
+    [("max 100000", 8), ("200000 100000", 2), ("250000 100000", 2), ("10000 100000", 1), ("1600000 100000", 8)],
+)
+def test_quota_of_cgroup_v2(tmp_path: Path, cpu_max: str, expected: int) -> None:
+    (tmp_path / "cpu.max").write_text(cpu_max + "\n")
+    assert available_cpus(tmp_path) == expected
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("-1", 8), ("300000", 3)])
+def test_quota_of_cgroup_v1(tmp_path: Path, quota: str, expected: int) -> None:
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(quota + "\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert available_cpus(tmp_path) == expected
+
+
+def test_without_a_cgroup(tmp_path: Path) -> None:
+    assert available_cpus(tmp_path) == 8
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [
+        ({"amx_bf16": True}, torch.bfloat16),
+        ({"avx512_bf16": True}, torch.bfloat16),
+        ({"avx512_f": True, "amx_bf16": False}, torch.float32),
+        ({}, torch.float32),
+    ],
+)
+def test_auto_dtype_on_a_cpu(monkeypatch: pytest.MonkeyPatch, capabilities: dict, expected: torch.dtype) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert resolve_dtype("auto", CPU) == expected
+    assert resolve_dtype("float32", CPU) == torch.float32
+    assert resolve_dtype("bfloat16", CPU) == torch.bfloat16
+
+
+def test_absent_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device("auto") == CPU
+    with pytest.raises(UnsupportedModelError, match="device is 'cuda'"):
+        resolve_device("cuda")

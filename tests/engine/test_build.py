@@ -1,0 +1,52 @@
+"""An engine built from its start-up settings, and settings that cannot be built."""
+
+import logging
+
+import pytest
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.labels import FORCE_PREEMPT_ENV
+from paternoster_engine.build import build_engine
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.model.errors import ModelError
+
+
+def test_the_default_model_answers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FORCE_PREEMPT_ENV, "3")
+    args = EngineArgs(kv_cache_memory=50_000_000, max_num_seqs=8, live_cap=4, max_model_len=512, watermark_percent=10)
+    with caplog.at_level(logging.INFO):
+        engine, tokenizer, config = build_engine(args)
+    blocks = engine.scheduler.config.num_blocks
+    assert f"KV pool = {blocks * 32} tokens = {blocks * 32 / 512:.1f} concurrent at max_model_len 512" in caplog.text
+    assert (engine.scheduler.live_cap, engine.scheduler.config.watermark_blocks) == (4, blocks // 10)
+    assert config.context_length == 8192
+
+    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "What is the capital of France?"}])
+    params = SamplingParams(max_tokens=30, temperature=0.0)
+    request = Request("q", tokenizer.encode(prompt), params, eos_token_ids=tokenizer.eos_token_ids)
+    engine.scheduler.add(request)
+    while engine.scheduler.has_work:
+        engine.step()
+    assert tokenizer.decode(request.output) == "The capital of France is Paris."
+    assert request.finish_reason == "stop"
+    assert request.num_preemptions > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "package://no_such_package_here"}, "no_such_package_here.*not installed"),
+        ({"max_model_len": 9000}, "max_model_len is 9000: must be at most 8192"),
+        ({"kv_cache_memory": 1000}, "kv_cache_memory is 1000 bytes: must be at least"),
+    ],
+)
+def test_settings_that_cannot_be_built(settings: dict, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        build_engine(EngineArgs(**settings))
+
+
+def test_the_force_preempt_switch_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FORCE_PREEMPT_ENV, "often")
+    with pytest.raises(ValueError, match=f"{FORCE_PREEMPT_ENV} is 'often': must be a whole number"):
+        build_engine(EngineArgs())

@@ -1,0 +1,82 @@
+"""The engine's step on a runner that stands in for the model."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.engine import Engine
+
+
+class EchoRunner:
+    """Samples the number of tokens a request has; raises at the chosen steps."""
+
+    def __init__(self, broken_steps: Sequence[int] = ()) -> None:
+        self.broken_steps = broken_steps
+
+    def execute(self, batch: Batch) -> list[int | None]:
+        if batch.step in self.broken_steps:
+            raise RuntimeError("the device is gone")
+        return [item.stop if item.samples else None for item in batch.scheduled]
+
+
+def _scheduler() -> Scheduler:
+    return Scheduler(
+        SchedulerConfig(max_num_seqs=4, max_batched_tokens=8, max_model_len=64, block_size=4, num_blocks=32)
+    )
+
+
+def _request(name: str, num_prompt: int = 3, max_tokens: int = 4) -> Request:
+    return Request(name, [1] * num_prompt, SamplingParams(max_tokens=max_tokens))
+
+
+def test_steps_until_all_is_done() -> None:
+    engine = Engine(_scheduler(), EchoRunner())
+    requests = [_request("a"), _request("b", num_prompt=11)]
+    for request in requests:
+        engine.scheduler.add(request)
+    outputs = []
+    while engine.scheduler.has_work:
+        outputs += engine.step()
+    assert [request.output for request in requests] == [[3, 4, 5, 6], [11, 12, 13, 14]]
+    assert [output.token for output in outputs if output.request is requests[1]] == [11, 12, 13, 14]
+    engine.scheduler.check_integrity()
+
+
+def test_idle_step_does_nothing() -> None:
+    engine = Engine(_scheduler(), EchoRunner(broken_steps=range(100)))
+    assert engine.step() == []
+
+
+def test_a_failed_step_ends_its_requests_and_no_others() -> None:
+    engine = Engine(_scheduler(), EchoRunner(broken_steps=[2]))
+    engine.scheduler.add(_request("a"))
+    engine.step()
+    (failed,) = engine.step()
+    assert (failed.request.request_id, failed.token, failed.finish_reason) == ("a", None, FinishReason.ERROR)
+    engine.scheduler.add(_request("b"))
+    tokens = [output.token for _ in range(4) for output in engine.step()]
+    assert tokens == [3, 4, 5, 6]
+    engine.scheduler.check_integrity()
+    assert engine.scheduler.pool.num_used == 0
+
+
+def test_seconds_are_told_apart_by_stage() -> None:
+    ticks = iter(range(100))
+    engine = Engine(_scheduler(), EchoRunner(), clock=lambda: float(next(ticks)))
+    engine.scheduler.add(_request("a", max_tokens=1))
+    engine.step()
+    assert (engine.seconds.schedule, engine.seconds.forward, engine.seconds.update) == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("broken", [(), (1,)])
+def test_a_failed_step_counts_as_forward_time(broken: tuple[int, ...]) -> None:
+    ticks = iter(range(100))
+    engine = Engine(_scheduler(), EchoRunner(broken), clock=lambda: float(next(ticks)))
+    engine.scheduler.add(_request("a", max_tokens=1))
+    engine.step()
+    assert engine.seconds.forward == 1.0
