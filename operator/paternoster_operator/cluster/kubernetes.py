@@ -148,6 +148,6 @@ def _path(api_version: str, kind: str, namespace: str, name: str) -> str:
 def _message(error: ApiException) -> str:
     """The message of the API server's Status object, or what there is instead."""
     try:
-        return str(json.loads(error.body)["message"])
+        return str(json.loads(error.body or "")["message"])
     except (ValueError, TypeError, KeyError):
         return str(error.reason)
