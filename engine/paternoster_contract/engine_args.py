@@ -44,7 +44,7 @@ class EngineArgs(BaseModel):
     block_size: int = Field(default=32, ge=1, le=1024, description="tokens per KV block")
     kv_cache_memory: int = Field(default=536_870_912, ge=1, description="bytes for the KV pool")
     watermark_percent: int = Field(default=1, ge=0, le=50, description="share of the KV pool kept free when admitting")
-    max_queued_requests: int = Field(default=1024, ge=0, description="queue length above which requests are refused")
+    max_queued_requests: int = Field(default=1024, ge=1, description="queue length above which requests are refused")
     prefix_cache: bool = Field(default=True, description="serve repeated prompt prefixes from the KV pool")
     mode: Literal["continuous", "static"] = Field(
         default="continuous",

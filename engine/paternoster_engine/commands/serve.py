@@ -4,8 +4,14 @@ import argparse
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from paternoster_engine.engine import Engine
+    from paternoster_engine.model.config import ModelConfig
+    from paternoster_engine.model.tokenizer import Tokenizer
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import ADMIN_KEY_ENV, API_KEY_ENV
@@ -58,7 +64,6 @@ def _serve(args: EngineArgs) -> int:
 
     import uvloop
 
-    from paternoster_engine.build import build_engine
     from paternoster_engine.server.process import EngineProcess
     from paternoster_engine.server.state import ServerState
 
@@ -70,11 +75,18 @@ def _serve(args: EngineArgs) -> int:
             admin_key=os.environ.get(ADMIN_KEY_ENV),
             stall_timeout=stall_timeout,
         )
-        await EngineProcess(args, listener, state, build_engine).run()
+        await EngineProcess(args, listener, state, _build).run()
 
     with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve())
     return 0
+
+
+def _build(args: EngineArgs) -> "tuple[Engine, Tokenizer, ModelConfig]":
+    # Imported in the loading thread: torch alone takes seconds, in which probes are answered already.
+    from paternoster_engine.build import build_engine
+
+    return build_engine(args)
 
 
 def _flag_error(location: tuple[int | str, ...], value: object, message: str) -> str:

@@ -91,7 +91,8 @@ class ServerState:
 
     def drain(self) -> None:
         """Admit no more; what runs goes on. Raises :class:`Loading` before there is an engine."""
-        assert self.served
+        if self.loading:
+            raise Loading
         self._phase = EngineState.DRAINING
 
     def named(self, model: str | None) -> ServedModel:

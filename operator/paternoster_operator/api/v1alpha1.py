@@ -72,7 +72,7 @@ class Engine(Document):
     """Tokens per KV block."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Number format; auto is bfloat16 where the device computes it natively."""
-    max_queued_requests: Count = 1024
+    max_queued_requests: Positive = 1024
     """Waiting requests above which an engine refuses new ones with 503."""
     prefix_cache: bool = True
     """Serve repeated prompt prefixes from the KV pool."""

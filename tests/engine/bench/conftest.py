@@ -1,0 +1,104 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+
+class FakeServer:
+    """An OpenAI-compatible server whose answer depends on the first prompt token."""
+
+    FINE, REFUSE, CUT, ERROR_EVENT, NO_REASON, HANG, UNEXPLAINED = range(7)
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.behaviour = self.FINE
+        self.url = ""
+        app = web.Application()
+        app.router.add_get("/v1/models", self.models)
+        app.router.add_post("/tokenize", self.tokenize)
+        app.router.add_post("/v1/completions", self.completions)
+        app.router.add_post("/v1/chat/completions", self.chat)
+        self.runner = web.AppRunner(app, shutdown_timeout=0.1)
+
+    async def models(self, _: web.Request) -> web.Response:
+        cards = [{"id": "tiny", "object": "model", "max_model_len": 256}, {"id": "other", "object": "model"}]
+        return web.json_response({"object": "list", "data": cards})
+
+    async def tokenize(self, request: web.Request) -> web.Response:
+        words = (await request.json())["prompt"].split()
+        return web.json_response({"tokens": list(range(len(words))), "count": len(words)})
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.bodies.append(body)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            return await self.answer(request, body)
+        finally:
+            self.in_flight -= 1
+
+    async def answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if self.behaviour == self.REFUSE:
+            error = {"error": {"message": "queue is full", "type": "overloaded_error", "code": 503}}
+            return web.json_response(error, status=503)
+        if self.behaviour == self.UNEXPLAINED:
+            return web.Response(status=502, text="Bad Gateway")
+        if self.behaviour == self.HANG:
+            await asyncio.sleep(30)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        count = body["max_tokens"]
+        for i in range(count):
+            last = i == count - 1 and self.behaviour != self.NO_REASON
+            choice = {"index": 0, "text": f" é{i}", "finish_reason": "length" if last else None}
+            await self.event(response, {"choices": [choice]}, split=i == 0)
+        if self.behaviour == self.CUT:
+            assert request.transport is not None
+            request.transport.abort()
+            return response
+        if self.behaviour == self.ERROR_EVENT:
+            await self.event(response, {"error": {"message": "the engine failed"}})
+            return response
+        usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": count}
+        await self.event(response, {"choices": [], "usage": usage})
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.bodies.append(body)
+        if self.behaviour == self.REFUSE:
+            return web.json_response({"error": {"message": "queue is full"}}, status=503)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for delta in ({"role": "assistant"}, {"content": "Hello"}, {"content": " there"}, {}):
+            await self.event(response, {"choices": [{"index": 0, "delta": delta}]})
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def event(self, response: web.StreamResponse, chunk: dict[str, Any], *, split: bool = False) -> None:
+        data = b": comment\r\n\r\ndata: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\r\n\r\n"
+        if split:  # in the middle of a character and of a line end: the network cuts where it likes
+            at = data.find("é".encode()) + 1
+            for part in (data[:at], data[at:-3], data[-3:]):
+                await response.write(part)
+                await asyncio.sleep(0.005)
+        else:
+            await response.write(data)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    fake = FakeServer()
+    await fake.runner.setup()
+    site = web.TCPSite(fake.runner, "127.0.0.1", 0)
+    await site.start()
+    fake.url = f"http://127.0.0.1:{fake.runner.addresses[0][1]}"
+    yield fake
+    await fake.runner.cleanup()

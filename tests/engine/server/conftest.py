@@ -1,0 +1,159 @@
+"""Servers under test: in this process with a model that says what the test wrote down, and as a real process."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.engine import Engine
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.app import create_app
+from paternoster_engine.server.distributions import Distributions
+from paternoster_engine.server.loop import EngineLoop
+from paternoster_engine.server.metrics import EngineCollector
+from paternoster_engine.server.state import ServedModel, ServerState
+
+CONFIG = SchedulerConfig(max_num_seqs=4, max_batched_tokens=64, max_model_len=128, block_size=8, num_blocks=64)
+PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
+WAIT = 30
+"""Seconds after which a test that waits for a thread gives up."""
+
+
+class ScriptedRunner:
+    """Every request gets the same tokens, over and over; a step waits while ``gate`` is closed.
+
+    With ``reader``, the asyncio loop of a client, a step also waits until that loop has passed on the step before.
+    """
+
+    def __init__(
+        self, tokens: Sequence[int], broken_steps: Sequence[int], reader: asyncio.AbstractEventLoop | None
+    ) -> None:
+        self.tokens = tokens
+        self.broken_steps = broken_steps
+        self.reader = reader
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+
+    def execute(self, batch: Batch) -> list[int | None]:
+        self.entered.set()
+        assert self.gate.wait(WAIT)
+        if self.reader is not None:
+            asyncio.run_coroutine_threadsafe(_rounds(50), self.reader).result(WAIT)
+        if batch.step in self.broken_steps:
+            raise RuntimeError("the device is gone")
+        return [
+            self.tokens[len(item.request.output) % len(self.tokens)] if item.samples else None
+            for item in batch.scheduled
+        ]
+
+
+async def _rounds(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@dataclass
+class Server:
+    """All parts of a server under test, and a client of it."""
+
+    state: ServerState
+    loop: EngineLoop
+    runner: ScriptedRunner
+    client: httpx.AsyncClient
+
+
+Serve = Callable[..., AbstractAsyncContextManager[Server]]
+
+
+@pytest.fixture
+def serve(tokenizer: Tokenizer) -> Serve:
+    """``async with serve("what the model says") as server``; keyword arguments are fields of the scheduler's config."""
+
+    @asynccontextmanager
+    async def serving(
+        text: str = "one two three four",
+        *,
+        broken_steps: Sequence[int] = (),
+        api_key: str | None = None,
+        admin_key: str | None = None,
+        vllm_aliases: bool = True,
+        loaded: bool = True,
+        paced: bool = False,
+        clock: Callable[[], float] | None = None,
+        **config: int,
+    ) -> AsyncIterator[Server]:
+        script = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
+        runner = ScriptedRunner(script, broken_steps, asyncio.get_running_loop() if paced else None)
+        engine = Engine(Scheduler(replace(CONFIG, **config)), runner)
+        distributions = Distributions("scripted")
+        loop = EngineLoop(engine, distributions) if clock is None else EngineLoop(engine, distributions, clock)
+        registry = CollectorRegistry()
+        registry.register(EngineCollector(loop, distributions, "scripted", vllm_aliases=vllm_aliases))
+        state = ServerState(api_key=api_key, admin_key=admin_key)
+        loop.start()
+        if loaded:
+            state.serve(ServedModel("scripted", tokenizer, tokenizer.vocab_size, loop, registry))
+        transport = httpx.ASGITransport(create_app(state), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+            try:
+                yield Server(state, loop, runner, client)
+            finally:
+                runner.gate.set()
+                await loop.stop()
+
+    return serving
+
+
+@dataclass
+class EngineUnderTest:
+    """A ``paternoster serve`` process."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+
+@contextmanager
+def _running(*flags: str, **environment: str) -> Iterator[EngineUnderTest]:
+    command = [PATERNOSTER, "serve", "--port", "0", "--threads", "1", *flags]
+    process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("listening on http://"), f"exit code {process.wait()}"
+        yield EngineUnderTest(process, line.split()[-1])
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def run_engine() -> Callable[..., AbstractContextManager[EngineUnderTest]]:
+    """``with run_engine("--flag", "value", SOME_ENV="value") as engine``: ready when it is entered."""
+    return _running
+
+
+@pytest.fixture(scope="session")
+def until_stats() -> Callable[[str, Callable[[dict[str, Any]], bool]], Awaitable[dict[str, Any]]]:
+    """``await until_stats(url, condition)``: the first ``/stats`` of which ``condition`` holds."""
+
+    async def wait(url: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        async with httpx.AsyncClient(base_url=url) as http:
+            while not condition(stats := (await http.get("/stats")).json()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        return stats
+
+    return wait

@@ -1,0 +1,198 @@
+"""The real ``openai`` client against a real engine process."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai.types.chat import ChatCompletionMessageParam
+
+MODEL = "smollm2"
+ADMIN = {"authorization": "Bearer admin-key"}
+PROMPT: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+@pytest.fixture(scope="module")
+def engine(run_engine: Any) -> Iterator[Any]:
+    """One real engine for all tests here."""
+    with run_engine("--max-num-seqs", "8", "--served-model-name", MODEL, PATERNOSTER_ADMIN_KEY="admin-key") as running:
+        yield running
+
+
+@pytest.fixture
+def client(engine: Any) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
+
+
+@pytest.fixture
+def async_client(engine: Any) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
+
+
+def _error(raised: pytest.ExceptionInfo[openai.APIStatusError]) -> dict[str, Any]:
+    return raised.value.response.json()["error"]
+
+
+def _idle(stats: dict[str, Any]) -> bool:
+    return bool(stats["running"] == stats["waiting"] == 0)
+
+
+def test_models(client: openai.OpenAI) -> None:
+    (model,) = client.models.list().data
+    assert (model.id, model.object) == (MODEL, "model")
+    assert model.max_model_len == 8192  # type: ignore[attr-defined]
+
+
+def test_chat(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model=MODEL, messages=PROMPT, temperature=0, max_tokens=32)
+    (choice,) = answer.choices
+    assert "Paris" in (choice.message.content or "")
+    assert choice.message.role == "assistant"
+    assert choice.finish_reason == "stop"
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert 1 < answer.usage.completion_tokens < 32
+
+
+async def test_chat_stream_equals_the_whole(async_client: openai.AsyncOpenAI) -> None:
+    ask: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "temperature": 0.8, "seed": 11, "max_tokens": 24}
+    whole = await async_client.chat.completions.create(**ask)
+    stream = await async_client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True})
+    *chunks, last = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].delta.content for chunk in chunks) == whole.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-1] == whole.choices[0].finish_reason
+    assert (last.choices, last.usage) == ([], whole.usage)
+
+
+def test_completion_takes_sixteen_tokens_by_default(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model=MODEL, prompt="Once upon a time", temperature=0)
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens <= 16
+    streamed = client.completions.create(model=MODEL, prompt="Once upon a time", temperature=0, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == answer.choices[0].text
+
+
+def test_several_prompts(client: openai.OpenAI) -> None:
+    prompts = ["Once upon a time", "The capital of France is"]
+    alone = [client.completions.create(model=MODEL, prompt=p, temperature=0).choices[0].text for p in prompts]
+    together = client.completions.create(model=MODEL, prompt=prompts, temperature=0)
+    assert [choice.text for choice in together.choices] == alone
+
+
+def test_stop_string(client: openai.OpenAI) -> None:
+    ask: dict[str, Any] = {"model": MODEL, "prompt": "1, 2, 3, 4,", "temperature": 0, "max_tokens": 24}
+    free = client.completions.create(**ask).choices[0].text
+    word = free.split()[2]
+    choice = client.completions.create(**ask, stop=[word]).choices[0]
+    assert (choice.text, choice.finish_reason) == (free[: free.index(word)], "stop")
+    streamed = list(client.completions.create(**ask, stop=[word], stream=True))
+    assert "".join(chunk.choices[0].text for chunk in streamed) == choice.text
+    assert streamed[-1].choices[0].finish_reason == "stop"
+
+
+def test_max_completion_tokens_and_extensions(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model=MODEL,
+        messages=PROMPT,
+        max_completion_tokens=40,
+        extra_body={"ignore_eos": True, "top_k": 1, "min_p": 0.1, "repetition_penalty": 1.1, "min_tokens": 2},
+    )
+    assert answer.usage is not None
+    assert (answer.usage.completion_tokens, answer.choices[0].finish_reason) == (40, "length")
+
+
+def test_wrong_model(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as raised:
+        client.chat.completions.create(model="gpt-9", messages=PROMPT)
+    assert _error(raised)["param"] == "model"
+
+
+def test_n_is_refused(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.chat.completions.create(model=MODEL, messages=PROMPT, n=2)
+    assert _error(raised)["param"] == "n"
+
+
+def test_too_long_states_both_lengths(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.completions.create(model=MODEL, prompt="word " * 9000, max_tokens=1)
+    message = _error(raised)["message"]
+    assert "8192" in message
+    assert "9000" in message or "9001" in message
+
+
+def test_unknown_field(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.chat.completions.create(model=MODEL, messages=PROMPT, extra_body={"tempature": 1})
+    assert _error(raised)["param"] == "tempature"
+
+
+def test_bad_json(engine: Any) -> None:
+    response = httpx.post(
+        f"{engine.url}/v1/chat/completions", content="{'a': 1}", headers={"content-type": "application/json"}
+    )
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "BadRequestError")
+
+
+async def test_leaving_a_stream_ends_the_request(
+    engine: Any, async_client: openai.AsyncOpenAI, until_stats: Any
+) -> None:
+    before = await until_stats(engine.url, _idle)
+    stream = await async_client.chat.completions.create(
+        model=MODEL, messages=PROMPT, max_tokens=8000, stream=True, extra_body={"ignore_eos": True}
+    )
+    await anext(aiter(stream))
+    await until_stats(engine.url, lambda stats: stats["running"] == 1)
+    await stream.close()
+    after = await until_stats(engine.url, _idle)
+    assert after["generation_tokens_total"] - before["generation_tokens_total"] < 1000
+
+
+async def test_leaving_a_plain_call_ends_the_request(engine: Any, until_stats: Any) -> None:
+    before = await until_stats(engine.url, _idle)
+    async with httpx.AsyncClient(base_url=engine.url) as http:
+        body = {"prompt": "Once", "max_tokens": 8000, "ignore_eos": True}
+        call = asyncio.create_task(http.post("/v1/completions", json=body, timeout=60))
+        await until_stats(engine.url, lambda stats: stats["running"] == 1)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    after = await until_stats(engine.url, _idle)
+    assert after["generation_tokens_total"] - before["generation_tokens_total"] < 1000
+
+
+async def test_live_cap_acts_while_requests_run(
+    engine: Any, async_client: openai.AsyncOpenAI, until_stats: Any
+) -> None:
+    async with httpx.AsyncClient(base_url=engine.url, headers=ADMIN) as http:
+        assert (await http.patch("/admin/config", json={"live_cap": 1})).json()["live_cap"] == 1
+        ask: dict[str, Any] = {"model": MODEL, "max_tokens": 30, "extra_body": {"ignore_eos": True}}
+        calls = [asyncio.create_task(async_client.completions.create(prompt=f"{i}", **ask)) for i in range(3)]
+        stats = await until_stats(engine.url, lambda stats: stats["waiting"] == 2)
+        assert (stats["running"], stats["live_cap"]) == (1, 1)
+        assert (await http.patch("/admin/config", json={"live_cap": 9})).status_code == 400
+        assert (await http.patch("/admin/config", json={"live_cap": 8})).json()["live_cap"] == 8
+        await until_stats(engine.url, lambda stats: stats["running"] >= 2)
+        answers = await asyncio.gather(*calls)
+        assert [answer.usage.completion_tokens for answer in answers] == [30, 30, 30]
+        assert (await http.get("/stats")).json()["preemptions_total"] == 0
+
+
+def test_admin_routes_want_the_key(engine: Any) -> None:
+    for method, path in [
+        ("GET", "/admin/config"),
+        ("PATCH", "/admin/config"),
+        ("POST", "/admin/drain"),
+        ("POST", "/admin/reset-prefix-cache"),
+    ]:
+        assert httpx.request(method, f"{engine.url}{path}").status_code == 401
+    assert httpx.get(f"{engine.url}/admin/config", headers=ADMIN).json()["draining"] is False
+    assert httpx.get(f"{engine.url}/ready").status_code == 200
+
+
+async def test_nothing_leaks(engine: Any, until_stats: Any) -> None:
+    stats = await until_stats(engine.url, _idle)
+    assert stats["kv_blocks_used"] == 0
+    assert stats["requests_total"] == stats["requests_finished_total"]

@@ -1,0 +1,132 @@
+"""The engine's thread: sleeps when idle, tells each step once, survives what goes wrong."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.errors import QueueFull
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.scheduler import StepOutput
+from paternoster_engine.server.loop import EngineLoop, LoopStopped
+
+
+def _request(name: str, max_tokens: int = 5) -> Request:
+    return Request(name, [1, 2, 3], SamplingParams(max_tokens=max_tokens))
+
+
+async def _outputs(loop: EngineLoop, requests: list[Request]) -> list[StepOutput]:
+    """Everything that is delivered until all have ended."""
+    arrived: asyncio.Queue[StepOutput] = asyncio.Queue()
+    await loop.submit(requests, arrived.put_nowait)
+    outputs, open_ = [], len(requests)
+    while open_:
+        outputs.append(await arrived.get())
+        open_ -= outputs[-1].finish_reason is not None
+    return outputs
+
+
+async def test_delivers_every_token_and_one_end(serve: Any) -> None:
+    async with serve() as server:
+        outputs = await _outputs(server.loop, [_request("a"), _request("b")])
+        for name in "ab":
+            own = [output for output in outputs if output.request.request_id == name]
+            assert [output.token for output in own] == list(server.runner.tokens[:5])
+            assert [output.finish_reason for output in own] == [None] * 4 + [FinishReason.LENGTH]
+
+
+async def test_one_call_into_asyncio_a_step(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve() as server:
+        delivered: list[int] = []
+        deliver_all = server.loop._deliver_all
+        monkeypatch.setattr(
+            server.loop, "_deliver_all", lambda outputs: (delivered.append(len(outputs)), deliver_all(outputs))
+        )
+        server.runner.gate.clear()
+        pending = asyncio.create_task(_outputs(server.loop, [_request(name) for name in "abc"]))
+        await asyncio.to_thread(server.runner.entered.wait)
+        server.runner.gate.set()
+        await pending
+        assert delivered == [3] * 5
+
+
+async def test_all_or_none_are_admitted(serve: Any) -> None:
+    async with serve(max_queued_requests=2) as server:
+        with pytest.raises(QueueFull):
+            await server.loop.submit([_request(name) for name in "abc"], lambda output: None)
+        assert not await server.loop.call(lambda: server.loop.engine.scheduler.has_work)
+        assert len(await _outputs(server.loop, [_request("a")])) == 5
+
+
+async def test_an_aborted_request_ends_before_the_next_step(serve: Any) -> None:
+    async with serve() as server:
+        delivered: list[StepOutput] = []
+        server.runner.gate.clear()
+        request = _request("a", max_tokens=100)
+        await server.loop.submit([request], delivered.append)
+        await asyncio.to_thread(server.runner.entered.wait)
+        server.loop.abort(["a"])
+        server.runner.gate.set()
+        assert await server.loop.call(lambda: request.finished)
+        assert request.finish_reason is FinishReason.ABORT
+        assert len(request.output) <= 1
+        assert delivered == []
+
+
+async def test_a_failed_step_ends_its_requests_and_the_loop_goes_on(serve: Any) -> None:
+    async with serve(broken_steps=[1]) as server:
+        (output,) = await _outputs(server.loop, [_request("a")])
+        assert (output.token, output.finish_reason) == (None, FinishReason.ERROR)
+        assert len(await _outputs(server.loop, [_request("b")])) == 5
+
+
+async def test_a_fault_outside_of_the_model_ends_what_runs(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve() as server:
+        scheduler = server.loop.engine.scheduler
+        schedule = scheduler.schedule
+
+        def broken(now: float) -> Batch:
+            monkeypatch.setattr(scheduler, "schedule", schedule)
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(scheduler, "schedule", broken)
+        (output,) = await _outputs(server.loop, [_request("a")])
+        assert output.finish_reason is FinishReason.ERROR
+        assert len(await _outputs(server.loop, [_request("b")])) == 5
+
+
+async def test_sleeps_while_idle(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All waits of an idle loop are long ones."""
+    async with serve() as server:
+        pauses: list[float] = []
+        take = server.loop._take_commands
+        monkeypatch.setattr(server.loop, "_take_commands", lambda pause: (pauses.append(pause), take(pause))[1])
+        await _outputs(server.loop, [_request("a")])
+        await server.loop.call(lambda: pauses.clear())
+        await server.loop.call(lambda: None)
+        await server.loop.call(lambda: None)
+        assert set(pauses) == {1.0}
+
+
+async def test_a_forced_preemption_is_not_a_stall(serve: Any) -> None:
+    """A step that only preempts computes nothing, and still the work goes on."""
+    async with serve(force_preempt_every=2, prefix_cache=0) as server:
+        outputs = await _outputs(server.loop, [_request("a")])
+        assert [output.token for output in outputs] == list(server.runner.tokens[:5])
+
+
+async def test_the_end_of_the_loop_is_told(serve: Any) -> None:
+    async with serve() as server:
+        server.runner.gate.clear()
+        pending = asyncio.create_task(_outputs(server.loop, [_request("a", max_tokens=100)]))
+        await asyncio.to_thread(server.runner.entered.wait)
+        stopping = asyncio.create_task(server.loop.stop())
+        await asyncio.sleep(0)
+        server.runner.gate.set()
+        await stopping
+        outputs = await pending
+        assert outputs[-1].finish_reason is FinishReason.ABORT
+        with pytest.raises(LoopStopped):
+            await server.loop.call(lambda: None)

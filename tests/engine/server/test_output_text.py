@@ -1,0 +1,61 @@
+"""From tokens to text: what streams equals what comes whole."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paternoster_engine.core.request import FinishReason
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.output_text import OutputText
+
+EMOJI = "a 🙂 stop b é STOP"
+
+
+def _stream(
+    tokenizer: Tokenizer, tokens: list[int], reason: FinishReason, **params: object
+) -> tuple[list[str], FinishReason]:
+    text = OutputText(tokenizer, SamplingParams(max_tokens=len(tokens), **params))  # type: ignore[arg-type]
+    pieces = []
+    for count, token in enumerate(tokens, start=1):
+        piece = text.push(token, reason if count == len(tokens) else None)
+        pieces.append(piece.text)
+        if piece.finish_reason is not None:
+            return pieces, piece.finish_reason
+    raise AssertionError("the sequence did not end")
+
+
+@given(st.lists(st.integers(min_value=0, max_value=49151), min_size=1, max_size=40))
+def test_pieces_join_to_the_decoded_whole(tokenizer: Tokenizer, tokens: list[int]) -> None:
+    pieces, reason = _stream(tokenizer, tokens, FinishReason.LENGTH)
+    assert "".join(pieces) == tokenizer.decode(tokens)
+    assert reason is FinishReason.LENGTH
+
+
+def test_no_half_characters(tokenizer: Tokenizer) -> None:
+    tokens = tokenizer.encode(EMOJI)
+    pieces, _ = _stream(tokenizer, tokens, FinishReason.LENGTH)
+    assert "�" not in "".join(pieces)
+    assert "".join(pieces) == EMOJI
+
+
+def test_a_stop_string_overrules_the_length(tokenizer: Tokenizer) -> None:
+    pieces, reason = _stream(tokenizer, tokenizer.encode("one two"), FinishReason.LENGTH, stop=("two",))
+    assert ("".join(pieces), reason) == ("one ", FinishReason.STOP)
+
+
+def test_a_stop_string_may_be_wanted(tokenizer: Tokenizer) -> None:
+    tokens = tokenizer.encode("one two three")
+    pieces, _ = _stream(tokenizer, tokens, FinishReason.LENGTH, stop=("tw",), include_stop_str_in_output=True)
+    assert "".join(pieces) == "one tw"
+
+
+def test_no_stop_string_before_min_tokens(tokenizer: Tokenizer) -> None:
+    tokens = tokenizer.encode("a b a b a b")
+    pieces, _ = _stream(tokenizer, tokens, FinishReason.LENGTH, stop=("b",), min_tokens=3)
+    assert "".join(pieces) == "a b a "
+
+
+def test_the_token_that_stops_is_not_seen(tokenizer: Tokenizer) -> None:
+    comma = tokenizer.encode(",")
+    pieces, _ = _stream(tokenizer, [*tokenizer.encode("one"), *comma], FinishReason.STOP)
+    assert "".join(pieces) == "one"

@@ -1,0 +1,328 @@
+"""What goes over the wire, byte for byte where clients depend on it."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
+
+
+def _frames(response: httpx.Response) -> list[Any]:
+    """The data of each server-sent event; ``[DONE]`` as it is."""
+    events = response.text.split("\n\n")
+    assert events.pop() == ""
+    assert all(event.startswith("data: ") and "\n" not in event for event in events)
+    return [event[6:] if event == "data: [DONE]" else json.loads(event[6:]) for event in events]
+
+
+async def test_chat_stream_frames(serve: Any) -> None:
+    async with serve("one two", paced=True) as server:
+        body = CHAT | {"stream": True, "stream_options": {"include_usage": True}}
+        response = await server.client.post("/v1/chat/completions", json=body)
+        assert response.headers["content-type"].startswith("text/event-stream")
+        *chunks, usage, done = _frames(response)
+        assert done == "[DONE]"
+        same = {(chunk["id"], chunk["object"], chunk["model"]) for chunk in [*chunks, usage]}
+        assert same == {(chunks[0]["id"], "chat.completion.chunk", "scripted")}
+        assert chunks[0]["id"].startswith("chatcmpl-")
+        assert [chunk["choices"] for chunk in chunks] == [
+            [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]
+            for delta, reason in [
+                ({"role": "assistant", "content": ""}, None),
+                ({"content": "one"}, None),
+                ({"content": " two"}, None),
+                ({"content": ""}, "stop"),
+            ]
+        ]
+        assert not any("usage" in chunk for chunk in chunks)
+        assert usage["choices"] == []
+        assert usage["usage"]["completion_tokens"] == 3
+        assert usage["usage"]["total_tokens"] == usage["usage"]["prompt_tokens"] + 3
+
+
+async def test_completion_stream_without_usage(serve: Any) -> None:
+    async with serve("one two", paced=True) as server:
+        response = await server.client.post("/v1/completions", json={"prompt": "Hi", "stream": True, "max_tokens": 2})
+        *chunks, done = _frames(response)
+        assert done == "[DONE]"
+        assert [chunk["choices"][0] for chunk in chunks] == [
+            {"index": 0, "text": "one", "logprobs": None, "finish_reason": None},
+            {"index": 0, "text": " two", "logprobs": None, "finish_reason": "length"},
+        ]
+        assert not any("usage" in chunk for chunk in chunks)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_stop_string_ends_text_and_work(serve: Any, stream: bool) -> None:
+    async with serve("one two three four") as server:
+        body = {"prompt": "Hi", "max_tokens": 100, "stop": "three", "stream": stream}
+        response = await server.client.post("/v1/completions", json=body)
+        if stream:
+            choices = [frame["choices"][0] for frame in _frames(response)[:-1]]
+            text, reason = "".join(choice["text"] for choice in choices), choices[-1]["finish_reason"]
+        else:
+            (choice,) = response.json()["choices"]
+            text, reason = choice["text"], choice["finish_reason"]
+        assert (text, reason) == ("one two ", "stop")
+        finished = await server.loop.call(lambda: dict(server.loop.engine.scheduler.counters.finished))
+        assert finished == {"stop": 1}
+
+
+async def test_each_prompt_of_a_list_is_a_choice(serve: Any) -> None:
+    async with serve("one two three") as server:
+        body = {"prompt": ["a", "b b b", "c"], "max_tokens": 2}
+        whole = (await server.client.post("/v1/completions", json=body)).json()
+        assert [(choice["index"], choice["text"]) for choice in whole["choices"]] == [(i, "one two") for i in range(3)]
+        assert whole["usage"] == {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}
+        streamed = _frames(await server.client.post("/v1/completions", json=body | {"stream": True}))[:-1]
+        texts = ["".join(f["choices"][0]["text"] for f in streamed if f["choices"][0]["index"] == i) for i in range(3)]
+        assert texts == ["one two"] * 3
+
+
+@pytest.mark.parametrize(("prompt", "tokens"), [([1, 2, 3], 3), ([[1, 2], [3]], 3), ("a b", 2)])
+async def test_forms_of_a_prompt(serve: Any, prompt: Any, tokens: int) -> None:
+    async with serve() as server:
+        response = await server.client.post("/v1/completions", json={"prompt": prompt, "max_tokens": 1})
+        assert response.json()["usage"]["prompt_tokens"] == tokens
+
+
+async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
+    harmless = {
+        "n": 1, "logprobs": False, "tools": [], "tool_choice": "none", "response_format": {"type": "text"},
+        "logit_bias": {}, "user": "me", "store": False, "metadata": {}, "parallel_tool_calls": True,
+        "temperature": None, "stop": None, "seed": None, "stream": None, "stream_options": None, "audio": None,
+        "top_k": -1, "max_tokens": 1,
+    }  # fmt: skip
+    async with serve() as server:
+        response = await server.client.post("/v1/chat/completions", json=CHAT | harmless)
+        assert response.status_code == 200, response.text
+        assert response.json()["choices"][0]["message"] == {"role": "assistant", "content": "one"}
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "param"),
+    [
+        ("chat/completions", {"foo": 1}, "foo"),
+        ("chat/completions", {"foo": None}, "foo"),
+        ("chat/completions", {"n": 2}, "n"),
+        ("chat/completions", {"logprobs": True}, "logprobs"),
+        ("chat/completions", {"tools": [{"type": "function"}]}, "tools"),
+        ("chat/completions", {"response_format": {"type": "json_object"}}, "response_format"),
+        ("chat/completions", {"logit_bias": {"1": 5}}, "logit_bias"),
+        ("chat/completions", {"store": True}, "store"),
+        ("chat/completions", {"temperature": 3}, "temperature"),
+        ("chat/completions", {"temperature": "1"}, "temperature"),
+        ("chat/completions", {"top_p": 0}, "top_p"),
+        ("chat/completions", {"stop": [""]}, "stop.0"),
+        ("chat/completions", {"stop": 7}, "stop"),
+        ("chat/completions", {"messages": []}, "messages"),
+        ("chat/completions", {"messages": [{"role": "robot", "content": ""}]}, "messages.0.role"),
+        ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+         "messages.0.content.0.type"),
+        ("chat/completions", {"stream_options": {"include_usage": True}}, "stream_options"),
+        ("chat/completions", {"max_tokens": 2, "max_completion_tokens": 3}, "max_completion_tokens"),
+        ("completions", {"prompt": ""}, "prompt"),
+        ("completions", {"prompt": []}, "prompt"),
+        ("completions", {"prompt": [1, "a"]}, "prompt"),
+        ("completions", {"prompt": [10**9]}, "prompt"),
+        ("completions", {"max_tokens": 0}, "max_tokens"),
+        ("completions", {"echo": True}, "echo"),
+        ("completions", {"best_of": 2}, "best_of"),
+        ("completions", {"logprobs": 0}, "logprobs"),
+        ("completions", {"suffix": "x"}, "suffix"),
+    ],
+)  # fmt: skip
+async def test_what_is_refused_is_named(serve: Any, path: str, change: dict[str, Any], param: str) -> None:
+    async with serve() as server:
+        good = {"prompt": "Hi"} if path == "completions" else CHAT
+        response = await server.client.post(f"/v1/{path}", json=good | change)
+        error = response.json()["error"]
+        assert (response.status_code, error["code"], error["type"]) == (400, 400, "BadRequestError")
+        assert error["param"] == param
+        assert param in error["message"]
+        assert await server.loop.call(lambda: server.loop.engine.scheduler.counters.requests) == 0
+
+
+async def test_bodies_that_are_no_json(serve: Any) -> None:
+    async with serve() as server:
+        post = server.client.post
+        bad = await post("/v1/completions", content="{nope", headers={"content-type": "application/json"})
+        assert (bad.status_code, bad.json()["error"]["param"]) == (400, None)
+        assert "not valid JSON" in bad.json()["error"]["message"]
+        text = await post("/v1/completions", content='{"prompt": "Hi"}', headers={"content-type": "text/plain"})
+        assert text.status_code == 400
+        assert "application/json" in text.json()["error"]["message"]
+
+
+async def test_a_huge_refused_value_makes_a_small_answer(serve: Any) -> None:
+    async with serve() as server:
+        body = CHAT | {f"field{i}": "x" * 10_000 for i in range(200)} | {"temperature": "y" * 100_000}
+        assert len((await server.client.post("/v1/chat/completions", json=body)).content) < 4000
+
+
+async def test_too_long_states_both_lengths(serve: Any) -> None:
+    async with serve() as server:
+        response = await server.client.post("/v1/completions", json={"prompt": [1] * 100, "max_tokens": 50})
+        message = response.json()["error"]["message"]
+        assert response.status_code == 400
+        assert all(number in message for number in ("128", "150", "100", "50"))
+
+
+async def test_a_chat_without_a_limit_takes_what_a_small_pool_leaves(serve: Any) -> None:
+    async with serve("a " * 200, num_blocks=8) as server:
+        response = await server.client.post("/v1/chat/completions", json=CHAT | {"ignore_eos": True})
+        assert response.json()["usage"]["total_tokens"] == 8 * 8 + 1
+        assert response.json()["choices"][0]["finish_reason"] == "length"
+
+
+async def test_wrong_model_and_wrong_path(serve: Any) -> None:
+    async with serve() as server:
+        response = await server.client.post("/v1/completions", json={"prompt": "Hi", "model": "other"})
+        error = response.json()["error"]
+        assert (response.status_code, error["type"], error["param"]) == (404, "NotFoundError", "model")
+        assert "`other`" in error["message"]
+        assert (await server.client.get("/nope")).json()["error"]["code"] == 404
+        assert (await server.client.get("/v1/completions")).json()["error"]["code"] == 405
+
+
+async def test_a_full_queue_answers_503(serve: Any) -> None:
+    async with serve(max_queued_requests=0) as server:
+        response = await server.client.post("/v1/completions", json={"prompt": "Hi"})
+        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        assert response.json()["error"]["type"] == "Service Unavailable"
+
+
+async def test_nothing_but_probes_while_loading(serve: Any) -> None:
+    async with serve(loaded=False) as server:
+        get, post = server.client.get, server.client.post
+        assert (await get("/health")).status_code == 200
+        assert (await get("/ready")).status_code == 503
+        assert (await get("/metrics")).status_code == 200
+        answers = [
+            await post("/v1/chat/completions", json=CHAT), await post("/v1/completions", json={"prompt": "Hi"}),
+            await post("/tokenize", json={"prompt": "Hi"}), await get("/v1/models"), await get("/stats"),
+            await get("/admin/config"), await post("/admin/drain"),
+        ]  # fmt: skip
+        assert {answer.status_code for answer in answers} == {503}
+        assert all("retry-after" in answer.headers for answer in answers)
+
+
+async def test_draining_refuses_the_new_and_finishes_the_old(serve: Any) -> None:
+    async with serve("one two") as server:
+        assert (await server.client.get("/ready")).status_code == 200
+        server.runner.gate.clear()
+        old = asyncio.create_task(server.client.post("/v1/completions", json={"prompt": "Hi"}))
+        await asyncio.to_thread(server.runner.entered.wait)
+        assert (await server.client.post("/admin/drain")).json()["draining"] is True
+        assert (await server.client.get("/ready")).status_code == 503
+        assert (await server.client.get("/health")).status_code == 200
+        refused = await server.client.post("/v1/chat/completions", json=CHAT)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert server.state.in_flight == 1
+        server.runner.gate.set()
+        assert (await old).json()["choices"][0]["text"] == "one two"
+        await server.state.idle()
+        assert (await server.client.get("/stats")).json()["state"] == "draining"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_failure_before_the_first_token_has_a_status(serve: Any, stream: bool) -> None:
+    async with serve(broken_steps=[1]) as server:
+        response = await server.client.post("/v1/completions", json={"prompt": "Hi", "stream": stream})
+        assert (response.status_code, response.json()["error"]["type"]) == (500, "InternalServerError")
+
+
+async def test_a_failure_in_a_stream_is_a_frame(serve: Any) -> None:
+    async with serve(broken_steps=[3], paced=True) as server:
+        response = await server.client.post("/v1/completions", json={"prompt": "Hi", "stream": True})
+        one, two, error, done = _frames(response)
+        assert (one["choices"][0]["text"], two["choices"][0]["text"]) == ("one", " two")
+        assert (error["error"]["code"], done) == (500, "[DONE]")
+
+
+async def test_a_slow_reader_gets_larger_pieces_and_all_of_them(serve: Any) -> None:
+    async with serve("one two three four five") as server:
+        body = {"prompt": "Hi", "stream": True, "max_tokens": 100}
+        *chunks, done = _frames(await server.client.post("/v1/completions", json=body))
+        assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "one two three four five"
+        assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * (len(chunks) - 1) + ["stop"]
+        assert done == "[DONE]"
+
+
+async def test_health_is_the_age_of_the_last_tick(serve: Any) -> None:
+    now = [0.0]
+    async with serve(clock=lambda: now[0]) as server:
+        server.runner.gate.clear()
+        pending = asyncio.create_task(server.client.post("/v1/completions", json={"prompt": "Hi"}))
+        await asyncio.to_thread(server.runner.entered.wait)
+        now[0] = 60.0
+        assert (await server.client.get("/health")).status_code == 200
+        now[0] = 61.0
+        stalled = await server.client.get("/health")
+        assert (stalled.status_code, stalled.json()["status"]) == (503, "stalled")
+        server.runner.gate.set()
+        await pending
+        assert (await server.client.get("/health")).status_code == 200
+
+
+async def test_keys_guard_their_routes(serve: Any) -> None:
+    async with serve(api_key="api", admin_key="admin") as server:
+        guarded = {"/v1/models": "api", "/admin/config": "admin"}
+        for path, key in guarded.items():
+            for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": key}):
+                response = await server.client.get(path, headers=header)
+                assert (response.status_code, response.json()["error"]["code"]) == (401, 401)
+            assert (await server.client.get(path, headers={"authorization": f"Bearer {key}"})).status_code == 200
+        assert (await server.client.post("/tokenize", content="{")).status_code == 401
+        for path in ("/health", "/ready", "/metrics", "/stats", "/version"):
+            assert (await server.client.get(path)).status_code == 200
+
+
+async def test_request_id_is_echoed_or_made(serve: Any) -> None:
+    async with serve() as server:
+        echoed = await server.client.get("/nope", headers={"x-request-id": "abc"})
+        assert echoed.headers["x-request-id"] == "abc"
+        made = [(await server.client.get("/version")).headers["x-request-id"] for _ in range(2)]
+        assert len(set(made)) == 2
+
+
+async def test_live_cap(serve: Any) -> None:
+    async with serve() as server:
+        patch = server.client.patch
+        assert (await patch("/admin/config", json={"live_cap": 2})).json() == {
+            "capacity": 4, "live_cap": 2, "draining": False,
+        }  # fmt: skip
+        too_high = (await patch("/admin/config", json={"live_cap": 5})).json()["error"]
+        assert (too_high["code"], too_high["param"]) == (400, "live_cap")
+        assert "5" in too_high["message"]
+        assert "4" in too_high["message"]
+        assert (await patch("/admin/config", json={"live_cap": 0})).status_code == 400
+        assert (await patch("/admin/config", json={"cap": 1})).json()["error"]["param"] in ("live_cap", "cap")
+        assert (await server.client.get("/admin/config")).json()["live_cap"] == 2
+        assert (await server.client.get("/stats")).json()["live_cap"] == 2
+
+
+async def test_reset_prefix_cache(serve: Any) -> None:
+    async with serve() as server:
+        await server.client.post("/v1/completions", json={"prompt": [7] * 17, "max_tokens": 1})
+        assert (await server.client.get("/stats")).json()["kv_blocks_cached"] == 2
+        assert (await server.client.post("/admin/reset-prefix-cache")).json() == {"blocks_freed": 2}
+        assert (await server.client.get("/stats")).json()["kv_blocks_cached"] == 0
+
+
+async def test_tokenize_and_detokenize(serve: Any) -> None:
+    async with serve() as server:
+        post = server.client.post
+        answer = (await post("/tokenize", json={"prompt": "one two", "return_token_strs": True})).json()
+        assert (answer["count"], answer["max_model_len"], len(answer["tokens"])) == (2, 128, 2)
+        assert answer["token_strs"] == ["one", "Ġtwo"]
+        assert (await post("/detokenize", json={"tokens": answer["tokens"]})).json() == {"prompt": "one two"}
+        chat = (await post("/tokenize", json={"messages": CHAT["messages"]})).json()
+        text = (await post("/detokenize", json={"tokens": chat["tokens"]})).json()["prompt"]
+        assert text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+        assert chat["token_strs"] is None
+        assert (await post("/tokenize", json={})).status_code == 400
+        assert (await post("/detokenize", json={"tokens": [10**9]})).json()["error"]["param"] == "tokens"

@@ -1,0 +1,102 @@
+"""The process: how it refuses to start, and how it ends."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gguf
+import httpx
+import pytest
+
+PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
+LONG = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
+
+
+def _draining(stats: dict[str, Any]) -> bool:
+    return bool(stats["state"] == "draining")
+
+
+def _refused(*flags: str) -> list[str]:
+    """Lines of the message with which ``paternoster serve`` refuses these flags."""
+    done = subprocess.run([PATERNOSTER, "serve", *flags], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    return done.stderr.splitlines()
+
+
+def test_bad_flags_are_named_one_a_line() -> None:
+    assert _refused("--port", "99999", "--max-num-seqs", "0", "--mode", "dynamic") == [
+        "paternoster serve: --port is '99999': input should be less than or equal to 65535",
+        "paternoster serve: --max-num-seqs is '0': input should be greater than or equal to 1",
+        "paternoster serve: --mode is 'dynamic': input should be 'continuous' or 'static'",
+    ]
+
+
+def test_flags_that_contradict_each_other() -> None:
+    (line,) = _refused("--max-num-seqs", "4", "--live-cap", "9")
+    assert "live_cap is 9" in line
+    assert "max_num_seqs, which is 4" in line
+
+
+def test_port_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (line,) = _refused("--port", str(port), "--model", "file:///there/is/no.gguf")
+    assert f"--port {port}" in line
+    assert "in use" in line
+
+
+def test_missing_model() -> None:
+    (line,) = _refused("--port", "0", "--model", "file:///there/is/no.gguf")
+    assert "/there/is/no.gguf" in line
+
+
+def test_unknown_architecture(tmp_path: Path) -> None:
+    path = tmp_path / "strange.gguf"
+    writer = gguf.GGUFWriter(path, "mamba7")
+    writer.add_name("strange")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    (line,) = _refused("--port", "0", "--model", path.as_uri())
+    assert "mamba7" in line
+
+
+async def test_sigterm_drains_and_a_long_drain_is_cut(run_engine: Any, until_stats: Any) -> None:
+    """Readiness falls at once, the new is refused, the old is finished or told, the exit code is 0."""
+    with run_engine("--drain-timeout", "5") as engine:
+        async with httpx.AsyncClient(base_url=engine.url, timeout=60) as http:
+            short = asyncio.create_task(http.post("/v1/completions", json=LONG))
+            endless = asyncio.create_task(
+                http.post("/v1/completions", json=LONG | {"max_tokens": 8000, "stream": True})
+            )
+            await until_stats(engine.url, lambda stats: stats["running"] == 2)
+            engine.process.send_signal(signal.SIGTERM)
+            await until_stats(engine.url, _draining)
+            assert (await http.get("/ready")).status_code == 503
+            refused = await http.post("/v1/completions", json=LONG)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            answer = (await short).json()
+            assert answer["usage"]["completion_tokens"] == 60
+            *_, error, done = (await endless).text.strip().split("\n\n")
+            assert '"code": 503' in error
+            assert done == "data: [DONE]"
+        assert await asyncio.to_thread(engine.process.wait, 30) == 0
+
+
+async def test_a_second_sigterm_ends_at_once(run_engine: Any, until_stats: Any) -> None:
+    with run_engine("--drain-timeout", "300") as engine:
+        async with httpx.AsyncClient(base_url=engine.url, timeout=60) as http:
+            endless = asyncio.create_task(http.post("/v1/completions", json=LONG | {"max_tokens": 8000}))
+            await until_stats(engine.url, lambda stats: stats["running"] == 1)
+            engine.process.send_signal(signal.SIGTERM)
+            await until_stats(engine.url, _draining)
+            engine.process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(engine.process.wait, 30) == 128 + signal.SIGTERM
+            with pytest.raises(httpx.HTTPError):
+                await endless

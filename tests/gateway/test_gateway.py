@@ -1,0 +1,247 @@
+"""The gateway before real sockets: what is passed on, what is tried again, what is told."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+from fakes import Behave, Door, FakeEngine
+
+from paternoster_gateway.balancer import Balancer
+
+Start = Callable[[str, Behave], Awaitable[FakeEngine]]
+PATH = "/v1/chat/completions"
+BODY = {"model": "m", "messages": [{"role": "user", "content": "up"}]}
+
+
+async def answer(engine: FakeEngine, _: web.Request) -> web.StreamResponse:
+    return web.json_response({"from": engine.name}, headers={"X-Engine": engine.name})
+
+
+async def full(_: FakeEngine, __: web.Request) -> web.StreamResponse:
+    return web.json_response({"error": {"message": "full"}}, status=503, headers={"Retry-After": "7"})
+
+
+async def reset(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+def streaming(*pieces: bytes, pause: asyncio.Event | None = None, breaks: bool = False) -> Behave:
+    async def behave(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for number, piece in enumerate(pieces):
+            if number == 1 and pause is not None:
+                await pause.wait()
+            await response.write(piece)
+        if breaks:
+            assert request.transport is not None
+            await asyncio.sleep(0.05)
+            request.transport.abort()
+        return response
+
+    return behave
+
+
+async def seen(client: aiohttp.ClientSession, door: Door, model: str = "m") -> None:
+    """Wait until the gateway has read the table."""
+    while True:
+        async with client.get(f"{door.url}/v1/models") as response:
+            if model in [entry["id"] for entry in (await response.json())["data"]]:
+                return
+        await asyncio.sleep(0.05)
+
+
+async def test_request_and_answer_pass_unchanged(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    engine = await start("a", answer)
+    door.publish(engine)
+    await seen(client, door)
+    raw = json.dumps(BODY, indent=3).encode()
+    async with client.post(door.url + PATH, data=raw, headers={"X-Request-Id": "mine"}) as response:
+        assert response.status == 200
+        assert await response.json() == {"from": "a"}
+        assert response.headers["X-Engine"] == "a"
+        assert response.headers["X-Request-Id"] == "mine"
+    assert engine.bodies == [raw]
+
+
+async def test_a_stream_is_not_held_back(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    pause = asyncio.Event()
+    door.publish(await start("a", streaming(b"data: 1\n\n", b"data: 2\n\ndata: [DONE]\n\n", pause=pause)))
+    await seen(client, door)
+    async with client.post(door.url + PATH, json=BODY) as response:
+        first = await response.content.readany()
+        assert first == b"data: 1\n\n", "the engine has not even made the second piece"
+        pause.set()
+        assert await response.content.read() == b"data: 2\n\ndata: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("fault", [full, reset])
+async def test_another_replica_is_tried_before_the_first_byte(
+    client: aiohttp.ClientSession, door: Door, start: Start, fault: Behave
+) -> None:
+    bad, good = await start("bad", fault), await start("good", answer)
+    door.publish(bad, good)
+    await seen(client, door)
+    for _ in range(6):
+        async with client.post(door.url + PATH, json=BODY) as response:
+            assert await response.json() == {"from": "good"}
+    assert bad.bodies, "it was asked at least once"
+
+
+async def test_a_replica_that_refuses_connections(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    good = await start("good", answer)
+    dead = FakeEngine("dead", answer, url="http://127.0.0.1:9")
+    door.publish(dead, good)
+    await seen(client, door)
+    for _ in range(4):
+        async with client.post(door.url + PATH, json=BODY) as response:
+            assert await response.json() == {"from": "good"}
+
+
+async def test_a_broken_stream_ends_with_an_error_and_is_not_repeated(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    breaking, other = await start("a", streaming(b"data: 1\n\n", breaks=True)), await start("b", answer)
+    door.publish(breaking)
+    await seen(client, door)
+    async with client.post(door.url + PATH, json=BODY) as response:
+        text = (await response.content.read()).decode()
+    assert text.startswith("data: 1\n\n")
+    assert "broke off its answer" in text
+    assert text.endswith("data: [DONE]\n\n")
+    assert other.bodies == []
+
+
+async def test_a_client_that_leaves_ends_the_upstream_request(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engine = await start("a", streaming(b"data: 1\n\n", b"data: 2\n\n", pause=asyncio.Event()))
+    door.publish(engine)
+    await seen(client, door)
+    response = await client.post(door.url + PATH, json=BODY)
+    assert await response.content.readany() == b"data: 1\n\n"
+    response.close()
+    async with asyncio.timeout(10):
+        while not engine.gone:
+            await asyncio.sleep(0.02)
+        while (await stats(client, door))["in_flight"]:
+            await asyncio.sleep(0.02)
+
+
+async def stats(client: aiohttp.ClientSession, door: Door) -> dict[str, int]:
+    async with client.get(f"{door.url}/stats") as response:
+        document: dict[str, int] = (await response.json())["models"]["m"]
+        return document
+
+
+async def test_requests_are_held_until_a_replica_is_ready(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engine = await start("a", answer)
+    door.publish(engine, ready=False)
+    await seen(client, door)
+    waiting = [asyncio.create_task(_post(client, door)) for _ in range(3)]
+    while (await stats(client, door))["held"] < 3:
+        await asyncio.sleep(0.02)
+    assert (await stats(client, door))["in_flight"] == 0
+    door.publish(engine)
+    assert await asyncio.gather(*waiting) == [(200, {"from": "a"})] * 3
+    assert (await stats(client, door))["held"] == 0
+
+
+async def _post(client: aiohttp.ClientSession, door: Door, body: object = BODY) -> tuple[int, object]:
+    async with client.post(door.url + PATH, json=body) as response:
+        return response.status, await response.json()
+
+
+async def test_holding_is_bounded_in_number_and_time(client: aiohttp.ClientSession, door: Door) -> None:
+    door.publish(max_held=1, hold_timeout_seconds=1.5)
+    await seen(client, door)
+    first = asyncio.create_task(_post(client, door))
+    while not (await stats(client, door))["held"]:
+        await asyncio.sleep(0.02)
+    async with client.post(door.url + PATH, json=BODY) as response:
+        assert response.status == 503
+        assert "Retry-After" in response.headers
+        assert "already wait" in (await response.json())["error"]["message"]
+    status, document = await first
+    assert status == 503
+    assert "became ready within 1.5 s" in str(document)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"model": "other"}, 404, "The model `other` does not exist."),
+        ({}, 400, "`model` must be given"),
+        ([], 400, "`model` must be given"),
+        ({"model": "m", "pad": "x" * 2**20}, 413, "longer than 1048576 bytes"),
+    ],
+)
+async def test_errors_of_its_own(
+    client: aiohttp.ClientSession, door: Door, body: object, status: int, words: str
+) -> None:
+    door.publish()
+    await seen(client, door)
+    got, document = await _post(client, door, body)
+    assert got == status
+    error = document["error"]  # type: ignore[index]
+    assert words in error["message"]
+    assert error["code"] == status
+
+
+async def test_bad_json(client: aiohttp.ClientSession, door: Door) -> None:
+    async with client.post(door.url + PATH, data=b"{") as response:
+        assert response.status == 400
+        assert "not JSON" in (await response.json())["error"]["message"]
+
+
+async def test_the_last_table_outlives_its_source(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    door.publish(await start("a", answer))
+    await seen(client, door)
+    door.table.write_text("{broken")
+    await asyncio.sleep(1.2)
+    door.table.unlink()
+    await asyncio.sleep(1.2)
+    assert await _post(client, door) == (200, {"from": "a"})
+
+
+async def test_the_least_busy_replica_gets_the_next(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    pause = asyncio.Event()
+    slow = await start("slow", streaming(b"data: 1\n\n", b"data: 2\n\n", pause=pause))
+    door.publish(slow)
+    await seen(client, door)
+    busy = await client.post(door.url + PATH, json=BODY)
+    quick = await start("quick", answer)
+    door.publish(slow, quick)
+    await asyncio.sleep(1)
+    for _ in range(4):
+        assert await _post(client, door) == (200, {"from": "quick"})
+    pause.set()
+    busy.close()
+
+
+async def test_metrics_speak(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    door.publish(await start("a", answer))
+    await seen(client, door)
+    await _post(client, door)
+    async with client.get(f"{door.url}/metrics") as response:
+        text = await response.text()
+    assert 'paternoster_gateway_requests_total{code="200",model="m"} 1.0' in text
+    assert 'paternoster_gateway_requests_held{model="m"} 0.0' in text
+
+
+def test_in_flight_counts_balance() -> None:
+    from paternoster_contract.routing import Replica, RoutingTable
+
+    balancer = Balancer(RoutingTable)
+    replica = Replica(name="a", url="http://x", ready=True)
+    with pytest.raises(RuntimeError), balancer.counted(replica):
+        assert balancer.in_flight == {"a": 1}
+        raise RuntimeError
+    assert balancer.in_flight == {}

@@ -1,0 +1,37 @@
+"""Which replica is picked, whatever the fleet looks like."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paternoster_contract.routing import Replica
+from paternoster_gateway.routing import pick
+
+replicas = st.lists(
+    st.builds(Replica, name=st.sampled_from("abcdefgh"), url=st.just("http://x"), ready=st.booleans()),
+    max_size=8,
+    unique_by=lambda replica: replica.name,
+)
+loads = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 5))
+avoided = st.sets(st.sampled_from("abcdefgh"), max_size=3)
+
+
+@given(replicas, loads, avoided, st.integers(0, 1000))
+def test_a_ready_replica_with_the_fewest_in_flight(
+    fleet: list[Replica], in_flight: dict[str, int], avoid: set[str], turn: int
+) -> None:
+    able = [replica for replica in fleet if replica.ready and replica.name not in avoid]
+    picked = pick(fleet, in_flight, avoid=avoid, turn=turn)
+    if not able:
+        assert picked is None
+    else:
+        assert picked in able
+        assert in_flight.get(picked.name, 0) == min(in_flight.get(replica.name, 0) for replica in able)
+
+
+@given(st.integers(1, 8), st.integers(1, 5))
+def test_equals_take_turns(count: int, rounds: int) -> None:
+    fleet = [Replica(name=str(i), url="http://x", ready=True) for i in range(count)]
+    picks = Counter(pick(fleet, {}, turn=turn).name for turn in range(count * rounds))  # type: ignore[union-attr]
+    assert set(picks.values()) == {rounds}
