@@ -152,7 +152,7 @@ def until_stats() -> Callable[[str, Callable[[dict[str, Any]], bool]], Awaitable
 
     async def wait(url: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         async with httpx.AsyncClient(base_url=url) as http:
-            while not condition(stats := (await http.get("/stats")).json()):  # noqa: ASYNC110
+            while not condition(stats := (await http.get("/stats")).json()):
                 await asyncio.sleep(0.01)
         return stats
 

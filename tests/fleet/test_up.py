@@ -1,0 +1,102 @@
+"""``paternoster up`` from start to Ctrl-C: real engine, real gateway, real client."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import openai
+import pytest
+from fleet import PATERNOSTER, Up, alive, children, wait_for
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_manifest_serves_follows_edits_and_drains(up: Callable[..., Up]) -> None:
+    spec = {"engine": {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "64Mi"}}
+    fleet = up(**spec)
+    client = openai.OpenAI(base_url=fleet.ready(1) + "/v1", api_key="none")
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    answer = client.chat.completions.create(model="smollm2", messages=question, temperature=0)  # type: ignore[call-overload]
+    assert "Paris" in answer.choices[0].message.content
+
+    assert fleet.get().split()[:3] == ["NAME", "READY", "REASON"]
+    document = json.loads(fleet.get("smollm2", "-o", "json"))
+    assert document["status"]["conditions"][0]["type"] == "Ready"
+    assert document["status"]["conditions"][0]["status"] == "True"
+
+    before = fleet.engine_stats()[0]["instance"]
+    fleet.write(**spec, concurrency={"initial": 3})
+    wait_for(lambda: fleet.engine_stats()[0]["live_cap"] == 3, "the new cap")
+    assert fleet.engine_stats()[0]["instance"] == before, "a cap is no reason to restart an engine"
+
+    fleet.write(**spec, replicas=-1)
+    wait_for(lambda: "spec.replicas: is -1: must be at least 0" in fleet.said(), "the refusal")
+    assert "the fleet goes on as it was" in fleet.said()
+    assert client.models.list().data[0].id == "smollm2"
+
+    fleet.write(**{**spec, "engine": {**spec["engine"], "maxNumSeqs": 4}})
+    wait_for(
+        lambda: [s["instance"] for s in fleet.engine_stats() if s["capacity"] == 4 and s["instance"] != before],
+        "the rollout of a new template",
+    )
+    fleet.ready(1)
+    running = [fleet.process.pid, *children(fleet.process.pid)]
+    assert fleet.interrupt() == 0
+    assert [pid for pid in running if alive(pid)] == []
+
+
+def test_nothing_outlives_a_killed_parent(up: Callable[..., Up]) -> None:
+    fleet = up(engine={"maxNumSeqs": 4, "kvCacheMemory": "64Mi"})
+    fleet.ready(1)
+    offspring = children(fleet.process.pid)
+    assert len(offspring) == 2, "an engine and the gateway"
+    os.kill(fleet.process.pid, signal.SIGKILL)
+    fleet.process.wait()
+    wait_for(lambda: not [pid for pid in offspring if alive(pid)], "the end of the children", 60)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kind: [", "is not YAML"),
+        ("kind: LLMDeployment", "spec: is missing"),
+    ],
+)
+def test_a_bad_manifest_starts_nothing(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    done = subprocess.run([PATERNOSTER, "up", "-f", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_told_before_anything_starts() -> None:
+    example = Path(__file__).parents[2] / "examples" / "smollm2.yaml"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [PATERNOSTER, "up", "-f", example, "--port", port], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert f"--port {port}: cannot listen" in done.stderr
+
+
+def test_a_missing_model_file_is_a_condition(up: Callable[..., Up]) -> None:
+    fleet = up(model={"source": "file:///nowhere/model.gguf"})
+
+    def stalled() -> str:
+        assert fleet.process.poll() is None, fleet.said()
+        if not fleet.last():
+            return ""
+        conditions = json.loads(fleet.get("smollm2", "-o", "json")).get("status", {}).get("conditions", [])
+        return next((c["message"] for c in conditions if c["type"] == "Stalled"), "")
+
+    assert "CrashLoopBackOff" in wait_for(stalled, "the condition")
+    assert fleet.interrupt() == 0
