@@ -127,15 +127,15 @@ class SignalWindows:
         return samples[-1][1] if samples and now - samples[-1][0] <= STALE_SECONDS else None
 
     def _within(self, pods: Iterable[str], begin: float) -> Iterable[EngineStats]:
-        return (stats for pod in pods for when, stats in self._samples[pod] if when >= begin)
+        return (stats for pod in pods for when, stats in self._samples[pod] if when > begin)
 
     def _increase(self, counter: Callable[[EngineStats], int], begin: float) -> int:
-        """How much a counter grew since ``begin`` over all engines."""
+        """How much a counter grew after ``begin`` over all engines; a sample taken at ``begin`` is where it starts."""
         total = 0
         for samples in self._samples.values():
             previous: EngineStats | None = None
             for when, stats in samples:
-                if previous is not None and when >= begin:
+                if previous is not None and when > begin:
                     same = previous.instance == stats.instance
                     total += max(0, counter(stats) - (counter(previous) if same else 0))
                 previous = stats
@@ -146,7 +146,7 @@ class SignalWindows:
         first, last = float("inf"), float("-inf")
         for samples in self._samples.values():
             times = [when for when, _ in samples]
-            inside = [i for i, when in enumerate(times) if when >= begin]
+            inside = [i for i, when in enumerate(times) if when > begin]
             if inside:
                 first = min(first, times[max(0, inside[0] - 1)])
                 last = max(last, times[-1])

@@ -1,0 +1,137 @@
+"""The work queue in virtual time: every sleep of the event loop is skipped to its end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_operator.queue import FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, WorkQueue
+
+Handle = Callable[[str], Awaitable[float | None]]
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """Time passes only when there is nothing to do, and then at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+
+    def time(self) -> float:
+        return self._now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:  # type: ignore[attr-defined]
+            self._now = max(self._now, self._scheduled[0].when())  # type: ignore[attr-defined]
+        super()._run_once()  # type: ignore[misc]
+
+
+def play(story: Callable[[asyncio.AbstractEventLoop], Awaitable[None]]) -> None:
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(story(runner.get_loop()))  # type: ignore[arg-type]
+
+
+def queue_of(handle: Handle, loop: asyncio.AbstractEventLoop, workers: int = 3) -> WorkQueue[str]:
+    return WorkQueue(handle, workers=workers, clock=loop.time)
+
+
+def test_a_key_added_often_is_handled_once() -> None:
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        handled = []
+
+        async def handle(key: str) -> None:
+            handled.append(key)
+
+        queue = queue_of(handle, loop)
+        for _ in range(10):
+            queue.add("a")
+        queue.add("b")
+        queue.start()
+        await asyncio.sleep(1)
+        assert sorted(handled) == ["a", "b"]
+        await queue.stop()
+
+    play(story)
+
+
+def test_a_key_added_while_it_is_handled_is_handled_again() -> None:
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        spans = []
+
+        async def handle(key: str) -> None:
+            begin = loop.time()
+            if not spans:
+                queue.add(key)
+            await asyncio.sleep(5)
+            spans.append((begin, loop.time()))
+
+        queue = queue_of(handle, loop)
+        queue.add("a")
+        queue.start()
+        await asyncio.sleep(60)
+        assert spans == [(0, 5), (5, 10)]
+        await queue.stop()
+
+    play(story)
+
+
+def test_failures_back_off_and_success_forgets_them() -> None:
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        times: list[float] = []
+
+        async def handle(_: str) -> float:
+            times.append(loop.time())
+            if len(times) not in (5, 6):
+                raise RuntimeError("not yet")
+            return 100.0
+
+        queue = queue_of(handle, loop)
+        queue.add("a")
+        queue.start()
+        await asyncio.sleep(250)
+        waits = [b - a for a, b in pairwise(times)]
+        assert waits[:4] == [FIRST_BACKOFF_SECONDS * 2**n for n in range(4)]
+        assert waits[4:7] == [100.0, 100.0, FIRST_BACKOFF_SECONDS]
+        await asyncio.sleep(5000)
+        assert max(b - a for a, b in pairwise(times)) == LONGEST_BACKOFF_SECONDS
+        assert queue.alive
+        await queue.stop()
+        assert not queue.alive
+
+    play(story)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 30), st.floats(0, 20)), min_size=1, max_size=25),
+    st.integers(1, 4),
+)
+def test_every_request_is_served_after_it_is_due_and_never_two_at_once(
+    requests: list[tuple[str, float, float]], workers: int
+) -> None:
+    """Requests: (key, when it is made, how long it may wait)."""
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        busy: set[str] = set()
+        served: list[tuple[str, float]] = []
+
+        async def handle(key: str) -> None:
+            assert key not in busy
+            busy.add(key)
+            served.append((key, loop.time()))
+            await asyncio.sleep(3)
+            busy.discard(key)
+
+        queue = queue_of(handle, loop, workers)
+        queue.start()
+        for key, when, wait in requests:
+            loop.call_at(when, queue.add_after, key, wait)
+        await asyncio.sleep(500)
+        assert len(queue) == 0
+        for key, when, _ in requests:
+            assert any(name == key and time >= when for name, time in served)
+        await queue.stop()
+
+    play(story)

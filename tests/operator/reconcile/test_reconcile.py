@@ -1,0 +1,272 @@
+"""The pipeline over a cluster in memory and engines on real sockets."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_operator.cluster.port import Event, Key, Object
+from paternoster_operator.metrics import OperatorMetrics
+from paternoster_operator.reconcile import Reconciler
+from paternoster_operator.runtime import Operator
+from paternoster_operator.scrape import Scraper
+from paternoster_operator.settings import Settings
+
+KEY = Key("lifts", "ride")
+Document = Callable[..., dict[str, Any]]
+
+
+class FakeCluster:
+    """Keeps what is written, and shows what it is told to show."""
+
+    def __init__(self) -> None:
+        self.resource: Object | None = None
+        self.children: dict[str, Object] = {}
+        self.shown_pods: list[Object] = []
+        self.applies: list[str] = []
+        self.statuses: list[Object] = []
+        self.events: list[Event] = []
+
+    def list(self) -> Sequence[Key]:
+        return [KEY] if self.resource is not None else []
+
+    def get(self, key: Key) -> Mapping[str, Any] | None:
+        return self.resource if key == KEY else None
+
+    def deployment(self, key: Key) -> Mapping[str, Any] | None:
+        return self.children.get("Deployment")
+
+    def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
+        return self.shown_pods
+
+    async def apply(self, obj: Object) -> None:
+        self.applies.append(obj["kind"])
+        self.children[obj["kind"]] = obj
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
+        self.children.pop(kind, None)
+
+    async def write_status(self, key: Key, status: Object) -> None:
+        assert self.resource is not None
+        self.statuses.append(status)
+        self.resource = {**self.resource, "status": status}
+
+    async def record_event(self, key: Key, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def replicas(self) -> int:
+        replicas: int = self.children["Deployment"]["spec"]["replicas"]
+        return replicas
+
+    def condition(self, kind: str) -> Mapping[str, Any]:
+        return next((c for c in self.statuses[-1]["conditions"] if c["type"] == kind), {})
+
+
+class FakeEngine:
+    """Answers /stats with ``numbers`` and takes a live cap."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Any] = {"instance": "first"}
+        self.live_cap = 64
+        self.patches: list[int] = []
+        self.port = 0
+
+    async def start(self) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_get("/stats", self._stats)
+        app.router.add_patch("/admin/config", self._patch)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        return runner
+
+    async def _stats(self, _: web.Request) -> web.Response:
+        zeros = {name: 0 for name in EngineStats.model_fields if name.endswith("_total")}
+        base = {
+            "model": "m", "state": EngineState.READY, "started_at": 0, "time": 0, "last_tick_age_seconds": 0,
+            "capacity": 64, "live_cap": self.live_cap, "running": 0, "waiting": 0, "kv_block_size": 32,
+            "kv_blocks": 100, "kv_blocks_used": 10, "kv_blocks_cached": 0, "kv_projected_peak": 0,
+        }  # fmt: skip
+        return web.json_response({**zeros, **base, **self.numbers})
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        self.live_cap = (await request.json())["live_cap"]
+        self.patches.append(self.live_cap)
+        return web.json_response({"capacity": 64, "live_cap": self.live_cap, "draining": False})
+
+    def pod(self, name: str, *, ready: bool = True, **metadata: Any) -> Object:
+        return {
+            "metadata": {"name": name, **metadata},
+            "spec": {"containers": [{"ports": [{"name": "http", "containerPort": self.port}]}]},
+            "status": {
+                "phase": "Running",
+                "podIP": "127.0.0.1",
+                "conditions": [{"type": "Ready", "status": str(ready)}],
+            },
+        }
+
+
+class World:
+    """A reconciler, its cluster, one engine and a clock that is turned by hand."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.engine = FakeEngine()
+        self.now = 1000.0
+        self.scraper = Scraper(timeout_seconds=2, gateway_url=None, admin_key=None)
+        self.restart_operator()
+
+    def restart_operator(self) -> None:
+        self.reconciler = Reconciler(self.cluster, self.scraper, Settings(), OperatorMetrics(), clock=lambda: self.now)
+
+    async def look(self, after: float = 5.0) -> float | None:
+        self.now += after
+        return await self.reconciler.reconcile(KEY)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    runner = await world.engine.start()
+    yield world
+    await world.scraper.close()
+    await runner.cleanup()
+
+
+async def test_children_are_applied_once_and_status_is_written_on_change_only(world: World, document: Document) -> None:
+    world.cluster.resource = document(replicas=2)
+    assert await world.look() == Settings().look_seconds
+    assert world.cluster.applies == ["Service", "PodDisruptionBudget", "Deployment"]
+    assert world.cluster.replicas == 2
+    assert world.cluster.condition("Ready")["status"] == "Unknown"
+    assert world.cluster.condition("Reconciling")["status"] == "True"
+    for _ in range(3):
+        await world.look()
+    assert len(world.cluster.applies) == 3
+    assert len(world.cluster.statuses) == 1
+    world.cluster.children["Deployment"].update(
+        status={"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
+    )
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    assert world.cluster.condition("Ready")["status"] == "True"
+
+
+async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, document: Document) -> None:
+    world.cluster.resource = document(
+        autoscaling={"maxReplicas": 4}, concurrency={"mode": "Auto"}, engine={"maxNumSeqs": 64}
+    )
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    world.engine.numbers |= {
+        "running": 50,
+        "waiting": 90,
+        "requests_finished_total": 40,
+        "requests_preempted_total": 10,
+    }
+    await world.look(after=15)
+    assert world.cluster.replicas > 1
+    assert world.engine.patches == [40], "50 ran at most; a fifth less"
+    reasons = [event.reason for event in world.cluster.events]
+    assert reasons == ["ConcurrencyLowered", "ScaledUp"]
+    assert "10 of 40 requests preempted = 25.0% > 2.0%" in world.cluster.events[0].message
+    decisions = world.cluster.statuses[-1]["decisions"]
+    assert {record["loop"] for record in decisions if record["applied"]} == {"Replicas", "Concurrency"}
+    await world.look(after=15)
+    assert world.engine.patches == [40], (
+        "what was before the cut is no reason for another, and what it has need not be told again"
+    )
+
+
+async def test_a_restarted_engine_is_told_its_cap_again(world: World, document: Document) -> None:
+    world.cluster.resource = document(concurrency={"initial": 9})
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    assert world.engine.patches == [9]
+    world.engine.live_cap, world.engine.numbers = 64, {"instance": "second"}
+    await world.look()
+    assert world.engine.patches == [9, 9]
+
+
+async def test_silence_holds_everything(world: World, document: Document) -> None:
+    world.cluster.resource = document(autoscaling={"minReplicas": 1, "maxReplicas": 4}, concurrency={"mode": "Auto"})
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    world.engine.numbers |= {"running": 10, "waiting": 90}
+    await world.look()
+    before = world.cluster.replicas
+    silent = FakeEngine()
+    silent.port = 9
+    world.cluster.shown_pods = [world.engine.pod("a"), silent.pod("b")]
+    for _ in range(60):
+        await world.look(after=20)
+        assert world.cluster.replicas == before
+    assert world.cluster.condition("MetricsFresh")["status"] == "False"
+    assert "b" in world.cluster.condition("MetricsFresh")["message"]
+    assert world.cluster.condition("ScalingActive")["reason"] == "MetricsStale"
+
+
+async def test_a_restarted_operator_changes_nothing_by_itself(world: World, document: Document) -> None:
+    world.cluster.resource = document(autoscaling={"minReplicas": 1, "maxReplicas": 4}, concurrency={"mode": "Auto"})
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    world.cluster.children["Deployment"]["spec"]["replicas"] = 3
+    world.cluster.shown_pods = [world.engine.pod(name) for name in "abc"]
+    world.engine.live_cap = 17
+    world.restart_operator()
+    await world.look()
+    assert world.cluster.replicas == 3
+    assert world.engine.live_cap == 17
+    assert world.reconciler.fleets[KEY].state.cap == 17  # type: ignore[union-attr]
+
+
+async def test_an_invalid_spec_is_a_condition_and_nothing_is_applied(world: World, document: Document) -> None:
+    world.cluster.resource = document(replicas=-1)
+    assert await world.look() is None
+    assert world.cluster.applies == []
+    assert world.cluster.condition("Stalled")["reason"] == "InvalidSpec"
+    assert "spec.replicas: is -1" in world.cluster.condition("Ready")["message"]
+    assert [event.reason for event in world.cluster.events] == ["InvalidSpec"]
+    await world.look()
+    assert len(world.cluster.statuses) == 1
+
+
+async def test_paused_writes_status_alone(world: World, document: Document) -> None:
+    world.cluster.resource = document(paused=True, concurrency={"initial": 5})
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    assert world.cluster.applies == []
+    assert world.engine.patches == []
+    assert world.cluster.condition("ScalingActive")["reason"] == "Paused"
+
+
+async def test_a_deleted_object_is_forgotten(world: World, document: Document) -> None:
+    world.cluster.resource = document()
+    await world.look()
+    assert KEY in world.reconciler.fleets
+    world.cluster.resource = None
+    assert await world.look() is None
+    assert world.reconciler.fleets == {}
+
+
+async def test_an_external_autoscaler_owns_replicas(world: World, document: Document) -> None:
+    world.cluster.resource = document(replicas=3, autoscaling={"mode": "External", "maxReplicas": 9})
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    world.engine.numbers |= {"running": 60, "waiting": 900}
+    await world.look()
+    assert world.cluster.replicas == 3
+
+
+async def test_a_deleting_pod_leaves_the_routing_table_at_once(world: World, document: Document) -> None:
+    world.cluster.resource = document(model={"source": "package://m", "servedName": "lift/1"})
+    world.cluster.shown_pods = [world.engine.pod("a"), world.engine.pod("b"), world.engine.pod("c", ready=False)]
+    operator = Operator(world.cluster, Settings())
+    operator.start()
+    await operator._reconciler.reconcile(KEY)
+    assert [r.name for r in operator.routing_table().models["lift/1"].replicas] == ["a", "b"]
+    world.cluster.shown_pods[0] = world.engine.pod("a", deletionTimestamp="now")
+    assert [r.name for r in operator.routing_table().models["lift/1"].replicas] == ["b"]
+    await operator.stop()
