@@ -252,21 +252,5 @@ def _history(decision: Decision, previous: list[dict[str, Any]], now: str) -> li
         last = next((record for record in history if record["loop"] == made.loop), None)
         same_hold = last is not None and last["action"] == "Hold" and last["reason"] == made.reason.value
         if made.action != "Hold" or not same_hold:
-            history.insert(0, _record(made, now))
+            history.insert(0, {"time": now, **made.document()})
     return history[:MAX_DECISIONS]
-
-
-def _record(decision: LoopDecision, now: str) -> dict[str, Any]:
-    return {
-        "time": now,
-        "loop": decision.loop,
-        "action": decision.action,
-        "from": decision.current,
-        "to": decision.target,
-        "recommended": decision.recommended,
-        "reason": decision.reason.value,
-        "message": decision.message,
-        "limitedBy": [reason.value for reason in decision.limited_by],
-        "inputs": dict(decision.inputs),
-        "applied": decision.applied and decision.action != "Hold",
-    }

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 Loop = Literal["Replicas", "Concurrency"]
 Action = Literal["Up", "Down", "Hold"]
@@ -52,6 +52,21 @@ class LoopDecision:
         if self.target == self.current:
             return "Hold"
         return "Up" if self.target > self.current else "Down"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, with the names of the status field ``decisions``."""
+        return {
+            "loop": self.loop,
+            "action": self.action,
+            "from": self.current,
+            "to": self.target,
+            "recommended": self.recommended,
+            "reason": self.reason.value,
+            "message": self.message,
+            "limitedBy": [reason.value for reason in self.limited_by],
+            "inputs": dict(self.inputs),
+            "applied": self.applied and self.action != "Hold",
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,19 +58,4 @@ class Snapshot:
 
     def document(self, decisions: Iterable[LoopDecision]) -> dict[str, Any]:
         """As JSON, with the decisions made since the last one."""
-        return {**asdict(self), "decisions": [decision_document(decision) for decision in decisions]}
-
-
-def decision_document(decision: LoopDecision) -> dict[str, Any]:
-    return {
-        "loop": decision.loop,
-        "action": decision.action,
-        "from": decision.current,
-        "to": decision.target,
-        "recommended": decision.recommended,
-        "reason": decision.reason.value,
-        "message": decision.message,
-        "limitedBy": [reason.value for reason in decision.limited_by],
-        "inputs": decision.inputs,
-        "applied": decision.applied,
-    }
+        return {**asdict(self), "decisions": [decision.document() for decision in decisions]}
