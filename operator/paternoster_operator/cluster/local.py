@@ -1,23 +1,16 @@
 """This machine as a cluster: objects in memory, an engine Deployment's pods as processes."""
 
 import asyncio
-import hashlib
-import json
-import logging
-import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Event, Key, Object
-from paternoster_operator.local.pod import LocalPod
-from paternoster_operator.local.rollout import plan_rollout
-
-log = logging.getLogger(__name__)
+from paternoster_operator.local.deployment import LocalDeployment
 
 KEPT_EVENTS = 200
 
@@ -34,9 +27,11 @@ class LocalCluster:
         self._on_change = on_change
         self._resources: dict[Key, Object] = {}
         self._children: dict[tuple[str, Key], Object] = {}
-        self._pods: dict[Key, dict[str, LocalPod]] = {}
+        """By kind and the child's own name."""
+        self._running: dict[Key, LocalDeployment] = {}
+        self._leaving: dict[Key, dict[LocalDeployment, asyncio.Task[None]]] = {}
+        """Deleted, with pods that still finish their requests, and the task that waits for them."""
         self._version = 0
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def put(self, resource: LLMDeployment) -> Key:
         """Create or replace an LLMDeployment, as ``kubectl apply`` would."""
@@ -55,26 +50,23 @@ class LocalCluster:
         self._on_change(key)
         return key
 
-    async def remove(self, key: Key, *, at_once: bool = False) -> None:
+    async def remove(self, key: Key) -> None:
         """Delete an LLMDeployment and, as garbage collection would, everything it owns; waits for its pods to end."""
         self._resources.pop(key, None)
-        for kind, owner in [child for child in self._children if child[1] == key]:
-            del self._children[kind, owner]
+        for kind, name in [child for child, document in self._children.items() if _owner(document).key == key]:
+            self._drop(kind, name)
         self._on_change(key)
-        pods = list(self._pods.get(key, {}).values())
-        await asyncio.gather(*(self._end(key, pod, at_once=at_once) for pod in pods))
-        self._pods.pop(key, None)
+        await asyncio.gather(*self._leaving.get(key, {}).values())
 
-    async def close(self, *, at_once: bool = False) -> None:
-        """Delete everything."""
-        await asyncio.gather(*(self.remove(key, at_once=at_once) for key in self.list()))
+    async def close(self) -> None:
+        """Delete everything, and wait for what is being deleted already."""
+        await asyncio.gather(*(self.remove(key) for key in {*self._resources, *self._leaving}))
 
     def kill(self) -> None:
-        """End every process now."""
-        for pods in self._pods.values():
-            for pod in pods.values():
-                if pod.process is not None:
-                    pod.process.kill()
+        """End every process now; a deployment that is not being deleted starts its pods again."""
+        leaving = (deployment for deployments in self._leaving.values() for deployment in deployments)
+        for deployment in (*self._running.values(), *leaving):
+            deployment.kill()
 
     def objects(self) -> list[Object]:
         """Every LLMDeployment."""
@@ -88,26 +80,30 @@ class LocalCluster:
 
     def deployment(self, key: Key) -> Mapping[str, Any] | None:
         document = self._children.get(("Deployment", key))
-        return None if document is None else {**document, "status": self._deployment_status(key, document)}
+        return None if document is None else {**document, "status": self._running[key].status()}
 
     def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
-        return [pod.document() for pod in self._pods.get(key, {}).values()]
+        running = [self._running[key]] if key in self._running else []
+        return [pod for deployment in (*running, *self._leaving.get(key, {})) for pod in deployment.pods()]
 
     async def apply(self, obj: Object) -> None:
-        owner = next(ref["name"] for ref in obj["metadata"]["ownerReferences"] if ref["controller"])
-        key = Key(obj["metadata"]["namespace"], owner)
-        before = self._children.get((obj["kind"], key))
+        owner = _owner(obj)
+        resource = self._resources.get(owner.key)
+        if resource is None or resource["metadata"]["uid"] != owner.uid:
+            return  # garbage collection would take it at once
+        kind, name = obj["kind"], _name(obj)
+        before = self._children.get((kind, name))
         generation = before["metadata"]["generation"] if before is not None else 0
         changed = before is None or before["spec"] != obj["spec"]
-        metadata = {**obj["metadata"], "generation": generation + changed}
-        self._children[obj["kind"], key] = self._stamped({**obj, "metadata": metadata})
-        if obj["kind"] == "Deployment":
-            self._roll(key)
+        document = self._stamped({**obj, "metadata": {**obj["metadata"], "generation": generation + changed}})
+        self._children[kind, name] = document
+        if kind == "Deployment":
+            if name not in self._running:
+                self._running[name] = LocalDeployment(self.logs, lambda: self._on_change(name))
+            self._running[name].apply(document)
 
     async def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
-        self._children.pop((kind, Key(namespace, name)), None)
-        if kind == "Deployment":
-            self._roll(Key(namespace, name))
+        self._drop(kind, Key(namespace, name))
 
     async def write_status(self, key: Key, status: Object) -> None:
         resource = self._resources.get(key)
@@ -118,72 +114,34 @@ class LocalCluster:
         self.events.setdefault(key, deque(maxlen=KEPT_EVENTS)).append((_now(), event))
         self.num_events[key] += 1
 
-    def _roll(self, key: Key) -> None:
-        """One step of the Deployment's rollout; every change of a pod brings the next."""
-        deployment = self._children.get(("Deployment", key))
-        pods = self._pods.setdefault(key, {})
-        active = [pod for pod in pods.values() if not pod.deleting]
-        if deployment is None:
-            for pod in active:
-                self._spawn(self._end(key, pod))
+    def _drop(self, kind: str, name: Key) -> None:
+        """Forget a child; a Deployment's pods end in their own time."""
+        if self._children.pop((kind, name), None) is None or kind != "Deployment":
             return
-        spec = deployment["spec"]
-        template_hash = _hash(spec["template"])
-        rolling = spec["strategy"]["rollingUpdate"]
-        step = plan_rollout(
-            active,
-            replicas=spec["replicas"],
-            template_hash=template_hash,
-            max_surge=rolling["maxSurge"],
-            max_unavailable=rolling["maxUnavailable"],
-        )
-        for name in step.end:
-            self._spawn(self._end(key, pods[name]))
-        for _ in range(step.start):
-            name = f"{deployment['metadata']['name']}-{template_hash[:6]}-{secrets.token_hex(3)[:5]}"
-            pods[name] = LocalPod(
-                name, key.namespace, spec["template"], template_hash, self.logs, lambda: self._pod_changed(key)
-            )
-
-    def _pod_changed(self, key: Key) -> None:
-        self._roll(key)
-        self._on_change(key)
-
-    async def _end(self, key: Key, pod: LocalPod, *, at_once: bool = False) -> None:
-        await pod.delete(at_once=at_once)
-        self._pods.get(key, {}).pop(pod.name, None)
-        if key in self._resources:
-            self._pod_changed(key)
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _deployment_status(self, key: Key, deployment: Object) -> Object:
-        current = _hash(deployment["spec"]["template"])
-        pods = [pod for pod in self._pods.get(key, {}).values() if not pod.deleting]
-        ready = sum(pod.ready for pod in pods)
-        wanted = deployment["spec"]["replicas"]
-        return {
-            "observedGeneration": deployment["metadata"]["generation"],
-            "replicas": len(pods),
-            "updatedReplicas": sum(pod.template_hash == current for pod in pods),
-            "readyReplicas": ready,
-            "availableReplicas": ready,
-            "conditions": [
-                {"type": "Available", "status": "True" if ready >= wanted else "False"},
-                {"type": "Progressing", "status": "True"},
-            ],
-        }
+        leaving = self._running.pop(name)
+        others = self._leaving.setdefault(name, {})
+        others[leaving] = asyncio.create_task(leaving.delete())
+        others[leaving].add_done_callback(lambda _: others.pop(leaving))
 
     def _stamped(self, document: Object) -> Object:
         self._version += 1
         return {**document, "metadata": {**document["metadata"], "resourceVersion": str(self._version)}}
 
 
-def _hash(template: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()
+class _Owner(NamedTuple):
+    key: Key
+    uid: str
+
+
+def _owner(child: Mapping[str, Any]) -> _Owner:
+    """The LLMDeployment that controls it."""
+    metadata = child["metadata"]
+    reference = next(reference for reference in metadata["ownerReferences"] if reference["controller"])
+    return _Owner(Key(metadata["namespace"], reference["name"]), reference["uid"])
+
+
+def _name(child: Mapping[str, Any]) -> Key:
+    return Key(child["metadata"]["namespace"], child["metadata"]["name"])
 
 
 def _now() -> str:

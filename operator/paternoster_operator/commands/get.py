@@ -59,6 +59,11 @@ def _fetch(server: str) -> list[dict[str, Any]]:
 
     from paternoster_operator.publish import OBJECTS
 
-    with urlopen(server.rstrip("/") + OBJECTS, timeout=5) as response:
-        items: list[dict[str, Any]] = json.load(response)["items"]
+    try:
+        with urlopen(server.rstrip("/") + OBJECTS, timeout=5) as response:
+            items: list[dict[str, Any]] = json.load(response)["items"]
+    except ValueError as error:
+        raise OSError(f"{server} is no operator's address: {error}") from error
+    except OSError as error:
+        raise OSError(f"{server} does not answer: {getattr(error, 'reason', error)}") from error
     return items

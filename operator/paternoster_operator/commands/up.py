@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=8080, help="port of the endpoint; 0 takes a free one (default: %(default)s)"
     )
     parser.add_argument("--no-view", action="store_true", help="plain lines instead of the live view")
-    parser.add_argument("--log-dir", type=Path, help="folder for logs (default: logs beside the state file)")
+    parser.add_argument("--log-dir", type=Path, help="folder for logs (default: $XDG_STATE_HOME/paternoster/logs)")
     parser.add_argument("--record", type=Path, metavar="FILE", help="append a JSON line per second for reports")
 
 
@@ -25,13 +25,14 @@ def run(args: argparse.Namespace) -> int:
 
     from paternoster_operator.api.manifest import InvalidManifest
     from paternoster_operator.local.manifest_watch import ManifestWatch
-    from paternoster_operator.local.pod import free_port
-    from paternoster_operator.local.session import HOST, LocalSession, state_file
+    from paternoster_operator.local.program import HOST, free_port
+    from paternoster_operator.local.session import LocalSession, state_folder
     from paternoster_operator.terminal.ride import ride
 
     watch = ManifestWatch(args.file)
+    watch.changed()
     try:
-        watch.read()
+        resources = watch.read()
     except InvalidManifest as invalid:
         for line in invalid.errors:
             print(line, file=sys.stderr)
@@ -44,6 +45,6 @@ def run(args: argparse.Namespace) -> int:
         except (OSError, OverflowError) as error:
             print(f"--port {port}: cannot listen on {HOST}:{port}: {error}", file=sys.stderr)
             return 2
-    session = LocalSession(port, args.log_dir or state_file().parent / "logs")
+    session = LocalSession(port, args.log_dir or state_folder() / "logs")
     live = not args.no_view and sys.stdout.isatty()
-    return asyncio.run(ride(session, watch, live=live, record=args.record))
+    return asyncio.run(ride(session, watch, resources, live=live, record=args.record))

@@ -16,7 +16,7 @@ class ManifestWatch:
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = files
-        self._seen: list[bytes] | None = None
+        self._seen: list[bytes | None] | None = None
 
     def read(self) -> list[LLMDeployment]:
         """All resources of all files; raises :class:`InvalidManifest` with every fault."""
@@ -41,9 +41,17 @@ class ManifestWatch:
 
     def changed(self) -> bool:
         """Whether any file's content differs from the last call's; the first call says no."""
-        content = [file.read_bytes() if file.exists() else b"" for file in self._files]
+        content = [_content(file) for file in self._files]
         before, self._seen = self._seen, content
         return before is not None and before != content
+
+
+def _content(file: Path) -> bytes | None:
+    """None while it cannot be read, as in the moment an editor replaces it."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None
 
 
 def _repeated(values: Iterable[T]) -> list[T]:

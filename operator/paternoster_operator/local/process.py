@@ -1,26 +1,37 @@
 """A child process that logs to a file, has its own session, and dies with its parent."""
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_TAIL_BYTES = 4096
 
 
-def _die_with_parent() -> None:
-    """Linux prctl(2): however this program ends, its children are told to end too."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _die_with(parent: int) -> Callable[[], None]:
+    """What a child does before it becomes the program: by Linux prctl(2), it is told to end when ``parent`` ends."""
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before the line above
+            os._exit(1)
+
+    return prepare
 
 
 class Process:
     """One run of a program. A terminal's Ctrl-C does not reach it: its parent decides."""
 
-    def __init__(self, child: asyncio.subprocess.Process) -> None:
+    def __init__(self, child: asyncio.subprocess.Process, log: Path, log_start: int) -> None:
         self._child = child
+        self._log = log
+        self._log_start = log_start
 
     @classmethod
     async def start(cls, command: Sequence[str], env: Mapping[str, str], log: Path) -> "Process":
@@ -28,6 +39,7 @@ class Process:
         log.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
+            log_start = os.fstat(descriptor).st_size
             child = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -35,11 +47,11 @@ class Process:
                 stderr=descriptor,
                 env={**os.environ, **env},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_die_with(os.getpid()),
             )
         finally:
             os.close(descriptor)
-        return cls(child)
+        return cls(child, log, log_start)
 
     @property
     def pid(self) -> int:
@@ -50,22 +62,27 @@ class Process:
         return self._child.returncode is None
 
     async def wait(self) -> int:
-        """Exit status, negative for a signal."""
-        return await self._child.wait()
+        """Exit status, negative for a signal. What the program started itself ends with it."""
+        status = await self._child.wait()
+        self._kill_group()
+        return status
 
-    async def end(self, grace_seconds: float) -> int:
-        """SIGTERM, and SIGKILL when it has not ended in time; returns its exit status."""
-        self._signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(grace_seconds):
-                return await self.wait()
-        except TimeoutError:
-            self.kill()
-            return await self.wait()
+    def terminate(self) -> None:
+        if self.alive:
+            self._child.terminate()
 
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: signal.Signals) -> None:
         if self.alive:
-            self._child.send_signal(number)
+            self._kill_group()
+
+    def last_line(self) -> str:
+        """The last line this run wrote, empty when there is none: mostly why it ended."""
+        with self._log.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, size - _TAIL_BYTES))
+            lines = log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)

@@ -2,51 +2,47 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 
-class PodFacts(Protocol):
-    """What the plan looks at."""
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What the plan looks at, of a pod that is not being deleted."""
 
     name: str
-    template_hash: str
+    updated: bool
+    """It runs the latest template."""
     created: float
-
-    @property
-    def ready(self) -> bool: ...
-
-    @property
-    def deletion_cost(self) -> int: ...
+    """A clock's time: larger is newer."""
+    ready: bool
+    available: bool
+    """Ready for at least minReadySeconds."""
+    deletion_cost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do now; the rest follows when pods have become ready or gone."""
+    """What to do now; the rest follows when pods have become available or gone."""
 
     start: int
     end: tuple[str, ...]
 
 
-def plan_rollout(
-    pods: Sequence[PodFacts], *, replicas: int, template_hash: str, max_surge: int, max_unavailable: int
-) -> Step:
-    """One step towards ``replicas`` pods of the template; ``pods`` are those not being deleted.
+def plan_rollout(pods: Sequence[PodFacts], *, replicas: int, max_surge: int, max_unavailable: int) -> Step:
+    """One step towards ``replicas`` pods of the latest template.
 
-    Never more than ``replicas + max_surge`` pods, and never fewer than ``replicas - max_unavailable`` ready ones by our
-    own doing (Kubernetes' RollingUpdate).
+    Never more than ``replicas + max_surge`` pods by our own doing, and none that is available is ended while it leaves
+    fewer than ``replicas - max_unavailable`` of them (Kubernetes' RollingUpdate).
     """
-    new = [pod for pod in pods if pod.template_hash == template_hash]
-    old = [pod for pod in pods if pod.template_hash != template_hash]
+    new = _victims_first([pod for pod in pods if pod.updated])
+    old = _victims_first([pod for pod in pods if not pod.updated])
     # While old pods are replaced the fleet may be larger; a plain change of replicas needs no surge.
     ceiling = replicas + (max_surge if old else 0)
     start = max(0, min(replicas - len(new), ceiling - len(pods)))
-    end = [pod.name for pod in _victims_first(new)[: max(0, len(new) - replicas)]]
-    unready_old = [pod for pod in _victims_first(old) if not pod.ready]
-    ready_old = [pod for pod in _victims_first(old) if pod.ready]
-    end += [pod.name for pod in unready_old]
-    ready = sum(pod.ready for pod in pods if pod.name not in end)
-    spare = max(0, ready - (replicas - max_unavailable))
-    end += [pod.name for pod in ready_old[:spare]]
+    end = [pod.name for pod in new[: max(0, len(new) - replicas)]]
+    end += [pod.name for pod in old if not pod.available]
+    left = sum(pod.available for pod in pods if pod.name not in end)
+    spare = max(0, left - max(0, replicas - max_unavailable))
+    end += [pod.name for pod in old if pod.available][:spare]
     return Step(start, tuple(end))
 
 

@@ -1,8 +1,8 @@
 """A fleet on this machine: local cluster, operator, its HTTP, and a gateway process before it."""
 
 import asyncio
+import contextlib
 import json
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,24 +11,36 @@ from paternoster_contract import paths
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.local import LocalCluster
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.local.pod import find_program
-from paternoster_operator.local.process import Process
+from paternoster_operator.local.probe import Probe, Probes
+from paternoster_operator.local.program import HOST, Launch, Program, find_program
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
-log = logging.getLogger(__name__)
-
-HOST = "127.0.0.1"
 GATEWAY_GRACE_SECONDS = 10.0
+"""For the gateway's last answers, once every engine has ended."""
+FIRST_LOOK_SECONDS = 10.0
+"""For the operator's first look at each resource."""
+GATEWAY_PROBES = Probes(
+    startup=Probe(paths.READY, failure_threshold=60),
+    readiness=Probe(paths.READY),
+    liveness=Probe(paths.HEALTH, period_seconds=5, timeout_seconds=5),
+)
+
+
+class SessionError(Exception):
+    """The session cannot begin; the text says why."""
+
+
+def state_folder() -> Path:
+    """Where logs are kept (XDG base directories)."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "paternoster"
 
 
 def state_file() -> Path:
-    """Where a running session says how to reach it (XDG base directories)."""
-    base = (
-        os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    )
-    return Path(base) / "paternoster" / "up.json"
+    """Where a running session says how to reach it."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return (Path(runtime) / "paternoster" if runtime else state_folder()) / "up.json"
 
 
 class LocalSession:
@@ -41,26 +53,37 @@ class LocalSession:
         self.cluster = LocalCluster(lambda key: self.operator.enqueue(key), logs)
         self.operator = Operator(self.cluster, Settings(gateway_url=self.endpoint))
         self._wanted: dict[Key, LLMDeployment] = {}
-        self._gateway: Process | None = None
-        self._supervision: asyncio.Task[None] | None = None
+        self._removals: set[asyncio.Task[None]] = set()
+        self._gateway: Program | None = None
 
-    async def start(self) -> None:
-        """Operator, its HTTP and the gateway; the state file tells others of them."""
+    async def start(self, resources: Sequence[LLMDeployment]) -> None:
+        """Operator, its HTTP and the gateway with ``resources``; returns when the endpoint answers for all of them.
+
+        Raises :class:`SessionError`.
+        """
         self._http, port = await serve(build_app(self.operator, self.cluster.objects), HOST, 0)
         self.server = f"http://{HOST}:{port}"
         self.operator.start()
-        self._supervision = asyncio.create_task(self._keep_gateway())
+        self.want(resources)
+        await self._routed({resource.served_name for resource in resources})
+        self._gateway = Program("gateway", self._launch_gateway, GATEWAY_PROBES, self.logs / "gateway.log", _ignore)
+        if not await self._gateway.first_run():
+            reason = self._gateway.last_end
+            await self.close()
+            raise SessionError(f"the gateway does not start: {reason}; see {self._gateway.log_file}")
         path = state_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"server": self.server, "endpoint": self.endpoint, "pid": os.getpid()}) + "\n")
 
-    async def want(self, resources: Sequence[LLMDeployment]) -> list[str]:
+    def want(self, resources: Sequence[LLMDeployment]) -> list[str]:
         """Make these the resources there are; returns a line for each that changed."""
         wanted = {Key(r.metadata.namespace, r.metadata.name): r for r in resources}
         said = []
         for key in self._wanted.keys() - wanted.keys():
             said.append(f"{key.name}: removed; its replicas finish their requests")
-            asyncio.get_running_loop().create_task(self.cluster.remove(key)).add_done_callback(_tell_failure)
+            removal = asyncio.create_task(self.cluster.remove(key))
+            self._removals.add(removal)
+            removal.add_done_callback(self._removals.discard)
         for key, resource in wanted.items():
             if self._wanted.get(key) != resource:
                 said.append(f"{key.name}: {'changed' if key in self._wanted else 'created'}")
@@ -69,35 +92,45 @@ class LocalSession:
         return said
 
     async def close(self) -> None:
-        """Drain every engine, then end the gateway."""
+        """Admit nothing new, drain every engine, end."""
+        if self._gateway is not None:
+            self._gateway.terminate()
         await self.operator.stop()
         await self.cluster.close()
-        if self._supervision is not None:
-            self._supervision.cancel()
-            await asyncio.gather(self._supervision, return_exceptions=True)
         if self._gateway is not None:
-            await self._gateway.end(GATEWAY_GRACE_SECONDS)
+            await self._gateway.stop(GATEWAY_GRACE_SECONDS)
         await self._http.cleanup()
-        state_file().unlink(missing_ok=True)
+        self._forget()
 
     def kill(self) -> None:
-        """End everything now."""
+        """End everything now; :meth:`close` still has to be awaited."""
         self.cluster.kill()
         if self._gateway is not None:
             self._gateway.kill()
 
-    async def _keep_gateway(self) -> None:
+    async def _routed(self, models: set[str]) -> None:
+        """Until the routing table names them: a gateway that starts now holds requests for them, and refuses none."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_LOOK_SECONDS):
+                while models - self.operator.routing_table().models.keys():  # noqa: ASYNC110 - made when asked for
+                    await asyncio.sleep(0.02)
+
+    def _launch_gateway(self) -> Launch:
         command = [
             find_program("paternoster"), "gateway", "--host", HOST, "--port", str(self._port),
             "--routes", self.server + paths.ROUTES,
         ]  # fmt: skip
-        while True:
-            self._gateway = await Process.start(command, {}, self.logs / "gateway.log")
-            code = await self._gateway.wait()
-            log.warning("the gateway ended with exit status %d; see %s; again in 1 s", code, self.logs / "gateway.log")
-            await asyncio.sleep(1)
+        return Launch(command, {}, self.endpoint)
+
+    def _forget(self) -> None:
+        """Take the state file away, unless another session has written its own since."""
+        try:
+            written = json.loads(state_file().read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return
+        if written["pid"] == os.getpid():
+            state_file().unlink()
 
 
-def _tell_failure(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("removing failed", exc_info=task.exception())
+def _ignore() -> None:
+    """The gateway's changes are no change of the cluster."""

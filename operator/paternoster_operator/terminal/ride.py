@@ -5,7 +5,8 @@ import json
 import logging
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -14,58 +15,65 @@ from rich.live import Live
 from rich.logging import RichHandler
 
 from paternoster_operator.api.manifest import InvalidManifest
+from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Event, Key
 from paternoster_operator.local.manifest_watch import ManifestWatch
-from paternoster_operator.local.session import LocalSession
+from paternoster_operator.local.session import LocalSession, SessionError
+from paternoster_operator.scaling.decision import LoopDecision
 from paternoster_operator.terminal.snapshot import Snapshot
 from paternoster_operator.terminal.view import render
 
+KILLED = 130
+"""Exit code after a second signal."""
 
-async def ride(session: LocalSession, watch: ManifestWatch, *, live: bool, record: Path | None) -> int:
+
+async def ride(
+    session: LocalSession,
+    watch: ManifestWatch,
+    resources: Sequence[LLMDeployment],
+    *,
+    live: bool,
+    record: Path | None,
+) -> int:
     """Run until SIGINT or SIGTERM, then drain; a second one ends everything at once. Returns the exit code."""
     console = Console(highlight=False, soft_wrap=not live)
     logging.basicConfig(
         level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=console, show_path=False)]
     )
-    ending = asyncio.Event()
-    _on_signals(session, ending, console)
-    await session.start()
-    console.print(f"endpoint {session.endpoint}/v1   logs {session.logs}")
-    for line in await session.want(watch.read()):
-        console.print(line)
-    watch.changed()
-    story = _Story(session)
-    lines: IO[str] | None = record.open("a", encoding="utf-8") if record is not None else None
+    end = _End(session, console)
     try:
-        if live:
-            with Live(console=console, refresh_per_second=4, transient=True) as screen:
-                await _follow(session, watch, console, story, lines, ending, screen)
-        else:
-            await _follow(session, watch, console, story, lines, ending, None)
+        await session.start(resources)
+    except SessionError as error:
+        console.print(f"paternoster up: {error}", style="red", markup=False)
+        return 1
+    console.print(f"endpoint {session.endpoint}/v1   logs {session.logs}")
+    try:
+        with ExitStack() as stack:
+            lines = stack.enter_context(record.open("a", encoding="utf-8")) if record is not None else None
+            screen = stack.enter_context(Live(console=console, refresh_per_second=4, transient=True)) if live else None
+            await _follow(session, watch, console, lines, end, screen)
+    finally:
         console.print("draining: engines finish their requests (again to end at once)")
         await session.close()
-    finally:
-        if lines is not None:
-            lines.close()
     console.print("all ended")
-    return 0
+    return KILLED if end.at_once else 0
 
 
 async def _follow(
     session: LocalSession,
     watch: ManifestWatch,
     console: Console,
-    story: "_Story",
     lines: IO[str] | None,
-    ending: asyncio.Event,
+    end: "_End",
     screen: Live | None,
 ) -> None:
+    story = _Story(session)
     last_record = 0.0
-    while not ending.is_set():
-        await _reread(session, watch, console)
+    while not end.asked.is_set():
+        _reread(session, watch, console)
         snapshots = story.snapshots()
         if screen is not None:
-            screen.update(render(session.endpoint, snapshots, story.events()))
+            screen.update(render(session.endpoint, snapshots, story.reasons(), story.events()))
         else:
             for when, name, event in story.new_events():
                 console.print(f"{when[11:19]}  {name}  {event.reason}: {event.message}", markup=False)
@@ -77,12 +85,12 @@ async def _follow(
             lines.flush()
         try:
             async with asyncio.timeout(0.5):
-                await ending.wait()
+                await end.asked.wait()
         except TimeoutError:
             continue
 
 
-async def _reread(session: LocalSession, watch: ManifestWatch, console: Console) -> None:
+def _reread(session: LocalSession, watch: ManifestWatch, console: Console) -> None:
     if not watch.changed():
         return
     try:
@@ -92,8 +100,8 @@ async def _reread(session: LocalSession, watch: ManifestWatch, console: Console)
         for line in invalid.errors:
             console.print(f"  {line}", markup=False)
         return
-    for line in await session.want(resources):
-        console.print(line)
+    for line in session.want(resources):
+        console.print(line, markup=False)
 
 
 class _Story:
@@ -116,6 +124,13 @@ class _Story:
         return sorted(
             ((when, key.name, event) for key, events in kept.items() for when, event in events), key=lambda e: e[0]
         )
+
+    def reasons(self) -> list[tuple[str, LoopDecision]]:
+        """The last word of each loop of each LLMDeployment, that it changed nothing included."""
+        operator = self._session.operator
+        found = ((key, operator.fleet(key)) for key in self._session.cluster.list())
+        standing = [(key.name, fleet.standing) for key, fleet in found if fleet is not None and fleet.standing]
+        return [(name, said) for name, word in standing for said in (word.replicas, word.concurrency) if said]
 
     def new_events(self) -> Iterator[tuple[str, str, Event]]:
         for key in self._session.cluster.events:
@@ -149,13 +164,20 @@ class _Story:
         return {"time": time.time(), "endpoint": self._session.endpoint, "deployments": documents}
 
 
-def _on_signals(session: LocalSession, ending: asyncio.Event, console: Console) -> None:
-    def on_signal() -> None:
-        if ending.is_set():
-            console.print("ending at once", style="red")
-            session.kill()
-        ending.set()
+class _End:
+    """SIGINT and SIGTERM: the first asks to drain, the second kills."""
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
+    def __init__(self, session: LocalSession, console: Console) -> None:
+        self.asked = asyncio.Event()
+        self.at_once = False
+        self._session = session
+        self._console = console
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        if self.asked.is_set():
+            self.at_once = True
+            self._console.print("ending at once", style="red")
+            self._session.kill()
+        self.asked.set()

@@ -25,7 +25,7 @@ def cell(document: Mapping[str, Any], column: Column) -> str:
     value = _lookup(document, column.path)
     if value is None:
         return ""
-    return _age(str(value)) if column.type == "date" else str(value)
+    return _since(str(value)) if column.type == "date" else str(value)
 
 
 def _lookup(document: Any, path: str) -> Any:
@@ -39,11 +39,14 @@ def _lookup(document: Any, path: str) -> Any:
     return value
 
 
-def _age(timestamp: str) -> str:
-    """Time since ``timestamp``, in the largest whole unit, two below ten of it."""
-    seconds = int((datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds())
+def age(seconds: int) -> str:
+    """In the largest unit that fits, and below ten of it in the next one too."""
     for size, unit, small, below in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):
         if seconds >= size:
             whole, rest = seconds // size, seconds % size // small
             return f"{whole}{unit}{rest}{below}" if whole < 10 and rest else f"{whole}{unit}"
     return f"{seconds}s"
+
+
+def _since(timestamp: str) -> str:
+    return age(int((datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds()))

@@ -7,27 +7,36 @@ from rich.table import Table
 from rich.text import Text
 
 from paternoster_operator.cluster.port import Event
+from paternoster_operator.scaling.decision import LoopDecision
 from paternoster_operator.terminal.snapshot import Snapshot
 
 SHOWN_EVENTS = 8
 
 
-def render(endpoint: str, snapshots: Sequence[Snapshot], events: Iterable[tuple[str, str, Event]]) -> Group:
-    """``events``: (time, LLMDeployment's name, event), oldest first."""
+def render(
+    endpoint: str,
+    snapshots: Sequence[Snapshot],
+    reasons: Iterable[tuple[str, LoopDecision]],
+    events: Iterable[tuple[str, str, Event]],
+) -> Group:
+    """``reasons``: (LLMDeployment's name, a loop's last word). ``events``: (time, name, event), oldest first."""
     table = Table(title=f"serving at {endpoint}", title_justify="left", expand=True)
     for column in ("NAME", "REPLICAS", "SEQS", "RUNNING", "WAITING", "HELD", "PREEMPTED", "KV", "TOK/S"):
         table.add_column(column, justify="left" if column == "NAME" else "right")
     for snapshot in snapshots:
         table.add_row(*_cells(snapshot))
+    now = Table.grid(padding=(0, 2))
+    for name, said in reasons:
+        now.add_row(name, said.loop, Text(said.reason.value, style="cyan"), Text(said.message))
     story = Table.grid(padding=(0, 2))
     for when, name, event in list(events)[-SHOWN_EVENTS:]:
         story.add_row(
             Text(when[11:19], style="dim"),
             name,
             Text(event.reason, style="yellow" if event.type == "Warning" else "green"),
-            event.message,
+            Text(event.message),
         )
-    return Group(table, story, Text("Ctrl-C drains and ends", style="dim"))
+    return Group(table, now, Text(), story, Text("Ctrl-C drains and ends", style="dim"))
 
 
 def _cells(snapshot: Snapshot) -> list[str]:

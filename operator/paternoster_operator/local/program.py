@@ -1,0 +1,164 @@
+"""A program that is kept running: probed, and started again with backoff when it ends."""
+
+import asyncio
+import logging
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from paternoster_operator.local.probe import Probes, http_check, run_probes
+from paternoster_operator.local.process import Process
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+FIRST_BACKOFF_SECONDS = 1.0
+LONGEST_BACKOFF_SECONDS = 60.0
+STEADY_SECONDS = 60.0
+"""A run that lasted this long is forgiven: the next end brings the first backoff again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How one run begins. ``url`` is where it will listen."""
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+    url: str
+
+
+class Program:
+    """``launch()`` is called for each run; ``on_change()`` after each start, end and change of readiness."""
+
+    def __init__(
+        self, name: str, launch: Callable[[], Launch], probes: Probes, log_file: Path, on_change: Callable[[], None]
+    ) -> None:
+        self.name = name
+        self.log_file = log_file
+        self.ready_since: float | None = None
+        """On the monotonic clock; None while it is not ready."""
+        self.restarts = 0
+        self.last_end = ""
+        """How the last run ended and the last line it wrote."""
+        self._launch = launch
+        self._probes = probes
+        self._on_change = on_change
+        self._process: Process | None = None
+        self._stopping = False
+        self._changed = asyncio.Event()
+        self._task = asyncio.create_task(self._keep_running())
+        self._task.add_done_callback(self._tell_failure)
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.alive
+
+    @property
+    def ready(self) -> bool:
+        return self.ready_since is not None
+
+    async def first_run(self) -> bool:
+        """Wait until the first run is ready, or has ended; returns whether it is ready."""
+        while not self.ready and not self.last_end:
+            self._changed.clear()
+            await self._changed.wait()
+        return self.ready
+
+    def terminate(self) -> None:
+        """Ask it to end, and do not start it again; :meth:`stop` waits for that."""
+        if not self._stopping and self._process is not None and self.running:
+            self._process.terminate()
+        self._stopping = True
+
+    async def stop(self, grace_seconds: float) -> None:
+        """SIGTERM, SIGKILL after ``grace_seconds``; returns when it is gone."""
+        self.terminate()
+        if self.running:
+            await asyncio.wait({self._task}, timeout=grace_seconds)
+        self.kill()
+        if not self.running:
+            self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    async def _keep_running(self) -> None:
+        failures = 0
+        async with aiohttp.ClientSession() as session:
+            while not self._stopping:
+                started = time.monotonic()
+                self.last_end = await self._run_once(session)
+                self._set_ready(False)
+                self._tell()
+                if self._stopping:
+                    return
+                failures = 0 if time.monotonic() - started >= STEADY_SECONDS else failures
+                delay = backoff_seconds(failures)
+                log.warning("%s: %s; again in %.0f s; see %s", self.name, self.last_end, delay, self.log_file)
+                await asyncio.sleep(delay)
+                failures += 1
+                self.restarts += 1
+
+    async def _run_once(self, session: aiohttp.ClientSession) -> str:
+        """One run from start to end; returns how it ended."""
+        launch = self._launch()
+        try:
+            process = self._process = await Process.start(launch.command, launch.env, self.log_file)
+        except OSError as error:
+            return f"cannot start {launch.command[0]}: {error.strerror}"
+        if self._stopping:
+            process.terminate()
+        self._tell()
+        probes = asyncio.create_task(run_probes(self._probes, http_check(session, launch.url), self._on_ready))
+        probes.add_done_callback(lambda _: process.kill())
+        status = await process.wait()
+        killed = probes.result() if probes.done() else ""
+        probes.cancel()
+        await asyncio.gather(probes, return_exceptions=True)
+        return ": ".join(filter(None, (_ended(status), killed, process.last_line())))
+
+    def _on_ready(self, ready: bool) -> None:
+        self._set_ready(ready)
+        self._tell()
+
+    def _set_ready(self, ready: bool) -> None:
+        self.ready_since = time.monotonic() if ready else None
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._on_change()
+
+    def _tell_failure(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s is not looked after any more", self.name, exc_info=task.exception())
+
+
+def backoff_seconds(failures: int) -> float:
+    """Wait before the next run after ``failures`` earlier short ones: doubling, up to the longest."""
+    return float(min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 30), LONGEST_BACKOFF_SECONDS))
+
+
+def find_program(name: str) -> str:
+    """The program beside this interpreter, else on PATH; a path stays as it is."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else shutil.which(name) or name
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _ended(status: int) -> str:
+    return f"exit status {status}" if status >= 0 else f"killed by signal {-status}"

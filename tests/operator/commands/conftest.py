@@ -1,0 +1,114 @@
+"""``paternoster`` as a process of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
+
+
+class Up:
+    """A running ``paternoster up --no-view`` of one manifest."""
+
+    def __init__(self, manifest: Path, env: dict[str, str]) -> None:
+        self.manifest = manifest
+        self.folder = manifest.parent
+        self.record = self.folder / "run.jsonl"
+        self._output = self.folder / "up.log"
+        command = [PATERNOSTER, "up", "-f", str(manifest), "--port", "0", "--no-view"]
+        command += ["--log-dir", str(self.folder / "logs"), "--record", str(self.record)]
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=env, start_new_session=True)
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def until(self, condition: Callable[[], Any], seconds: float = 90) -> Any:
+        """The first true value of ``condition``; fails with what was printed when none came in time."""
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            assert time.monotonic() < deadline, self.output
+            assert self.process.poll() is None, self.output
+            time.sleep(0.1)
+        return value
+
+    def until_printed(self, text: str, seconds: float = 90) -> None:
+        self.until(lambda: text in self.output, seconds)
+
+    @property
+    def endpoint(self) -> str:
+        found = self.until(lambda: re.search(r"^endpoint (\S+)/v1", self.output, re.MULTILINE))
+        return str(found[1])
+
+    def pids(self, command: str) -> list[int]:
+        """Processes of this session that run ``paternoster COMMAND``."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if command.encode() in words and f"XDG_STATE_HOME={self.folder}\0".encode() in environment:
+                found.append(int(entry.name))
+        return found
+
+    @property
+    def engine_pids(self) -> list[int]:
+        return self.pids("serve")
+
+    def write(self, document: Any) -> None:
+        """Edit the manifest; text is written as it is."""
+        self.manifest.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+
+    def interrupt(self, seconds: float = 60) -> int:
+        """Ctrl-C; returns the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(seconds)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """State of this test alone."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    return kept | {"XDG_STATE_HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def paternoster(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run one command to its end."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [PATERNOSTER, *words], capture_output=True, text=True, env=environment, timeout=60, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def up(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[[Any], Up]]:
+    """Start ``paternoster up`` with a manifest; it is ended with the test."""
+    started: list[Up] = []
+
+    def start(document: Any) -> Up:
+        manifest = tmp_path / "fleet.yaml"
+        manifest.write_text(yaml.safe_dump(document))
+        started.append(Up(manifest, environment))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()

@@ -1,0 +1,92 @@
+"""``paternoster get``: the CRD's printer columns, from an operator's HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from paternoster_operator.api.columns import COLUMNS
+from paternoster_operator.publish import OBJECTS, serve
+from paternoster_operator.terminal.table import age
+
+OBJECT: dict[str, Any] = {
+    "apiVersion": "paternoster.dev/v1alpha1",
+    "kind": "LLMDeployment",
+    "metadata": {"name": "ride", "namespace": "lifts", "creationTimestamp": "2026-11-20T00:00:00Z"},
+    "spec": {"autoscaling": {"mode": "Auto"}},
+    "status": {
+        "conditions": [
+            {"type": "MetricsFresh", "status": "True", "reason": "AllPodsReporting"},
+            {"type": "Ready", "status": "True", "reason": "MinimumReplicasAvailable"},
+        ],
+        "readyReplicas": 2,
+        "desiredReplicas": 3,
+        "concurrency": {"target": 12},
+        "load": {"generationTokensPerSecond": 0, "waitingRequests": 5},
+        "servedModel": "smol",
+    },
+}
+BARE = {**OBJECT, "metadata": {**OBJECT["metadata"], "name": "new"}, "status": {}}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    """An operator that knows two LLMDeployments."""
+
+    async def objects(_: web.Request) -> web.Response:
+        return web.json_response({"items": [OBJECT, BARE]})
+
+    app = web.Application()
+    app.add_routes([web.get(OBJECTS, objects)])
+    runner, port = await serve(app, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{port}"
+    await runner.cleanup()
+
+
+@pytest.fixture
+def get(paternoster: Any) -> Callable[..., Awaitable[CompletedProcess[str]]]:
+    return lambda *words: asyncio.to_thread(paternoster, "get", *words)
+
+
+async def test_the_columns(server: str, get: Any) -> None:
+    done = await get("--server", server)
+    title, ride, new = done.stdout.splitlines()
+    assert title.split() == ["NAME", "READY", "REASON", "REPLICAS", "DESIRED", "SEQS", "TOK/S", "AGE"]
+    assert ride.split()[:-1] == ["ride", "True", "MinimumReplicasAvailable", "2", "3", "12", "0"]
+    assert new.split()[:-1] == ["new"]
+    wide = (await get("--server", server, "-o", "wide")).stdout.splitlines()
+    assert [title.lower() for title in wide[0].split()[1:]] == [column.name.lower() for column in COLUMNS]
+    assert {"smol", "5", "Auto"} <= set(wide[1].split())
+
+
+async def test_whole_objects(server: str, get: Any) -> None:
+    assert json.loads((await get("ride", "--server", server, "-o", "json")).stdout) == OBJECT
+    assert yaml.safe_load((await get("--server", server, "-o", "yaml")).stdout)["items"] == [OBJECT, BARE]
+
+
+async def test_what_is_not_there_is_named(server: str, get: Any) -> None:
+    for words, said in (
+        (("down", "--server", server), "there is no LLMDeployment down"),
+        (("--server", "http://127.0.0.1:1"), "http://127.0.0.1:1 does not answer: [Errno 111] Connection refused"),
+        (("--server", server + "/elsewhere"), "does not answer: Not Found"),
+        (("--server", "nowhere"), "nowhere is no operator's address"),
+        ((), "no 'paternoster up' runs on this machine; give --server"),
+    ):
+        done = await get(*words)
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("paternoster get: ")
+        assert said in line
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(7, "7s"), (60, "1m"), (125, "2m5s"), (45 * 60 + 9, "45m"), (12_000, "3h20m"), (12 * 86_400 + 18_000, "12d")],
+)
+def test_ages_are_short(seconds: int, shown: str) -> None:
+    assert age(seconds) == shown

