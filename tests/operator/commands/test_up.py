@@ -214,7 +214,7 @@ def test_a_second_interrupt_does_not_wait_for_answers(up: Any, ride: Any) -> Non
         lines = answer.iter_lines()
         next(lines)
         fleet.process.send_signal(signal.SIGINT)
-        fleet.until_printed("draining")
+        fleet.until_printed("draining: engines finish")
         fleet.process.send_signal(signal.SIGINT)
         with pytest.raises(httpx.HTTPError):
             list(lines)

@@ -131,7 +131,8 @@ def test_every_request_is_served_after_it_is_due_and_never_two_at_once(
         await asyncio.sleep(500)
         assert len(queue) == 0
         for key, when, _ in requests:
-            assert any(name == key and time >= when for name, time in served)
+            # Timers fire early by as much as the loop's clock resolves.
+            assert any(name == key and time >= when - 1e-6 for name, time in served)
         await queue.stop()
 
     play(story)
