@@ -5,10 +5,10 @@ BIN := .venv/bin
 PACKAGES := operator engine kernels gateway
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint format generate lock gpu-check bench clean
+.PHONY: help setup demo test test-quick e2e cluster cluster-down images lint format generate lock gpu-check bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with the pinned packages
 	@scripts/setup
@@ -22,19 +22,35 @@ test: setup ## Every test that needs no cluster
 test-quick: setup ## The tests that take seconds
 	$(BIN)/pytest -m "not slow"
 
+e2e: setup ## The suite on real Kubernetes, in a cluster of its own or on $KUBECONFIG's (minutes; builds it the first time)
+	e2e/paternoster-e2e test
+
+cluster: setup ## Start a one-node Kubernetes cluster on this machine; then: e2e/paternoster-e2e run kubectl get nodes
+	e2e/paternoster-e2e up --detach
+
+cluster-down: setup ## End it
+	e2e/paternoster-e2e down
+
+images: setup ## Build the images as OCI archives, without a registry
+	e2e/paternoster-e2e components
+
 lint: setup ## Formatting, lints, types, dependency directions, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/paternoster crd --check crds
+	$(BIN)/python scripts/chart --check
+	$(BIN)/python scripts/dashboard --check
 
 format: setup ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: setup ## Write the files made from code (the CRD)
+generate: setup ## Write the files made from code (the CRD, the chart's schema and README, the dashboard)
 	$(BIN)/paternoster crd --write crds
+	$(BIN)/python scripts/chart
+	$(BIN)/python scripts/dashboard
 
 lock: setup ## Resolve constraints.txt anew from pyproject.toml
 	scripts/lock

@@ -1,0 +1,95 @@
+"""The programs of a cluster: Kubernetes, etcd, CoreDNS and Helm built from one Go module, the rest Debian packages."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tqdm import tqdm
+
+from paternoster_e2e.cache import cache_folder, digest
+
+KUBERNETES_VERSION = "v1.35.4"
+"""As in go.mod; the API server reports it."""
+PROGRAMS = (
+    "coredns", "etcd", "helm", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler",
+    "kubectl", "kubelet",
+)  # fmt: skip
+DEBIAN_PACKAGES = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "/usr/lib/cni/ptp": "containernetworking-plugins",
+    "iptables": "iptables",
+    "ip": "iproute2",
+    "mmdebstrap": "mmdebstrap",
+    "buildah": "buildah",
+    "promtool": "prometheus",
+}
+"""A program that is looked for, and the package that brings it."""
+
+MODULE = Path(__file__).resolve().parents[1] / "cluster"
+
+
+class MissingComponent(Exception):
+    """Something a cluster needs is not there and cannot be brought; the text says what and why."""
+
+
+def ensure_programs() -> Path:
+    """Folder with every name of :data:`PROGRAMS`; builds them the first time. Raises :class:`MissingComponent`."""
+    given = os.environ.get("KUBEBUILDER_ASSETS")
+    sources = [MODULE / name for name in ("go.mod", "go.sum", "main.go")]
+    folder = cache_folder() / f"kube-{KUBERNETES_VERSION}-{digest(sources)}"
+    binary = folder / "kube"
+    if not binary.exists():
+        _build(binary)
+    for name in PROGRAMS:
+        link = folder / name
+        own = Path(given) / name if given and (Path(given) / name).exists() else Path("kube")
+        if not link.is_symlink() or Path(os.readlink(link)) != own:
+            link.unlink(missing_ok=True)
+            link.symlink_to(own)
+    return folder
+
+
+def ensure_debian() -> None:
+    """Install what is missing of :data:`DEBIAN_PACKAGES`; needs root. Raises :class:`MissingComponent`."""
+    missing = sorted({package for program, package in DEBIAN_PACKAGES.items() if shutil.which(program) is None})
+    if not missing:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise MissingComponent(f"these Debian packages are missing: {' '.join(missing)}")
+    print(f"installing {' '.join(missing)}", flush=True)
+    # RUNLEVEL: no service of a package is to start, because the cluster runs its own.
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    try:
+        for words in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
+            command = ["apt-get", "-o", "Acquire::Retries=3", *words]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=env)
+    except subprocess.CalledProcessError as error:
+        raise MissingComponent(f"cannot install {' '.join(missing)}: exit status {error.returncode}") from error
+
+
+def _build(binary: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise MissingComponent("Go is needed once, to build Kubernetes: install it and put `go` on PATH")
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
+    print(f"building Kubernetes {KUBERNETES_VERSION}, etcd, CoreDNS and Helm (minutes, once)", flush=True)
+    subprocess.run([go, "mod", "download"], cwd=MODULE, env=env, check=True)
+    listed = subprocess.run([go, "list", "-deps", "."], cwd=MODULE, env=env, check=True, capture_output=True, text=True)
+    version = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}"
+    partial = binary.with_suffix(".partial")
+    command = [go, "build", "-v", "-trimpath", "-ldflags", f"-s -w {version}", "-o", str(partial), "."]
+    with (
+        tqdm(total=len(listed.stdout.splitlines()), unit="package", desc="go build") as progress,
+        subprocess.Popen(command, cwd=MODULE, env=env, stderr=subprocess.PIPE, text=True) as build,
+    ):
+        assert build.stderr is not None
+        said = []
+        for line in build.stderr:
+            said.append(line)
+            progress.update()
+    if build.returncode != 0:
+        raise MissingComponent("cannot build Kubernetes:\n" + "".join(said[-20:]))
+    partial.replace(binary)

@@ -1,0 +1,11 @@
+# The engine for tests: interpreter, packages and code are lent by the node, at their own paths, read-only.
+ARG BASE
+FROM ${BASE}
+ARG COMMAND
+RUN ln -s "${COMMAND}" /usr/local/bin/paternoster
+# The interpreter may live below /root.
+RUN chmod 755 /root
+ENV PYTHONUNBUFFERED=1 USER=paternoster
+USER 65532:65532
+WORKDIR /tmp
+ENTRYPOINT ["paternoster"]

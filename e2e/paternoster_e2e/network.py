@@ -1,0 +1,36 @@
+"""The network of the cluster: a namespace of its own, so that nothing of it meets the machine's."""
+
+import os
+import subprocess
+from pathlib import Path
+
+NODE_ADDRESS = "10.200.0.1"
+POD_RANGE = "10.88.0.0/16"
+SERVICE_RANGE = "10.96.0.0/16"
+API_SERVICE_ADDRESS = "10.96.0.1"
+API_PORT = 6443
+
+ISOLATE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=SIGTERM", "--mount-proc")
+"""Runs a command in new namespaces. When it ends the kernel ends every process, mount and link made inside."""
+MARK = "PATERNOSTER_E2E_ISOLATED"
+"""Set in the environment of what was started with :data:`ISOLATE`."""
+
+
+def isolated() -> bool:
+    """Whether this process may lay out a network of its own."""
+    return os.environ.get(MARK) == "1"
+
+
+def lay_out() -> None:
+    """Give the node an address that pods reach, on a bridge without ports."""
+    if not isolated():
+        raise RuntimeError("the cluster's network is laid out in namespaces of its own: start it by paternoster-e2e")
+    for words in (
+        "link set lo up",
+        "link add node0 type bridge",
+        f"address add {NODE_ADDRESS}/24 dev node0",
+        "link set node0 up",
+        f"route add default via {NODE_ADDRESS}",
+    ):
+        subprocess.run(["ip", *words.split()], check=True)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
