@@ -1,0 +1,64 @@
+{{/* Names and labels. */}}
+
+{{- define "paternoster.name" -}}
+{{ .Values.nameOverride | default .Chart.Name | trunc 48 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Prefix of every name. 48 characters leave room for the longest suffix in a name of 63. */}}
+{{- define "paternoster.fullname" -}}
+{{- $name := include "paternoster.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride | trunc 48 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name -}}
+{{ .Release.Name | trunc 48 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name $name | trunc 48 | trimSuffix "-" }}
+{{- end -}}
+{{- end }}
+
+{{- define "paternoster.namespace" -}}
+{{ .Values.namespaceOverride | default .Release.Namespace }}
+{{- end }}
+
+{{/* The namespaces the operator watches in the namespaced scope, as JSON. */}}
+{{- define "paternoster.watchNamespaces" -}}
+{{ .Values.watchNamespaces | default (list (include "paternoster.namespace" .)) | uniq | toJson }}
+{{- end }}
+
+{{/* Labels that select a component's pods. Takes root and component. */}}
+{{- define "paternoster.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "paternoster.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* Labels of an object. Takes root and, for what belongs to a component, component. */}}
+{{- define "paternoster.labels" -}}
+{{- $labels := dict
+  "app.kubernetes.io/name" (include "paternoster.name" .root)
+  "app.kubernetes.io/instance" .root.Release.Name
+  "app.kubernetes.io/managed-by" .root.Release.Service
+  "app.kubernetes.io/part-of" "paternoster"
+  "app.kubernetes.io/version" .root.Chart.AppVersion
+  "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63)
+-}}
+{{- if .component }}{{ $_ := set $labels "app.kubernetes.io/component" .component }}{{ end -}}
+{{ merge $labels (.root.Values.global.commonLabels | default dict) | toYaml }}
+{{- end }}
+
+{{/* Labels of a component's pods: no version, so that an upgrade that changes no pod restarts none. */}}
+{{- define "paternoster.podLabels" -}}
+{{- $own := include "paternoster.selectorLabels" . | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/part-of" "paternoster" -}}
+{{ merge $own (.values.podLabels | default dict) (.root.Values.global.commonLabels | default dict) | toYaml }}
+{{- end }}
+
+{{/* Name of a component's service account. Takes root, component and values. */}}
+{{- define "paternoster.serviceAccountName" -}}
+{{- $name := printf "%s-%s" (include "paternoster.fullname" .root) .component -}}
+{{- if .values.serviceAccount.create -}}
+{{ .values.serviceAccount.name | default $name }}
+{{- else -}}
+{{ .values.serviceAccount.name | default "default" }}
+{{- end -}}
+{{- end }}

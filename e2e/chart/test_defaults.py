@@ -1,0 +1,114 @@
+"""The chart with default values: a golden file, and what must hold for any pod and any object."""
+
+from typing import Any
+
+import pytest
+import yaml
+from syrupy.assertion import SnapshotAssertion
+
+EVERYTHING = {
+    "operator": {
+        "replicas": 2,
+        "adminKeySecret": {"name": "admin"},
+        "podDisruptionBudget": {"enabled": True},
+        "networkPolicy": {"enabled": True, "monitoringNamespaceLabels": {"team": "monitoring"}},
+    },
+    "gateway": {
+        "autoscaling": {"enabled": True},
+        "networkPolicy": {"enabled": True},
+        "ingress": {"enabled": True},
+        "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}]},
+    },
+}
+
+
+def pods(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The specs of all pods."""
+    specs = [d["spec"]["template"]["spec"] for d in documents if d["kind"] == "Deployment"]
+    return specs + [d["spec"] for d in documents if d["kind"] == "Pod"]
+
+
+def test_defaults(helm: Any, snapshot: SnapshotAssertion) -> None:
+    # the CRD has a test of its own
+    documents = [d for d in helm.render() if d["kind"] != "CustomResourceDefinition"]
+    documents.sort(key=lambda d: (d["kind"], d["metadata"]["name"]))
+    assert yaml.safe_dump_all(documents, sort_keys=False) == snapshot
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+def test_two_renders_are_the_same(helm: Any, values: dict[str, Any]) -> None:
+    assert helm.text(values) == helm.text(values)
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+def test_every_pod_is_restricted(helm: Any, values: dict[str, Any]) -> None:
+    specs = pods(helm.render(values))
+    assert len(specs) == 3
+    for spec in specs:
+        assert spec["securityContext"] == {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        assert spec["enableServiceLinks"] is False
+        (container,) = spec["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
+        assert container["resources"]["requests"]
+        assert container["resources"]["limits"]
+
+
+def test_only_the_operator_gets_a_token(helm: Any) -> None:
+    documents = helm.render()
+    tokens = {spec["containers"][0]["name"]: spec["automountServiceAccountToken"] for spec in pods(documents)}
+    assert tokens == {"operator": True, "gateway": False, "test": False}
+    accounts = [d for d in documents if d["kind"] == "ServiceAccount"]
+    assert {d["metadata"]["name"] for d in accounts} == {"fleet-paternoster-operator", "fleet-paternoster-gateway"}
+    assert not any(d["automountServiceAccountToken"] for d in accounts)
+
+
+def test_common_labels_are_on_every_object_and_pod(helm: Any) -> None:
+    documents = helm.render({**EVERYTHING, "global": {"commonLabels": {"team": "lifts"}}})
+    for document in documents:
+        assert document["metadata"]["labels"]["team"] == "lifts", document["metadata"]["name"]
+        if document["kind"] == "Deployment":
+            assert document["spec"]["template"]["metadata"]["labels"]["team"] == "lifts"
+
+
+def test_common_labels_do_not_break_selectors(helm: Any) -> None:
+    documents = helm.render({"global": {"commonLabels": {"app.kubernetes.io/component": "mine"}}})
+    for document in (d for d in documents if d["kind"] == "Deployment"):
+        labels = document["spec"]["template"]["metadata"]["labels"]
+        assert document["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_services_select_the_pods_of_their_component_alone(helm: Any) -> None:
+    documents = helm.render()
+    labels = {
+        d["metadata"]["name"]: d["spec"]["template"]["metadata"]["labels"]
+        for d in documents
+        if d["kind"] == "Deployment"
+    }
+    for service in (d for d in documents if d["kind"] == "Service"):
+        chosen = [name for name, own in labels.items() if service["spec"]["selector"].items() <= own.items()]
+        component = service["metadata"]["labels"]["app.kubernetes.io/component"]
+        assert chosen == [f"fleet-paternoster-{component}"]
+
+
+def test_namespace_override_moves_every_object(helm: Any) -> None:
+    documents = helm.render({**EVERYTHING, "namespaceOverride": "elsewhere"})
+    places = {d["metadata"]["namespace"] for d in documents if "namespace" in d["metadata"]}
+    assert places == {"elsewhere"}
+    assert "lifts.svc" not in helm.text({"namespaceOverride": "elsewhere"})
+
+
+@pytest.mark.parametrize("name", ["l" * 53, "paternoster"])
+def test_names_fit(helm: Any, name: str) -> None:
+    for document in helm.render({**EVERYTHING, "nameOverride": name}):
+        # names of roles and of CRDs may be longer
+        if "Role" not in document["kind"] and document["kind"] != "CustomResourceDefinition":
+            assert len(document["metadata"]["name"]) <= 63

@@ -1,0 +1,30 @@
+"""The chart as files: lint, generated parts, versions."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def test_lint(helm: Any, chart: Path) -> None:
+    done = helm.run(["lint", "--strict", str(chart)], {})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_generated_files_are_up_to_date(root: Path) -> None:
+    done = subprocess.run([sys.executable, root / "scripts/chart", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_chart_installs_the_version_it_stands_beside(root: Path, chart: Path) -> None:
+    described = yaml.safe_load((chart / "Chart.yaml").read_text("utf-8"))
+    assert f'\nversion = "{described["appVersion"]}"\n' in (root / "pyproject.toml").read_text("utf-8")
+
+
+def test_nothing_depends_on_time_chance_or_a_cluster(chart: Path) -> None:
+    text = "".join(path.read_text("utf-8") for path in (chart / "templates").rglob("*") if path.is_file())
+    for word in ("lookup ", "randAlpha", "randNumeric", "randAscii", "uuidv4", "genCA", "genSignedCert", " now"):
+        assert f"{{{{ {word}" not in text
+        assert f"({word}" not in text

@@ -1,0 +1,127 @@
+"""What the operator and people may do: the exact set, in both scopes."""
+
+from typing import Any
+
+import pytest
+
+Rules = dict[tuple[str, str], set[str]]
+
+OPERATOR: Rules = {
+    ("paternoster.dev", "llmdeployments"): {"get", "list", "watch"},
+    ("paternoster.dev", "llmdeployments/status"): {"get", "patch"},
+    ("paternoster.dev", "llmdeployments/finalizers"): {"update"},
+    ("apps", "deployments"): {"list", "watch", "create", "patch"},
+    ("", "services"): {"create", "patch"},
+    ("policy", "poddisruptionbudgets"): {"create", "patch"},
+    ("", "pods"): {"list", "watch", "patch"},
+    ("events.k8s.io", "events"): {"create"},
+}
+CLUSTER: Rules = {
+    ("apiextensions.k8s.io", "customresourcedefinitions"): {"list", "watch"},
+    ("", "namespaces"): {"list", "watch"},
+}
+LEASES: Rules = {("coordination.k8s.io", "leases"): {"get", "create", "update"}}
+NAMESPACED = {"rbac": {"scope": "namespaced"}, "watchNamespaces": ["red", "blue"]}
+
+
+def rules(role: dict[str, Any]) -> Rules:
+    """The role's verbs, by API group and resource."""
+    found: Rules = {}
+    for rule in role["rules"]:
+        (group,), (resource,) = rule["apiGroups"], rule["resources"]
+        found.setdefault((group, resource), set()).update(rule["verbs"])
+    return found
+
+
+def roles(documents: list[dict[str, Any]], kind: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """By namespace and name."""
+    return {(d["metadata"].get("namespace", ""), d["metadata"]["name"]): d for d in documents if d["kind"] == kind}
+
+
+def test_cluster_scope(helm: Any) -> None:
+    documents = helm.render({"rbac": {"aggregateClusterRoles": False}})
+    (cluster_role,) = roles(documents, "ClusterRole").values()
+    assert rules(cluster_role) == OPERATOR | CLUSTER
+    (lease_role,) = roles(documents, "Role").values()
+    assert lease_role["metadata"]["namespace"] == "lifts"
+    assert rules(lease_role) == LEASES
+    assert operator_args(documents)[0] == "-A"
+
+
+def test_namespaced_scope(helm: Any) -> None:
+    documents = helm.render({**NAMESPACED, "rbac": {"scope": "namespaced", "aggregateClusterRoles": False}})
+    assert not roles(documents, "ClusterRole")
+    assert not roles(documents, "ClusterRoleBinding")
+    found = roles(documents, "Role")
+    assert {key: rules(role) for key, role in found.items()} == {
+        ("red", "fleet-paternoster-operator"): OPERATOR,
+        ("blue", "fleet-paternoster-operator"): OPERATOR,
+        ("lifts", "fleet-paternoster-leader-election"): LEASES,
+    }
+    assert operator_args(documents)[:4] == ["-n", "red", "-n", "blue"]
+
+
+def test_namespaced_scope_is_the_releases_own_namespace_by_default(helm: Any) -> None:
+    documents = helm.render({"rbac": {"scope": "namespaced"}})
+    assert {namespace for namespace, _ in roles(documents, "Role")} == {"lifts"}
+    assert operator_args(documents)[:2] == ["-n", "lifts"]
+
+
+@pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster", "namespaced"])
+def test_every_binding_gives_its_role_to_the_operator(helm: Any, values: dict[str, Any]) -> None:
+    documents = helm.render(values)
+    subject = {"kind": "ServiceAccount", "name": "fleet-paternoster-operator", "namespace": "lifts"}
+    bound = [d for d in documents if d["kind"] in ("RoleBinding", "ClusterRoleBinding")]
+    assert len(bound) == (2 if not values else 3)
+    for binding in bound:
+        assert binding["subjects"] == [subject]
+        kind, name = binding["roleRef"]["kind"], binding["roleRef"]["name"]
+        assert (binding["metadata"].get("namespace", ""), name) in roles(documents, kind)
+
+
+@pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster", "namespaced"])
+def test_nothing_is_a_wildcard(helm: Any, values: dict[str, Any]) -> None:
+    documents = helm.render(values)
+    for role in [*roles(documents, "Role").values(), *roles(documents, "ClusterRole").values()]:
+        for rule in role["rules"]:
+            assert "*" not in "".join([*rule["apiGroups"], *rule["resources"], *rule["verbs"]])
+            assert "nonResourceURLs" not in rule
+
+
+def test_the_lease_is_limited_to_its_name(helm: Any) -> None:
+    documents = helm.render()
+    (role,) = roles(documents, "Role").values()
+    limited = [rule["resourceNames"] for rule in role["rules"] if rule["verbs"] != ["create"]]
+    assert limited == [["fleet-paternoster-operator"]]
+    assert "--lease-name=fleet-paternoster-operator" in operator_args(documents)
+
+
+def test_aggregated_roles(helm: Any) -> None:
+    view: Rules = {
+        ("paternoster.dev", "llmdeployments"): {"get", "list", "watch"},
+        ("paternoster.dev", "llmdeployments/status"): {"get"},
+        ("paternoster.dev", "llmdeployments/scale"): {"get"},
+    }
+    edit: Rules = {
+        ("paternoster.dev", "llmdeployments"): {
+            "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+        },
+        ("paternoster.dev", "llmdeployments/status"): {"get"},
+        ("paternoster.dev", "llmdeployments/scale"): {"get", "update", "patch"},
+    }  # fmt: skip
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    found = {
+        label.removeprefix(prefix): rules(role)
+        for role in roles(helm.render(NAMESPACED), "ClusterRole").values()
+        for label in role["metadata"]["labels"]
+        if label.startswith(prefix)
+    }
+    assert found == {"view": view, "edit": edit, "admin": edit}
+
+
+def operator_args(documents: list[dict[str, Any]]) -> list[str]:
+    (operator,) = (
+        d for d in documents if d["kind"] == "Deployment" and d["metadata"]["name"] == "fleet-paternoster-operator"
+    )
+    args: list[str] = operator["spec"]["template"]["spec"]["containers"][0]["args"]
+    return args

@@ -1,0 +1,151 @@
+"""Every switch, on and off: which objects come and go, and what changes in those that stay."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+VALUES = yaml.safe_load((Path(__file__).resolve().parents[2] / "charts/paternoster/values.yaml").read_text("utf-8"))
+NEEDED = {"gateway": {"httpRoute": {"parentRefs": [{"name": "public"}]}}}
+"""What some switches want to be set, too."""
+GATEWAY = {
+    ("Deployment", "fleet-paternoster-gateway"),
+    ("PodDisruptionBudget", "fleet-paternoster-gateway"),
+    ("Service", "fleet-paternoster-gateway"),
+    ("Service", "fleet-paternoster-gateway-pods"),
+    ("ServiceAccount", "fleet-paternoster-gateway"),
+}
+Names = set[tuple[str, str]]
+
+
+def switches(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all booleans, but for those of monitoring, which has tests of its own."""
+    for key, value in values.items():
+        if isinstance(value, bool):
+            yield *path, key
+        elif isinstance(value, dict) and key != "monitoring":
+            yield from switches(value, (*path, key))
+
+
+def setting(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    return {path[0]: setting(path[1:], value) if path[1:] else value}
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    both = base | over
+    for key in base.keys() & over.keys():
+        if isinstance(base[key], dict) and isinstance(over[key], dict):
+            both[key] = merged(base[key], over[key])
+    return both
+
+
+def names(documents: list[dict[str, Any]]) -> Names:
+    return {(d["kind"], d["metadata"]["name"]) for d in documents}
+
+
+def only(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = (d for d in documents if (d["kind"], d["metadata"]["name"]) == (kind, name))
+    return found
+
+
+@pytest.mark.parametrize("path", list(switches(VALUES)), ids=".".join)
+def test_every_switch_does_something(helm: Any, path: tuple[str, ...]) -> None:
+    on, off = (helm.text(merged(NEEDED, setting(path, value))) for value in (True, False))
+    assert on != off
+    assert list(yaml.safe_load_all(on))
+    assert list(yaml.safe_load_all(off))
+
+
+@pytest.mark.parametrize(
+    ("switch", "value", "gone", "new"),
+    [
+        ("gateway.enabled", False, GATEWAY, set()),
+        ("gateway.podDisruptionBudget.enabled", False, {("PodDisruptionBudget", "fleet-paternoster-gateway")}, set()),
+        ("gateway.autoscaling.enabled", True, set(), {("HorizontalPodAutoscaler", "fleet-paternoster-gateway")}),
+        ("gateway.ingress.enabled", True, set(), {("Ingress", "fleet-paternoster-gateway")}),
+        ("gateway.httpRoute.enabled", True, set(), {("HTTPRoute", "fleet-paternoster-gateway")}),
+        ("gateway.networkPolicy.enabled", True, set(), {("NetworkPolicy", "fleet-paternoster-gateway")}),
+        ("gateway.serviceAccount.create", False, {("ServiceAccount", "fleet-paternoster-gateway")}, set()),
+        ("operator.podDisruptionBudget.enabled", True, set(), {("PodDisruptionBudget", "fleet-paternoster-operator")}),
+        ("operator.networkPolicy.enabled", True, set(), {("NetworkPolicy", "fleet-paternoster-operator")}),
+        ("operator.serviceAccount.create", False, {("ServiceAccount", "fleet-paternoster-operator")}, set()),
+        ("crds.enabled", False, {("CustomResourceDefinition", "llmdeployments.paternoster.dev")}, set()),
+    ],
+)
+def test_objects_come_and_go(helm: Any, switch: str, value: bool, gone: Names, new: Names) -> None:
+    before = names(helm.render(NEEDED))
+    after = names(helm.render(merged(NEEDED, setting(tuple(switch.split(".")), value))))
+    assert (before - after, after - before) == (gone, new)
+
+
+def test_without_rbac_there_are_no_roles(helm: Any) -> None:
+    kinds = {kind for kind, _ in names(helm.render({"rbac": {"create": False}}))}
+    assert not {kind for kind in kinds if "Role" in kind}
+
+
+def test_without_a_gateway_nothing_speaks_of_one(helm: Any) -> None:
+    values = {"gateway": {"enabled": False}, "operator": {"networkPolicy": {"enabled": True}}}
+    assert "gateway-pods" not in helm.text(values)
+
+
+def test_replicas_belong_to_the_autoscaler(helm: Any) -> None:
+    deployment = only(helm.render(), "Deployment", "fleet-paternoster-gateway")
+    assert deployment["spec"]["replicas"] == 2
+    scaled = helm.render({"gateway": {"autoscaling": {"enabled": True}}})
+    assert "replicas" not in only(scaled, "Deployment", "fleet-paternoster-gateway")["spec"]
+
+
+@pytest.mark.parametrize("seconds", [0, 300, 7200, 1_000_000])
+def test_a_pod_lives_longer_than_its_drain(helm: Any, seconds: int) -> None:
+    documents = helm.render({"gateway": {"drainTimeoutSeconds": seconds}})
+    pod = only(documents, "Deployment", "fleet-paternoster-gateway")["spec"]["template"]["spec"]
+    assert f"--drain-timeout={seconds}" in pod["containers"][0]["args"]
+    assert pod["terminationGracePeriodSeconds"] == seconds + 15
+
+
+def test_an_image_by_digest(helm: Any) -> None:
+    digest = "sha256:" + "0123456789abcdef" * 4
+    image = {"repository": "registry.example/x", "tag": "9", "digest": digest}
+    text = helm.text({"operator": {"image": image}, "gateway": {"image": image}, "engine": {"image": image}})
+    # operator, gateway, test, and the operator's argument
+    assert text.count(f"registry.example/x@{digest}") == 4
+    assert "x:9" not in text
+
+
+def test_the_admin_key_comes_from_its_secret(helm: Any) -> None:
+    documents = helm.render({"operator": {"adminKeySecret": {"name": "keys", "key": "admin"}}})
+    (container,) = only(documents, "Deployment", "fleet-paternoster-operator")["spec"]["template"]["spec"]["containers"]
+    reference = {"secretKeyRef": {"name": "keys", "key": "admin"}}
+    assert container["env"] == [{"name": "PATERNOSTER_ADMIN_KEY", "valueFrom": reference}]
+
+
+@pytest.mark.parametrize("component", ["operator", "gateway"])
+def test_settings_of_a_pod(helm: Any, component: str) -> None:
+    toleration = {"key": "gpu", "operator": "Exists"}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    settings = {
+        "nodeSelector": {"pool": "system"}, "tolerations": [toleration], "affinity": affinity,
+        "priorityClassName": "high", "podAnnotations": {"note": "a"}, "podLabels": {"team": "b"},
+        "extraEnv": [{"name": "A", "value": "1"}], "extraArgs": ["--more"],
+    }  # fmt: skip
+    documents = helm.render({component: settings, "imagePullSecrets": [{"name": "pull"}]})
+    template = only(documents, "Deployment", f"fleet-paternoster-{component}")["spec"]["template"]
+    spec = template["spec"]
+    assert {key: spec[key] for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName")} == {
+        key: settings[key] for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName")
+    }
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert template["metadata"]["annotations"] == {"note": "a"}
+    assert template["metadata"]["labels"]["team"] == "b"
+    assert spec["containers"][0]["env"] == [{"name": "A", "value": "1"}]
+    assert spec["containers"][0]["args"][-1] == "--more"
+
+
+def test_extra_objects_as_maps_and_as_templates(helm: Any) -> None:
+    plain = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plain"}, "data": {"a": "{{ not read }}"}}
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-text\n"
+    documents = helm.render({"extraObjects": [plain, text]})
+    assert only(documents, "ConfigMap", "plain") == plain
+    assert only(documents, "ConfigMap", "fleet-text")
