@@ -18,6 +18,13 @@ ENGINE_CONTAINER = "engine"
 ENGINE_PORT_NAME = "http"
 ENGINE_PORT = 8000
 
+DEFAULT_ENGINE_IMAGE = "paternoster-engine:0.1.0"
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Annotation of a pod: of those that may go, the one that costs least goes (Kubernetes' ReplicaSet controller)."""
+
+MODEL_EXIT_STATUS = 3
+"""Exit status of an engine that cannot serve the model it was given."""
+
 ADMIN_KEY_ENV = "PATERNOSTER_ADMIN_KEY"
 API_KEY_ENV = "PATERNOSTER_API_KEY"
 FORCE_PREEMPT_ENV = "PATERNOSTER_FORCE_PREEMPT_EVERY"

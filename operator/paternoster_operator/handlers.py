@@ -4,6 +4,7 @@ Only ``on.event`` and ``index``: no finalizers, no annotations, no timers. An LL
 operator is away, and nothing on it differs from what was applied.
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +13,14 @@ import kopf
 
 from paternoster_contract import labels
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
-from paternoster_operator.cluster.port import Key
+from paternoster_operator.cluster.lease import Leadership
+from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
 
+log = logging.getLogger(__name__)
+
+EMPTY_LOOK_SECONDS = 2.0
 MANAGED = {labels.MANAGED_BY: labels.MANAGER, labels.COMPONENT: labels.ENGINE_COMPONENT}
 
 
@@ -45,6 +50,7 @@ def pod_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
 
 @kopf.on.event(labels.GROUP, labels.VERSION, labels.PLURAL)
 async def resource_changed(namespace: str, name: str, memo: Any, **_: Any) -> None:
+    memo.operator.synced = True  # kopf calls no handler before every index is whole
     memo.operator.enqueue(Key(namespace, name))
 
 
@@ -58,23 +64,51 @@ async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> Non
 async def start(
     settings: kopf.OperatorSettings, memo: Any, resource_index: Any, deployment_index: Any, pod_index: Any, **_: Any
 ) -> None:
-    configure(settings)
+    configure(settings, memo.namespaces)
     memo.cluster = KubernetesCluster(Indices(resource_index, deployment_index, pod_index))
     await memo.cluster.open()
     memo.operator = Operator(memo.cluster, memo.settings)
-    memo.operator.start()
+    memo.operator.synced = False
     memo.http, _port = await serve(build_app(memo.operator), memo.host, memo.port)
+    memo.tasks = [asyncio.create_task(notice_emptiness(memo.cluster, memo.operator, memo.namespaces))]
+    memo.leadership = None
+    if memo.lease is None:
+        memo.operator.start()
+        return
+
+    async def lead() -> None:
+        memo.operator.start()
+
+    memo.leadership = Leadership(memo.cluster.api, memo.lease, lead, memo.operator.pause)
+    memo.tasks.append(asyncio.create_task(memo.leadership.run()))
 
 
 @kopf.on.cleanup()
 async def stop(memo: Any, **_: Any) -> None:
+    for task in memo.tasks:
+        task.cancel()
+    await asyncio.gather(*memo.tasks, return_exceptions=True)
     await memo.operator.stop()
+    if memo.leadership is not None:
+        await memo.leadership.resign()
     await memo.http.cleanup()
     await memo.cluster.close()
 
 
-def configure(settings: kopf.OperatorSettings) -> None:
+async def notice_emptiness(cluster: KubernetesCluster, operator: Operator, namespaces: list[str]) -> None:
+    """Where there is no LLMDeployment at all, no handler is ever called, and the empty table is the true one."""
+    while not operator.synced:
+        try:
+            operator.synced = operator.synced or await cluster.is_empty(namespaces)
+        except ClusterError as error:
+            log.warning("%s", error)
+        await asyncio.sleep(EMPTY_LOOK_SECONDS)
+
+
+def configure(settings: kopf.OperatorSettings, namespaces: list[str]) -> None:
     """Events are ours to post; watches give up on silence instead of hanging."""
+    # An operator of some namespaces may neither list the others nor the kinds of the whole cluster.
+    settings.scanning.disabled = bool(namespaces)
     settings.posting.enabled = False
     settings.watching.server_timeout = 600
     settings.watching.connect_timeout = 10

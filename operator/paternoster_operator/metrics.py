@@ -18,6 +18,9 @@ class OperatorMetrics:
         self.reconcile_seconds = Histogram(
             "paternoster_operator_reconcile_seconds", "Duration of a reconcile.", registry=self.registry
         )
+        self.leading = Gauge(
+            "paternoster_operator_leading", "1 while this operator acts, 0 while another does.", registry=self.registry
+        )
         self.decisions = self._counter(
             "decisions", "Decisions of the scaling law.", *_OBJECT, "loop", "action", "reason"
         )

@@ -21,6 +21,8 @@ class PodView:
     waiting_reason: str | None
     """Why its container or its scheduling waits, such as ImagePullBackOff or Unschedulable."""
     message: str
+    exit_status: int | None = None
+    """How its container's last run ended; None while it has not ended yet."""
 
     @property
     def serving(self) -> bool:
@@ -40,14 +42,23 @@ class DeploymentView:
     available: int
     progress_failed: bool
     message: str
+    create_failure: str = ""
+    """Why its controller cannot make a pod, in the API server's words; empty while it can."""
 
     @property
-    def rolled_out(self) -> bool:
-        """Every pod runs the latest template."""
-        return (
-            self.observed_generation >= self.generation
-            and self.updated == self.spec_replicas == self.replicas == self.available
-        )
+    def rolling(self) -> bool:
+        """Some pod runs an older template."""
+        return self.updated < self.replicas
+
+    @property
+    def unseen(self) -> bool:
+        """Its controller has not yet looked at the last change."""
+        return self.observed_generation < self.generation
+
+    @property
+    def settled(self) -> bool:
+        """As many pods as wanted, all of the latest template and available."""
+        return not self.unseen and self.updated == self.spec_replicas == self.replicas == self.available
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,10 @@ class Observed:
     def from_cluster(cls, deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> "Observed":
         views = sorted((_pod(pod) for pod in pods), key=lambda pod: pod.name)
         return cls(None if deployment is None else _deployment(deployment), tuple(views))
+
+    def with_deployment(self, deployment: Mapping[str, Any]) -> "Observed":
+        """The same pods below the Deployment as it is now."""
+        return Observed(_deployment(deployment), self.pods)
 
     @property
     def serving(self) -> tuple[PodView, ...]:
@@ -84,6 +99,7 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     containers = status.get("containerStatuses", [])
     waiting = next((c["state"]["waiting"] for c in containers if "waiting" in c.get("state", {})), None)
+    ended = next((state["terminated"] for c in containers for state in _states(c) if "terminated" in state), None)
     scheduled = conditions.get("PodScheduled", {})
     if waiting is None and scheduled.get("status") == "False":
         waiting = scheduled
@@ -95,8 +111,20 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
         deleting="deletionTimestamp" in metadata,
         restarts=sum(container.get("restartCount", 0) for container in containers),
         waiting_reason=None if waiting is None else waiting.get("reason"),
-        message="" if waiting is None else waiting.get("message", ""),
+        message=_last_line(ended) or ("" if waiting is None else waiting.get("message", "")),
+        exit_status=None if ended is None else ended.get("exitCode"),
     )
+
+
+def _states(container: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Now and before."""
+    return container.get("state", {}), container.get("lastState", {})
+
+
+def _last_line(ended: Mapping[str, Any] | None) -> str:
+    """What a container said last; the kubelet keeps the end of its log as a message."""
+    lines = (ended or {}).get("message", "").strip().splitlines()
+    return lines[-1] if lines else ""
 
 
 def _url(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str | None:
@@ -113,6 +141,8 @@ def _deployment(deployment: Mapping[str, Any]) -> DeploymentView:
     status = deployment.get("status", {})
     progressing: Mapping[str, Any] = next((c for c in status.get("conditions", []) if c["type"] == "Progressing"), {})
     failed = progressing.get("status") == "False"
+    conditions = status.get("conditions", [])
+    refused = next((c for c in conditions if c["type"] == "ReplicaFailure" and c["status"] == "True"), None)
     return DeploymentView(
         generation=deployment["metadata"].get("generation", 0),
         observed_generation=status.get("observedGeneration", -1),
@@ -122,4 +152,5 @@ def _deployment(deployment: Mapping[str, Any]) -> DeploymentView:
         available=status.get("availableReplicas", 0),
         progress_failed=failed,
         message=progressing.get("message", "") if failed else "",
+        create_failure="" if refused is None else refused.get("message", "") or "pods cannot be created",
     )

@@ -12,6 +12,11 @@ from paternoster_operator.runtime import Operator
 OBJECTS = f"/apis/{labels.GROUP}/{labels.VERSION}/{labels.PLURAL}"
 """The path of the list of LLMDeployments, as an API server has it."""
 
+HEALTH = "/healthz"
+"""200 while every worker lives."""
+READY = "/readyz"
+"""200 once the routing table is whole, whether this operator acts or another."""
+
 Objects = Callable[[], Sequence[Mapping[str, Any]]]
 
 
@@ -19,6 +24,8 @@ def build_app(operator: Operator, objects: Objects | None = None) -> web.Applica
     """``objects`` gives all LLMDeployments, where no API server does."""
 
     async def routes(_: web.Request) -> web.Response:
+        if not operator.synced:
+            raise web.HTTPServiceUnavailable(text="the cluster has not been read yet")
         return web.json_response(text=operator.routing_table().model_dump_json())
 
     async def metrics(_: web.Request) -> web.Response:
@@ -29,8 +36,18 @@ def build_app(operator: Operator, objects: Objects | None = None) -> web.Applica
     async def health(_: web.Request) -> web.Response:
         return web.Response(status=200 if operator.alive else 503)
 
+    async def ready(_: web.Request) -> web.Response:
+        return web.Response(status=200 if operator.synced else 503)
+
     app = web.Application()
-    app.add_routes([web.get(paths.ROUTES, routes), web.get(paths.METRICS, metrics), web.get("/healthz", health)])
+    app.add_routes(
+        [
+            web.get(paths.ROUTES, routes),
+            web.get(paths.METRICS, metrics),
+            web.get(HEALTH, health),
+            web.get(READY, ready),
+        ]
+    )
     if objects is not None:
         listing = objects
 

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from paternoster_contract import labels
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, Event, Key
@@ -43,6 +44,12 @@ class Reconciler:
         self._metrics = metrics
         self._clock = clock
 
+    def forget(self) -> None:
+        """Begin anew from what is there: somebody else may have acted meanwhile."""
+        for key in self.fleets:
+            self._metrics.forget(key)
+        self.fleets.clear()
+
     async def reconcile(self, key: Key) -> float | None:
         """Look once; returns the seconds until the next look, None when the object is gone or cannot be used."""
         with self._metrics.reconcile_seconds.time():
@@ -72,7 +79,7 @@ class Reconciler:
         decision = decide(policy, fleet.signals, self._state(fleet, policy), self._clock())
         standing = fleet.remember(decision)
         if not resource.spec.paused:
-            await self._apply(resource, fleet, decision.state.replicas)
+            await self._apply(key, resource, fleet, decision.state.replicas)
             await self._push_cap(fleet, decision.state.cap)
         await self._tell(key, fleet, decision, standing)
         return self._settings.look_seconds
@@ -82,9 +89,7 @@ class Reconciler:
         fleet.observed = Observed.from_cluster(self._cluster.deployment(key), self._cluster.pods(key))
         observed = fleet.observed
         urls = {pod.name: pod.url for pod in (*observed.serving, *observed.draining) if pod.url is not None}
-        stats, gateway = await asyncio.gather(
-            self._scraper.engines(urls), self._scraper.gateway(fleet.resource.served_name)
-        )
+        stats, held = await asyncio.gather(self._scraper.engines(urls), self._scraper.held(fleet.resource.served_name))
         now = self._clock()
         for pod, sample in stats.items():
             fleet.windows.observe(pod, sample, now)
@@ -97,7 +102,7 @@ class Reconciler:
             now=now,
             ready_pods=[pod.name for pod in observed.serving],
             pending_pods=len(observed.pending),
-            held=gateway.held if gateway is not None else 0,
+            held=held,
         )
 
     def _state(self, fleet: Fleet, policy: ScalingPolicy) -> LawState:
@@ -109,16 +114,30 @@ class Reconciler:
             policy,
             self._clock(),
             replicas=deployment.spec_replicas if deployment is not None else None,
-            cap=fleet.signals.lowest_cap or None,
+            # An engine that did not answer is no reason to lose the cap that was found for it.
+            cap=fleet.signals.lowest_cap or _cap_in_status(fleet.resource),
         )
 
-    async def _apply(self, resource: LLMDeployment, fleet: Fleet, replicas: int) -> None:
-        for child in build_children(resource, replicas):
+    async def _apply(self, key: Key, resource: LLMDeployment, fleet: Fleet, replicas: int) -> None:
+        deployment = fleet.observed.deployment
+        if deployment is not None and replicas < deployment.spec_replicas:
+            await self._price(key, fleet)
+        for child in build_children(resource, replicas, self._settings.engine_image):
             kind = child["kind"]
             missing = kind == "Deployment" and fleet.observed.deployment is None
             if missing or fleet.applied.get(kind) != child:
-                await self._cluster.apply(child)
+                applied = await self._cluster.apply(child)
                 fleet.applied[kind] = child
+                if kind == "Deployment" and applied is not None:
+                    fleet.observed = fleet.observed.with_deployment(applied)
+
+    async def _price(self, key: Key, fleet: Fleet) -> None:
+        """Before pods are taken away: what each would cost, so that the ones with the fewest requests go."""
+        for pod in fleet.observed.serving:
+            stats = fleet.windows.latest(pod.name)
+            if stats is not None:
+                cost = str(stats.running + stats.waiting)
+                await self._cluster.annotate_pod(key, pod.name, {labels.DELETION_COST: cost})
 
     async def _push_cap(self, fleet: Fleet, cap: int) -> None:
         """Tell every engine that serves and does not have it; a restarted one begins at its capacity."""
@@ -140,10 +159,13 @@ class Reconciler:
             standing,
             _timestamp(),
             age_of_load=now - fleet.load_written,
-            endpoint=self._settings.gateway_url or service_url(fleet.resource),
+            endpoint=self._settings.endpoint or self._settings.gateway_url or service_url(fleet.resource),
         )
         self._metrics.observe(key, fleet.signals, decision, len(fleet.observed.serving))
         previous = fleet.resource.status
+        stalled = _condition(status, "Stalled")
+        if stalled is not None and stalled["reason"] != (_condition(previous, "Stalled") or {}).get("reason"):
+            await self._cluster.record_event(key, Event("Warning", stalled["reason"], stalled["message"]))
         if status != previous:
             await self._cluster.write_status(key, status)
             if status["load"] != previous.get("load"):
@@ -158,10 +180,15 @@ class Reconciler:
     async def _refuse(self, key: Key, document: Any, invalid: InvalidManifest) -> None:
         previous = document.get("status", {})
         generation = document["metadata"].get("generation", 0)
-        if previous.get("observedGeneration") == generation:
+        stalled = _condition(previous, "Stalled") or {}
+        if previous.get("observedGeneration") == generation and stalled.get("reason") == "InvalidSpec":
             return
         await self._cluster.write_status(key, invalid_status(generation, previous, invalid.errors, _timestamp()))
         await self._cluster.record_event(key, Event("Warning", "InvalidSpec", "; ".join(invalid.errors)))
+
+
+def _cap_in_status(resource: LLMDeployment | None) -> int | None:
+    return None if resource is None else resource.status.get("concurrency", {}).get("target") or None
 
 
 _EVENTS = {
@@ -177,6 +204,10 @@ def _event(decision: LoopDecision) -> Event:
     said = decision.message if decision.applied else f"advisory, not applied: {decision.message}"
     limited = f" (limited by {', '.join(limits)})" if limits else ""
     return Event("Normal", _EVENTS[decision.loop, decision.action], said + limited)
+
+
+def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:
+    return next((condition for condition in status.get("conditions", ()) if condition["type"] == type_), None)
 
 
 def _timestamp() -> str:

@@ -4,6 +4,8 @@ import logging
 import time
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, Key
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.metrics import OperatorMetrics
@@ -23,34 +25,48 @@ class Operator:
         self.settings = settings or Settings()
         self.metrics = OperatorMetrics()
         self._cluster = cluster
+        self._acting = False
         self._scraper = Scraper(
             timeout_seconds=self.settings.scrape_timeout_seconds,
             gateway_url=self.settings.gateway_url,
             admin_key=self.settings.admin_key,
         )
         self._reconciler = Reconciler(cluster, self._scraper, self.settings, self.metrics)
+        self._resources: dict[Key, tuple[str | None, LLMDeployment | None]] = {}
+        """As parsed last, with the version that was parsed."""
         self._queue: WorkQueue[Key] = WorkQueue(self._look, workers=self.settings.workers)
         self.last_look = time.monotonic()
         """When a reconcile last ended, on the monotonic clock."""
+        self.synced = True
+        """False while the cluster's cache is not yet whole: what it lacks may still be there."""
 
     def enqueue(self, key: Key) -> None:
         """Something about ``key`` changed."""
         self._queue.add(key)
 
     def start(self) -> None:
-        """Begin to work; needs a running event loop."""
+        """Begin to act, on what is there now; needs a running event loop."""
+        self._reconciler.forget()
+        self._acting = True
+        self.metrics.leading.set(1)
         self._queue.start()
         for key in self._cluster.list():
             self.enqueue(key)
 
+    async def pause(self) -> None:
+        """Act no more, and still tell where requests go."""
+        self._acting = False
+        self.metrics.leading.set(0)
+        await self._queue.stop()
+
     async def stop(self) -> None:
         """Stop looking; what runs in the cluster goes on."""
-        await self._queue.stop()
+        await self.pause()
         await self._scraper.close()
 
     @property
     def alive(self) -> bool:
-        return self._queue.alive
+        return not self._acting or self._queue.alive
 
     def fleet(self, key: Key) -> Fleet | None:
         """What is known of one LLMDeployment, for a view."""
@@ -60,19 +76,35 @@ class Operator:
         """Where requests go now, straight from the cluster's cache: a pod that is being deleted is out at once."""
         models: dict[str, ModelRoute] = {}
         for key in self._cluster.list():
-            fleet = self.fleet(key)
-            if fleet is None or fleet.resource is None:
+            resource = self._resource(key)
+            if resource is None:
                 continue
             observed = Observed.from_cluster(None, self._cluster.pods(key))
-            admission = fleet.resource.spec.admission
+            admission = resource.spec.admission
             route = models.setdefault(
-                fleet.resource.served_name,
+                resource.served_name,
                 ModelRoute(max_held=admission.max_held_requests, hold_timeout_seconds=admission.hold_timeout_seconds),
             )
             route.replicas += [
                 Replica(name=pod.name, url=pod.url, ready=True) for pod in observed.serving if pod.url is not None
             ]
         return RoutingTable(models=models)
+
+    def _resource(self, key: Key) -> LLMDeployment | None:
+        """As it was last usable: a broken edit takes no route away."""
+        document = self._cluster.get(key)
+        if document is None:
+            return None
+        version = document["metadata"].get("resourceVersion")
+        known = self._resources.get(key)
+        if known is None or known[0] != version:
+            try:
+                known = version, parse(document)
+            except InvalidManifest:
+                fleet = self.fleet(key)
+                known = version, fleet.resource if fleet is not None else known[1] if known is not None else None
+            self._resources[key] = known
+        return known[1]
 
     async def _look(self, key: Key) -> float | None:
         try:

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import ValidationError
 
 from paternoster_contract import paths
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
-from paternoster_contract.stats import EngineStats, GatewayModelStats, GatewayStats
+from paternoster_contract.stats import EngineStats, GatewayStats
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +36,18 @@ class Scraper:
         answers = await asyncio.gather(*(self._engine(url) for url in urls.values()))
         return {pod: stats for pod, stats in zip(urls, answers, strict=True) if stats is not None}
 
-    async def gateway(self, model: str) -> GatewayModelStats | None:
-        """The gateway's numbers for one model; None when it does not know the model or does not answer."""
+    async def held(self, model: str) -> int:
+        """Requests for ``model`` that all gateways hold; those that do not answer count none."""
         if self._gateway_url is None:
-            return None
+            return 0
         try:
-            return GatewayStats.model_validate_json(await self._get(self._gateway_url + paths.STATS)).models.get(model)
-        except _FAULTS as error:
+            urls = await addresses(self._gateway_url)
+        except OSError as error:
             log.debug("gateway %s: %s", self._gateway_url, error)
-            return None
+            return 0
+        answers = await asyncio.gather(*(self._gateway(url) for url in urls))
+        models = [stats.models.get(model) for stats in answers if stats is not None]
+        return sum(stats.held for stats in models if stats is not None)
 
     async def set_live_cap(self, url: str, cap: int) -> LiveConfig | None:
         """Tell one engine its cap; None when it refused or did not answer."""
@@ -56,6 +61,13 @@ class Scraper:
                 return LiveConfig.model_validate_json(text)
         except _FAULTS as error:
             log.warning("%s did not take live_cap %d: %s", url, cap, error or type(error).__name__)
+            return None
+
+    async def _gateway(self, url: str) -> GatewayStats | None:
+        try:
+            return GatewayStats.model_validate_json(await self._get(url + paths.STATS))
+        except _FAULTS as error:
+            log.debug("gateway %s: %s", url, error or type(error).__name__)
             return None
 
     async def _engine(self, url: str) -> EngineStats | None:
@@ -74,3 +86,13 @@ class Scraper:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout)
         return self._session
+
+
+async def addresses(url: str) -> list[str]:
+    """``url`` once for each address its host has: a headless Service names every pod. Raises ``OSError``."""
+    parts = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
+    hosts = sorted({str(address[0]) for *_, address in found})
+    named = [f"[{host}]" if ":" in host else host for host in hosts]
+    return [f"{parts.scheme}://{host}:{parts.port}" if parts.port else f"{parts.scheme}://{host}" for host in named]

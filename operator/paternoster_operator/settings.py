@@ -15,7 +15,12 @@ class Settings:
     """How the operator works; what it works on is in the cluster."""
 
     gateway_url: str | None = None
-    """Base URL of the gateway, whose held requests count as demand; None without one."""
+    """Base URL of the gateway, whose held requests count as demand; None without one. A name with several addresses
+    stands for several gateways."""
+    endpoint: str | None = None
+    """URL that clients are told, in the status; the gateway's, or else the engines' own, when None."""
+    engine_image: str = labels.DEFAULT_ENGINE_IMAGE
+    """Image of engines whose resource names none."""
     workers: int = 4
     """LLMDeployments reconciled at the same time."""
     look_seconds: float = 5.0

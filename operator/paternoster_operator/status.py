@@ -15,7 +15,8 @@ from paternoster_operator.api.v1alpha1 import (
     LLMDeploymentSpec,
 )
 from paternoster_operator.desired.ownership import selector
-from paternoster_operator.observe import Observed, PodView
+from paternoster_operator.observe import Observed
+from paternoster_operator.obstacle import find_obstacle
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
 from paternoster_operator.scaling.signals import Signals
 
@@ -42,14 +43,6 @@ _CAP_STATES = {
     Reason.AT_FLOOR: ("False", "AtFloor"),
     Reason.AT_CAPACITY: ("True", "AtCapacity"),
 }
-_BLOCKING = {
-    "ImagePullBackOff": "ImagePullFailed",
-    "ErrImagePull": "ImagePullFailed",
-    "InvalidImageName": "ImagePullFailed",
-    "CrashLoopBackOff": "EngineCrashLoop",
-    "Unschedulable": "InsufficientResources",
-}
-"""Why a pod waits -> the reason the fleet gives for not being ready."""
 
 
 def build_status(
@@ -114,7 +107,8 @@ def invalid_status(generation: int, previous: Mapping[str, Any], errors: list[st
 
 def _conditions(resource: LLMDeployment, observed: Observed, signals: Signals, decision: Decision) -> list[_Condition]:
     spec, state = resource.spec, decision.state
-    stalled = _stalled(observed)
+    obstacle = find_obstacle(observed)
+    stalled = None if obstacle is None else _Condition("Stalled", "True", obstacle.reason, obstacle.message)
     reconciling = None if spec.paused else _reconciling(observed, state)
     conditions = [_ready(observed, state, stalled, reconciling)]
     if reconciling is not None and stalled is None:
@@ -144,25 +138,20 @@ def _ready(observed: Observed, state: LawState, stalled: _Condition | None, movi
 
 def _reconciling(observed: Observed, state: LawState) -> _Condition | None:
     serving = len(observed.serving)
-    if observed.draining:
-        return _Condition("Reconciling", "True", "Draining", f"{len(observed.draining)} replicas finish their requests")
     deployment = observed.deployment
-    if deployment is None or serving < state.replicas:
-        return _Condition("Reconciling", "True", "ScalingUp", f"{serving} of {state.replicas} replicas serve")
-    if not deployment.rolled_out:
+    # Before the rest: a rollout starts pods and drains others, too.
+    if deployment is not None and deployment.rolling:
         return _Condition(
             "Reconciling", "True", "RollingOut", f"{deployment.updated} of {state.replicas} replicas updated"
         )
-    return None
-
-
-def _stalled(observed: Observed) -> _Condition | None:
-    blocked: PodView | None = next((pod for pod in observed.pending if pod.waiting_reason in _BLOCKING), None)
-    if blocked is not None and blocked.waiting_reason is not None:
-        message = f"{blocked.name}: {blocked.waiting_reason}" + (f": {blocked.message}" if blocked.message else "")
-        return _Condition("Stalled", "True", _BLOCKING[blocked.waiting_reason], message)
-    if observed.deployment is not None and observed.deployment.progress_failed:
-        return _Condition("Stalled", "True", "ProgressDeadlineExceeded", observed.deployment.message)
+    if deployment is not None and deployment.unseen:
+        return _Condition("Reconciling", "True", "Progressing", "the last change of the Deployment is not yet acted on")
+    if observed.draining:
+        return _Condition("Reconciling", "True", "Draining", f"{len(observed.draining)} replicas finish their requests")
+    if deployment is None or serving < state.replicas:
+        return _Condition("Reconciling", "True", "ScalingUp", f"{serving} of {state.replicas} replicas serve")
+    if not deployment.settled:
+        return _Condition("Reconciling", "True", "ScalingUp", f"{deployment.available} of {state.replicas} available")
     return None
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from paternoster_engine.model.tokenizer import Tokenizer
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.labels import ADMIN_KEY_ENV, API_KEY_ENV
+from paternoster_contract.labels import ADMIN_KEY_ENV, API_KEY_ENV, MODEL_EXIT_STATUS
 
 HELP = "serve a model over the OpenAI API"
 
@@ -41,9 +41,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _serve(engine_args)
     except ValueError as error:
+        from paternoster_engine.model.errors import ModelError
+
         logging.getLogger(__name__).debug("cannot serve", exc_info=error)
         print(f"paternoster serve: {error}", file=sys.stderr)
-        return 2
+        return MODEL_EXIT_STATUS if isinstance(error, ModelError) else 2
 
 
 def _serve(args: EngineArgs) -> int:

@@ -66,6 +66,11 @@ SPEC_RULES: tuple[Rule, ...] = (
         "budget.maxGPUs must allow the GPUs of the fewest replicas asked for",
         "budget.maxGPUs",
     ),
+    Rule(
+        "!has(self.resources.gpu.claimTemplateName) || self.resources.gpu.count >= 1",
+        "resources.gpu.count must say how many GPUs resources.gpu.claimTemplateName brings",
+        "resources.gpu.count",
+    ),
 )
 """Rules on ``spec``."""
 

@@ -7,32 +7,11 @@ on a cluster and on a laptop. No floats, as the Kubernetes API conventions ask: 
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
-from pydantic.config import JsonDict
 
-INT32: JsonDict = {"format": "int32"}
-INT64: JsonDict = {"format": "int64"}
-DATE_TIME: JsonDict = {"format": "date-time"}
-Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra=INT32)]
-Positive = Annotated[int, Field(ge=1, le=2**31 - 1, json_schema_extra=INT32)]
-Seconds = Annotated[int, Field(ge=0, le=86_400, json_schema_extra=INT32)]
-_QUANTITY = r"^[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
-Quantity = Annotated[
-    str,
-    Field(pattern=_QUANTITY, max_length=32),
-    BeforeValidator(lambda value: str(value) if type(value) is int else value),
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _QUANTITY, "maxLength": 32}),
-]
-"""A Kubernetes resource quantity, such as 500m, 2 or 512Mi."""
-
-
-class Document(BaseModel):
-    """A part of the resource: camelCase on the wire, unknown fields refused."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", use_attribute_docstrings=True
-    )
+from paternoster_operator.api.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
+from paternoster_operator.api.scheduling_types import SecretName, Toleration, TopologySpread
 
 
 class Model(Document):
@@ -57,8 +36,8 @@ class ImagePullPolicy(StrEnum):
 class Engine(Document):
     """Start-up settings of each engine; a change rolls the pods."""
 
-    image: str = Field(default="paternoster-engine:0.1.0", min_length=1, max_length=512)
-    """Container image with the engine."""
+    image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
+    """Container image with the engine; the operator's own default when unset."""
     image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
     max_num_seqs: int = Field(default=64, ge=1, le=4096, json_schema_extra=INT32)
     """Capacity: most sequences an engine can ever run at once. The live cap moves below it without a restart."""
@@ -82,8 +61,12 @@ class Gpu(Document):
     """GPUs of each engine."""
 
     count: int = Field(default=0, ge=0, le=16, json_schema_extra=INT32)
+    """How many; they are asked for as resourceName, or come with claimTemplateName."""
     resource_name: str = Field(default="nvidia.com/gpu", min_length=1, max_length=253)
     """Extended resource that the device plugin offers."""
+    claim_template_name: SubdomainName | None = None
+    """ResourceClaimTemplate (dynamic resource allocation) that brings the GPUs of each engine; resourceName is not
+    asked for then."""
 
 
 class Resources(Document):
@@ -93,16 +76,6 @@ class Resources(Document):
     requests: dict[str, Quantity] = Field(default_factory=dict)
     limits: dict[str, Quantity] = Field(default_factory=dict)
     """limits.cpu, rounded up, is also the number of compute threads."""
-
-
-class Toleration(Document):
-    """As in a pod's spec."""
-
-    key: str | None = None
-    operator: Literal["Exists", "Equal"] | None = None
-    value: str | None = None
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    toleration_seconds: int | None = Field(default=None, ge=0, json_schema_extra=INT64)
 
 
 class ScaleUp(Document):
@@ -213,6 +186,20 @@ class Budget(Document):
     """Most GPUs of all replicas together; scaling never asks for more."""
 
 
+class SecretKey(Document):
+    """One key of a Secret in the same namespace."""
+
+    name: SubdomainName
+    key: str = Field(default="key", min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")
+
+
+class Security(Document):
+    """Who may call the engines."""
+
+    api_key_secret_ref: SecretKey | None = None
+    """Bearer key that clients send; without one anybody who reaches the gateway is answered."""
+
+
 class LLMDeploymentSpec(Document):
     """What is wanted."""
 
@@ -221,6 +208,14 @@ class LLMDeploymentSpec(Document):
     resources: Resources = Field(default_factory=Resources)
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: list[Toleration] = Field(default_factory=list, max_length=64)
+    topology_spread_constraints: list[TopologySpread] = Field(default_factory=list, max_length=16)
+    """How the engines are spread; over nodes where possible when empty."""
+    priority_class_name: SubdomainName | None = None
+    runtime_class_name: SubdomainName | None = None
+    service_account_name: SubdomainName | None = None
+    """Service account of the engine pods; no token of it is mounted."""
+    image_pull_secrets: list[SecretName] = Field(default_factory=list, max_length=16)
+    security: Security = Field(default_factory=Security)
     replicas: Annotated[int | None, Field(ge=0, le=1000, json_schema_extra=INT32)] = None
     """Fixed number of engines; 1 when neither this nor autoscaling is set."""
     autoscaling: Autoscaling | None = None
@@ -231,85 +226,6 @@ class LLMDeploymentSpec(Document):
     budget: Budget = Field(default_factory=Budget)
     paused: bool = False
     """Freeze: the operator looks and reports, and writes nothing but status."""
-
-
-class Condition(Document):
-    """One aspect of the state, as in metav1.Condition."""
-
-    type: str = Field(max_length=316)
-    status: Literal["True", "False", "Unknown"]
-    reason: str = Field(min_length=1, max_length=1024)
-    message: str = Field(default="", max_length=32_768)
-    observed_generation: int = Field(default=0, ge=0, json_schema_extra=INT64)
-    last_transition_time: str = Field(json_schema_extra=DATE_TIME)
-
-
-class ConcurrencyStatus(Document):
-    """The live cap."""
-
-    capacity: Count = 0
-    """engine.maxNumSeqs of the ready engines."""
-    target: Count = 0
-    """Live cap that every engine is told."""
-    current_min: Count = 0
-    current_max: Count = 0
-
-
-class LoadStatus(Document):
-    """What the engines last reported, rounded; Prometheus has it in full."""
-
-    running_requests: Count = 0
-    waiting_requests: Count = 0
-    held_requests: Count = 0
-    utilization_percent: Count = 0
-    kv_cache_percent: Count = 0
-    preemptions_per_thousand: Count = 0
-    generation_tokens_per_second: Count = 0
-    sample_time: str | None = Field(default=None, json_schema_extra=DATE_TIME)
-    fresh: bool = False
-
-
-class DecisionRecord(Document):
-    """One decision of the scaling law."""
-
-    time: str = Field(json_schema_extra=DATE_TIME)
-    loop: Literal["Replicas", "Concurrency"]
-    action: Literal["Up", "Down", "Hold"]
-    from_: int = Field(alias="from", json_schema_extra=INT32)
-    to: int = Field(json_schema_extra=INT32)
-    recommended: int = Field(json_schema_extra=INT32)
-    """What the law asked for before limits."""
-    reason: str
-    message: str
-    limited_by: list[str] = Field(default_factory=list)
-    inputs: dict[str, str] = Field(default_factory=dict)
-    applied: bool = False
-
-
-class LLMDeploymentStatus(Document):
-    """What is."""
-
-    observed_generation: int = Field(default=-1, json_schema_extra=INT64)
-    conditions: list[Condition] = Field(
-        default_factory=list,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-    )
-    replicas: Count = 0
-    ready_replicas: Count = 0
-    updated_replicas: Count = 0
-    pending_replicas: Count = 0
-    draining_replicas: Count = 0
-    desired_replicas: Count = 0
-    selector: str = ""
-    """Label selector of the engine pods, for the scale subresource."""
-    endpoint: str = ""
-    """URL of the engines' Service."""
-    served_model: str = ""
-    concurrency: ConcurrencyStatus = Field(default_factory=ConcurrencyStatus)
-    load: LoadStatus = Field(default_factory=LoadStatus)
-    decisions: list[DecisionRecord] = Field(default_factory=list, max_length=10)
-    """The last decisions that changed something, or that began to hold for another reason; newest first."""
-    last_scale_time: str | None = Field(default=None, json_schema_extra=DATE_TIME)
 
 
 class Metadata(BaseModel):

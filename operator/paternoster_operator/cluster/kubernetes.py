@@ -4,6 +4,7 @@ Reference: the Kubernetes API's ``application/apply-patch+yaml``; one field mana
 """
 
 import json
+import os
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from paternoster_operator.cluster.port import ClusterError, Event, Key, Object
 
 REQUEST_TIMEOUT_SECONDS = 30
 _APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
 _PERMANENT = frozenset({400, 403, 405, 422})
 """Refusals that the same request would meet again."""
 _NOTE_LENGTH = 1024
@@ -55,7 +57,10 @@ class KubernetesCluster:
     async def open(self) -> None:
         """Log in: the pod's service account, or the kubeconfig; raises :class:`ClusterError`."""
         try:
-            await config.load_config()
+            if "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:
+                config.load_incluster_config()
+            else:
+                await config.load_kube_config()
         except config.ConfigException as error:
             raise ClusterError(f"no way to reach an API server: {error}", retriable=False) from error
         self._api = ApiClient()
@@ -64,6 +69,22 @@ class KubernetesCluster:
     async def close(self) -> None:
         if self._api is not None:
             await self._api.close()
+
+    @property
+    def api(self) -> ApiClient:
+        """The client, logged in."""
+        assert self._api is not None
+        return self._api
+
+    async def is_empty(self, namespaces: Sequence[str]) -> bool:
+        """Whether the API server has no LLMDeployment in ``namespaces``, or anywhere if there are none given."""
+        root = f"/apis/{labels.API_VERSION}"
+        paths = [f"{root}/namespaces/{name}/{labels.PLURAL}" for name in namespaces] or [f"{root}/{labels.PLURAL}"]
+        for path in paths:
+            answer = await self._send("get", f"{path}?limit=1")
+            if answer is None or answer["items"]:
+                return False
+        return True
 
     def list(self) -> Sequence[Key]:
         return [Key(*key) for key in self._cache.resources]
@@ -77,13 +98,17 @@ class KubernetesCluster:
     def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
         return list(self._cache.pods.get(key, ()))
 
-    async def apply(self, obj: Object) -> None:
+    async def apply(self, obj: Object) -> Mapping[str, Any] | None:
         metadata = obj["metadata"]
         path = _path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
-        await self._send("patch", path, obj, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True)
+        return await self._send(
+            "patch", path, obj, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
+        )
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
-        await self._send("delete", _path(api_version, kind, namespace, name), ignore=404)
+    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
+        body = {"metadata": {"annotations": dict(annotations)}}
+        path = f"/api/v1/namespaces/{key.namespace}/pods/{pod}"
+        await self._send("patch", path, body, ignore=404, content_type=_MERGE)
 
     async def write_status(self, key: Key, status: Object) -> None:
         body = {
@@ -105,7 +130,7 @@ class KubernetesCluster:
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{key.name}.", "namespace": key.namespace},
+            "metadata": {"generateName": f"{key.name}-", "namespace": key.namespace},
             "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": event.type,
             "reason": event.reason,
@@ -125,15 +150,20 @@ class KubernetesCluster:
 
     async def _send(
         self, method: str, path: str, body: Object | None = None, *, ignore: int | None = None, **params: Any
-    ) -> None:
-        """One request; raises :class:`ClusterError` with the server's own words."""
+    ) -> Mapping[str, Any] | None:
+        """One request and its answer, None where it met ``ignore``.
+
+        Raises :class:`ClusterError` with the server's own words.
+        """
         try:
-            await self._client.request(
+            answer = await self._client.request(
                 method, path, body=body, serialize=False, _request_timeout=REQUEST_TIMEOUT_SECONDS, **params
             )
+            document: Mapping[str, Any] = await answer.json()
+            return document
         except ApiException as error:
             if error.status == ignore:
-                return
+                return None
             message = f"{method.upper()} {path}: HTTP {error.status}: {_message(error)}"
             raise ClusterError(message, retriable=error.status not in _PERMANENT) from error
         except (OSError, TimeoutError) as error:

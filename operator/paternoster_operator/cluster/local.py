@@ -86,11 +86,11 @@ class LocalCluster:
         running = [self._running[key]] if key in self._running else []
         return [pod for deployment in (*running, *self._leaving.get(key, {})) for pod in deployment.pods()]
 
-    async def apply(self, obj: Object) -> None:
+    async def apply(self, obj: Object) -> Mapping[str, Any] | None:
         owner = _owner(obj)
         resource = self._resources.get(owner.key)
         if resource is None or resource["metadata"]["uid"] != owner.uid:
-            return  # garbage collection would take it at once
+            return None  # garbage collection would take it at once
         kind, name = obj["kind"], _name(obj)
         before = self._children.get((kind, name))
         generation = before["metadata"]["generation"] if before is not None else 0
@@ -101,9 +101,12 @@ class LocalCluster:
             if name not in self._running:
                 self._running[name] = LocalDeployment(self.logs, lambda: self._on_change(name))
             self._running[name].apply(document)
+            return {**document, "status": self._running[name].status()}
+        return document
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
-        self._drop(kind, Key(namespace, name))
+    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
+        if key in self._running:
+            self._running[key].annotate(pod, annotations)
 
     async def write_status(self, key: Key, status: Object) -> None:
         resource = self._resources.get(key)

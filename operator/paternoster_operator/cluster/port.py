@@ -62,12 +62,15 @@ class Cluster(Protocol):
         """The engine pods of ``key``, those being deleted included."""
         ...
 
-    async def apply(self, obj: Object) -> None:
-        """Create or update one child: server-side apply with the operator's field manager, forced."""
+    async def apply(self, obj: Object) -> Mapping[str, Any] | None:
+        """Create or update one child: server-side apply with the operator's field manager, forced.
+
+        Returns the object as it is now, or None where it could not stay because its owner is gone.
+        """
         ...
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
-        """Delete one child; one that is gone already is no error."""
+    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
+        """Set annotations of one engine pod of ``key``; one that is gone already is no error."""
         ...
 
     async def write_status(self, key: Key, status: Object) -> None:

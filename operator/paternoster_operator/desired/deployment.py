@@ -1,11 +1,14 @@
 """The engines' Deployment."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from paternoster_contract import labels, paths
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_operator.api.fields import Document
 from paternoster_operator.api.quantity import quantity
+from paternoster_operator.api.scheduling_types import TopologySpread
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.ownership import child_metadata, selector
 
@@ -13,10 +16,14 @@ PRE_STOP_SECONDS = 2
 """Time for the gateway to hear that a pod is going before its engine stops admitting."""
 GRACE_SECONDS = 15
 """Beyond the drain timeout, for the process to end."""
+CLAIM = "gpu"
+"""Name of the pod's resource claim."""
 
 
-def build_deployment(resource: LLMDeployment, replicas: int) -> dict[str, Any]:
-    """The Deployment with ``replicas`` engines.
+def build_deployment(
+    resource: LLMDeployment, replicas: int, engine_image: str = labels.DEFAULT_ENGINE_IMAGE
+) -> dict[str, Any]:
+    """The Deployment with ``replicas`` engines; ``engine_image`` where the resource names none.
 
     The live cap is not in it: a changed template would restart every pod. It goes through the engines' admin API.
     """
@@ -38,7 +45,7 @@ def build_deployment(resource: LLMDeployment, replicas: int) -> dict[str, Any]:
             },
             "minReadySeconds": spec.rollout.min_ready_seconds,
             "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds,
-            "template": {"metadata": {"labels": selector(resource)}, "spec": _pod_spec(resource)},
+            "template": {"metadata": {"labels": selector(resource)}, "spec": _pod_spec(resource, engine_image)},
         },
     }
 
@@ -64,7 +71,7 @@ def engine_args(resource: LLMDeployment) -> EngineArgs:
     )
 
 
-def _pod_spec(resource: LLMDeployment) -> dict[str, Any]:
+def _pod_spec(resource: LLMDeployment, engine_image: str) -> dict[str, Any]:
     spec = resource.spec
     pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
@@ -75,23 +82,36 @@ def _pod_spec(resource: LLMDeployment) -> dict[str, Any]:
             "runAsUser": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(resource)],
+        "containers": [_container(resource, engine_image)],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "topologySpreadConstraints": spread(resource),
+        "nodeSelector": dict(spec.node_selector),
+        "tolerations": _dump(spec.tolerations),
+        "priorityClassName": spec.priority_class_name,
+        "runtimeClassName": spec.runtime_class_name,
+        "serviceAccountName": spec.service_account_name,
+        "imagePullSecrets": _dump(spec.image_pull_secrets),
     }
-    if spec.node_selector:
-        pod["nodeSelector"] = dict(spec.node_selector)
-    if spec.tolerations:
-        pod["tolerations"] = [
-            toleration.model_dump(by_alias=True, exclude_none=True) for toleration in spec.tolerations
-        ]
-    return pod
+    if spec.resources.gpu.claim_template_name is not None:
+        pod["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": spec.resources.gpu.claim_template_name}]
+    return {name: value for name, value in pod.items() if value not in (None, {}, [])}
 
 
-def _container(resource: LLMDeployment) -> dict[str, Any]:
+def spread(resource: LLMDeployment) -> list[dict[str, Any]]:
+    """As the resource says; else over nodes, where possible."""
+    constraints = resource.spec.topology_spread_constraints or [TopologySpread(topology_key="kubernetes.io/hostname")]
+    return [{**document, "labelSelector": {"matchLabels": selector(resource)}} for document in _dump(constraints)]
+
+
+def _dump(parts: Sequence[Document]) -> list[dict[str, Any]]:
+    return [part.model_dump(by_alias=True, exclude_none=True) for part in parts]
+
+
+def _container(resource: LLMDeployment, engine_image: str) -> dict[str, Any]:
     engine = resource.spec.engine
-    return {
+    container: dict[str, Any] = {
         "name": labels.ENGINE_CONTAINER,
-        "image": engine.image,
+        "image": engine.image or engine_image,
         "imagePullPolicy": engine.image_pull_policy.value,
         "command": ["paternoster", "serve"],
         "args": engine_args(resource).to_flags(),
@@ -99,6 +119,8 @@ def _container(resource: LLMDeployment) -> dict[str, Any]:
         "startupProbe": _probe(paths.READY, period=2, failures=900),
         "readinessProbe": _probe(paths.READY, period=2, failures=2),
         "livenessProbe": _probe(paths.HEALTH, period=10, failures=6),
+        # The last lines of a failed engine's log: the operator tells them.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "resources": _resources(resource.spec),
         "securityContext": {
@@ -108,6 +130,11 @@ def _container(resource: LLMDeployment) -> dict[str, Any]:
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+    api_key = resource.spec.security.api_key_secret_ref
+    if api_key is not None:
+        reference = {"name": api_key.name, "key": api_key.key}
+        container["env"] = [{"name": labels.API_KEY_ENV, "valueFrom": {"secretKeyRef": reference}}]
+    return container
 
 
 def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
@@ -119,11 +146,16 @@ def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
     }
 
 
-def _resources(spec: LLMDeploymentSpec) -> dict[str, dict[str, str]]:
+def _resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
+    gpu = spec.resources.gpu
     requests, limits = dict(spec.resources.requests), dict(spec.resources.limits)
-    if spec.resources.gpu.count:
-        limits[spec.resources.gpu.resource_name] = str(spec.resources.gpu.count)
-    return {name: values for name, values in (("requests", requests), ("limits", limits)) if values}
+    claims = []
+    if gpu.claim_template_name is not None:
+        claims.append({"name": CLAIM})
+    elif gpu.count:
+        limits[gpu.resource_name] = str(gpu.count)
+    parts = {"requests": requests, "limits": limits, "claims": claims}
+    return {name: value for name, value in parts.items() if value}
 
 
 def _threads(spec: LLMDeploymentSpec) -> int | None:

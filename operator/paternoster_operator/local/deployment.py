@@ -31,6 +31,11 @@ class LocalDeployment:
         """Documents of its pods, those being deleted included."""
         return [pod.document() for pod in self._pods.values()]
 
+    def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
+        """One that is gone is no error."""
+        if pod in self._pods:
+            self._pods[pod].annotate(annotations)
+
     def apply(self, document: Document) -> None:
         """From now on, be like ``document``."""
         self._document = document

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from paternoster_contract.labels import DELETION_COST
 from paternoster_operator.local.probe import Probes
 from paternoster_operator.local.program import HOST, Launch, Program, find_program, free_port
 
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _OVERRIDDEN = ("--host", "--port")
 
 
@@ -63,6 +63,9 @@ class LocalPod:
     def deletion_cost(self) -> int:
         """As the annotation of that name says; pods that cost less go first."""
         return int(self._metadata["annotations"].get(DELETION_COST, "0"))
+
+    def annotate(self, annotations: Mapping[str, str]) -> None:
+        self._metadata["annotations"] |= annotations
 
     def document(self) -> dict[str, Any]:
         """The pod as an API server would give it."""

@@ -22,9 +22,14 @@ GOOD: list[dict[str, Any]] = [
     {"rollout": {"maxSurge": 0, "maxUnavailable": 1}},
     {"budget": {"maxGPUs": 2}, "replicas": 2, "resources": {"gpu": {"count": 1}}},
     {"resources": {"limits": {"cpu": 1}}},
+    {"resources": {"gpu": {"count": 1, "claimTemplateName": "one-gpu"}}},
 ]
 
 BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"resources": {"gpu": {"claimTemplateName": "one-gpu"}}},
+        "spec.resources.gpu.count: is 0: resources.gpu.count must say how many GPUs",
+    ),
     (
         {"replicas": 2, "autoscaling": {"maxReplicas": 2}},
         "spec.replicas: is 2: replicas must be unset with autoscaling",

@@ -29,6 +29,14 @@ def test_with_everything_set(resource: Resource, snapshot: SnapshotAssertion) ->
             "maxQueuedRequests": 50, "prefixCache": False,
         },
         resources={"gpu": {"count": 1}, "requests": {"memory": "24Gi"}, "limits": {"cpu": "3500m"}},
+        topologySpreadConstraints=[
+            {"topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+        ],
+        priorityClassName="serving",
+        runtimeClassName="nvidia",
+        serviceAccountName="engines",
+        imagePullSecrets=[{"name": "registry"}],
+        security={"apiKeySecretRef": {"name": "keys", "key": "api"}},
         nodeSelector={"pool": "gpu"},
         tolerations=[{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
         autoscaling={"minReplicas": 2, "maxReplicas": 8},
@@ -60,3 +68,19 @@ def test_steering_never_changes_the_pod_template(initial: int, replicas: int) ->
     steered = build_children(parse({**base, "spec": {**spec, "concurrency": {"initial": initial}}}), replicas)[-1]
     assert steered["spec"]["template"] == plain["spec"]["template"]
     assert steered["spec"]["replicas"] == replicas
+
+
+def test_gpus_come_by_claim(resource: Resource) -> None:
+    claimed = resource(resources={"gpu": {"count": 2, "claimTemplateName": "two-gpus"}})
+    pod = build_children(claimed, 1)[-1]["spec"]["template"]["spec"]
+    assert pod["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "two-gpus"}]
+    assert pod["containers"][0]["resources"] == {"claims": [{"name": "gpu"}]}
+
+
+def test_the_operator_gives_the_image_that_the_resource_leaves_out(resource: Resource) -> None:
+    def image(**engine: str) -> str:
+        deployment = build_children(resource(engine=engine), 1, "mirror/engine:1")[-1]
+        return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+    assert image() == "mirror/engine:1"
+    assert image(image="own:2") == "own:2"

@@ -239,10 +239,11 @@ async def test_a_resource_is_stamped_as_an_api_server_would(fleet: Any, document
     assert fleet.cluster.get(KEY)["status"] == {"observedGeneration": 2}
 
 
-async def test_a_deleted_deployment_ends_its_pods(fleet: Any) -> None:
+async def test_a_pods_annotation_is_its_own(fleet: Any) -> None:
     await fleet.apply(1)
     await fleet.until_ready(1)
-    await fleet.cluster.delete("apps/v1", "Deployment", *KEY)
-    await fleet.cluster.delete("apps/v1", "Deployment", *KEY)
-    assert fleet.cluster.deployment(KEY) is None
-    await fleet.until(lambda: not fleet.pods)
+    (pod,) = fleet.cluster.pods(KEY)
+    await fleet.cluster.annotate_pod(KEY, pod["metadata"]["name"], {"a": "1"})
+    await fleet.cluster.annotate_pod(KEY, "gone", {"a": "1"})
+    (pod,) = fleet.cluster.pods(KEY)
+    assert pod["metadata"]["annotations"] == {"a": "1"}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from paternoster_contract.labels import DELETION_COST
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_operator.cluster.port import Event, Key, Object
 from paternoster_operator.metrics import OperatorMetrics
@@ -28,6 +29,7 @@ class FakeCluster:
         self.applies: list[str] = []
         self.statuses: list[Object] = []
         self.events: list[Event] = []
+        self.annotations: dict[str, dict[str, str]] = {}
 
     def list(self) -> Sequence[Key]:
         return [KEY] if self.resource is not None else []
@@ -41,12 +43,15 @@ class FakeCluster:
     def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
         return self.shown_pods
 
-    async def apply(self, obj: Object) -> None:
+    async def apply(self, obj: Object) -> Object:
         self.applies.append(obj["kind"])
-        self.children[obj["kind"]] = obj
+        before = self.children.get(obj["kind"], {"metadata": {"generation": 0}, "spec": None})
+        generation = before["metadata"]["generation"] + (before["spec"] != obj["spec"])
+        self.children[obj["kind"]] = {**before, **obj, "metadata": {**obj["metadata"], "generation": generation}}
+        return self.children[obj["kind"]]
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
-        self.children.pop(kind, None)
+    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
+        self.annotations[pod] = dict(annotations)
 
     async def write_status(self, key: Key, status: Object) -> None:
         assert self.resource is not None
@@ -270,3 +275,43 @@ async def test_a_deleting_pod_leaves_the_routing_table_at_once(world: World, doc
     world.cluster.shown_pods[0] = world.engine.pod("a", deletionTimestamp="now")
     assert [r.name for r in operator.routing_table().models["lift/1"].replicas] == ["b"]
     await operator.stop()
+
+
+async def test_the_pod_with_the_fewest_requests_is_the_cheapest_to_take(world: World, document: Document) -> None:
+    world.cluster.resource = document(replicas=2)
+    world.cluster.shown_pods = [world.engine.pod("a"), world.engine.pod("b")]
+    world.engine.numbers |= {"running": 3, "waiting": 2}
+    await world.look()
+    assert world.cluster.annotations == {}, "nobody goes yet"
+    world.cluster.resource = document(replicas=1)
+    await world.look()
+    assert world.cluster.annotations == {pod: {DELETION_COST: "5"} for pod in "ab"}
+    assert world.cluster.replicas == 1
+
+
+async def test_a_change_shows_before_the_deployments_controller_has_seen_it(world: World, document: Document) -> None:
+    world.cluster.resource = document(replicas=1)
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    world.cluster.children["Deployment"] |= {
+        "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
+    }
+    await world.look()
+    assert world.cluster.condition("Reconciling") == {}
+    world.cluster.resource = {**document(replicas=1, engine={"image": "other:1"}), "status": world.cluster.statuses[-1]}
+    await world.look()
+    assert world.cluster.condition("Reconciling")["reason"] == "Progressing"
+
+
+async def test_an_obstacle_is_an_event_once(world: World, document: Document) -> None:
+    world.cluster.resource = document()
+    stuck = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    world.cluster.shown_pods = [{"metadata": {"name": "a"}, "status": {"containerStatuses": [stuck]}}]
+    for _ in range(3):
+        await world.look()
+    (event,) = world.cluster.events
+    assert (event.type, event.reason) == ("Warning", "ImagePullFailed")
+    assert "no such image" in event.message
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    assert world.cluster.condition("Stalled") == {}

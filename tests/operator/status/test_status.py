@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentStatus
+from paternoster_operator.api.status_types import LLMDeploymentStatus
+from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import DeploymentView, Observed, PodView
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
 from paternoster_operator.scaling.signals import Signals
@@ -65,7 +66,7 @@ CASES = [
         "Im",
     ),
     ("crashes", Observed(deployment(2), (pod("a", ready=False, waiting="CrashLoopBackOff"),)), "Failed", "False", "En"),
-    ("no node", Observed(deployment(2), (pod("a", ready=False, waiting="Unschedulable"),)), "Failed", "False", "Insuf"),
+    ("no node", Observed(deployment(2), (pod("a", ready=False, waiting="Unschedulable"),)), "Failed", "False", "Unsch"),
     ("too late", Observed(deployment(2, failed=True), (pod("a", ready=False),)), "Failed", "False", "ProgressDeadline"),
 ]
 

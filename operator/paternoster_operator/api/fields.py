@@ -1,0 +1,32 @@
+"""What the types of the resource are made of: numbers with bounds, quantities, and documents in camelCase."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
+
+INT32: JsonDict = {"format": "int32"}
+INT64: JsonDict = {"format": "int64"}
+DATE_TIME: JsonDict = {"format": "date-time"}
+Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra=INT32)]
+Positive = Annotated[int, Field(ge=1, le=2**31 - 1, json_schema_extra=INT32)]
+Seconds = Annotated[int, Field(ge=0, le=86_400, json_schema_extra=INT32)]
+SubdomainName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
+"""Name of another object (RFC 1123 subdomain)."""
+_QUANTITY = r"^[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
+Quantity = Annotated[
+    str,
+    Field(pattern=_QUANTITY, max_length=32),
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _QUANTITY, "maxLength": 32}),
+]
+"""A Kubernetes resource quantity, such as 500m, 2 or 512Mi."""
+
+
+class Document(BaseModel):
+    """A part of the resource: camelCase on the wire, unknown fields refused."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", use_attribute_docstrings=True
+    )

@@ -1,0 +1,86 @@
+"""Types of ``status``; no logic."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from paternoster_operator.api.fields import DATE_TIME, INT32, INT64, Count, Document
+
+
+class Condition(Document):
+    """One aspect of the state, as in metav1.Condition."""
+
+    type: str = Field(max_length=316)
+    status: Literal["True", "False", "Unknown"]
+    reason: str = Field(min_length=1, max_length=1024)
+    message: str = Field(default="", max_length=32_768)
+    observed_generation: int = Field(default=0, ge=0, json_schema_extra=INT64)
+    last_transition_time: str = Field(json_schema_extra=DATE_TIME)
+
+
+class ConcurrencyStatus(Document):
+    """The live cap."""
+
+    capacity: Count = 0
+    """engine.maxNumSeqs of the ready engines."""
+    target: Count = 0
+    """Live cap that every engine is told."""
+    current_min: Count = 0
+    current_max: Count = 0
+
+
+class LoadStatus(Document):
+    """What the engines last reported, rounded; Prometheus has it in full."""
+
+    running_requests: Count = 0
+    waiting_requests: Count = 0
+    held_requests: Count = 0
+    utilization_percent: Count = 0
+    kv_cache_percent: Count = 0
+    preemptions_per_thousand: Count = 0
+    generation_tokens_per_second: Count = 0
+    sample_time: str | None = Field(default=None, json_schema_extra=DATE_TIME)
+    fresh: bool = False
+
+
+class DecisionRecord(Document):
+    """One decision of the scaling law."""
+
+    time: str = Field(json_schema_extra=DATE_TIME)
+    loop: Literal["Replicas", "Concurrency"]
+    action: Literal["Up", "Down", "Hold"]
+    from_: int = Field(alias="from", json_schema_extra=INT32)
+    to: int = Field(json_schema_extra=INT32)
+    recommended: int = Field(json_schema_extra=INT32)
+    """What the law asked for before limits."""
+    reason: str
+    message: str
+    limited_by: list[str] = Field(default_factory=list)
+    inputs: dict[str, str] = Field(default_factory=dict)
+    applied: bool = False
+
+
+class LLMDeploymentStatus(Document):
+    """What is."""
+
+    observed_generation: int = Field(default=-1, json_schema_extra=INT64)
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    replicas: Count = 0
+    ready_replicas: Count = 0
+    updated_replicas: Count = 0
+    pending_replicas: Count = 0
+    draining_replicas: Count = 0
+    desired_replicas: Count = 0
+    selector: str = ""
+    """Label selector of the engine pods, for the scale subresource."""
+    endpoint: str = ""
+    """URL of the engines' Service."""
+    served_model: str = ""
+    concurrency: ConcurrencyStatus = Field(default_factory=ConcurrencyStatus)
+    load: LoadStatus = Field(default_factory=LoadStatus)
+    decisions: list[DecisionRecord] = Field(default_factory=list, max_length=10)
+    """The last decisions that changed something, or that began to hold for another reason; newest first."""
+    last_scale_time: str | None = Field(default=None, json_schema_extra=DATE_TIME)

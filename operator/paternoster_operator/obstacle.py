@@ -1,0 +1,52 @@
+"""What keeps a fleet from getting its replicas: found in pods and Deployment, named for people. Pure."""
+
+from dataclasses import dataclass
+
+from paternoster_contract.labels import MODEL_EXIT_STATUS
+from paternoster_operator.observe import Observed, PodView
+
+_WAITING = {
+    "ImagePullBackOff": "ImagePullFailed",
+    "ErrImageNeverPull": "ImagePullFailed",
+    "InvalidImageName": "ImagePullFailed",
+    "CreateContainerConfigError": "ConfigurationMissing",
+    "CrashLoopBackOff": "EngineCrashLoop",
+    "Unschedulable": "Unschedulable",
+}
+"""Why a pod waits (kubelet, scheduler) -> the reason the fleet gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """It does not go away by waiting; it does once its cause is mended."""
+
+    reason: str
+    message: str
+
+
+def find_obstacle(observed: Observed) -> Obstacle | None:
+    """The one that explains most, or None."""
+    for pod in observed.pending:
+        reason = _reason(pod)
+        if reason is not None:
+            said = f": {pod.message}" if pod.message else ""
+            return Obstacle(reason, f"{pod.name}: {pod.waiting_reason or 'ended'}{said}")
+    deployment = observed.deployment
+    if deployment is None:
+        return None
+    if deployment.create_failure and deployment.replicas < deployment.spec_replicas:
+        exceeded = "exceeded quota" in deployment.create_failure
+        return Obstacle("QuotaExceeded" if exceeded else "PodCreationFailed", deployment.create_failure)
+    if deployment.progress_failed:
+        return Obstacle("ProgressDeadlineExceeded", deployment.message)
+    return None
+
+
+def _reason(pod: PodView) -> str | None:
+    if pod.exit_status == MODEL_EXIT_STATUS:
+        return "ModelSourceFailed"
+    reason = _WAITING.get(pod.waiting_reason or "")
+    # The scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.
+    if reason == "Unschedulable" and ("gpu" in pod.message.lower() or "resourceclaim" in pod.message.lower()):
+        return "InsufficientGPUs"
+    return reason

@@ -1,0 +1,67 @@
+"""What stands in a fleet's way is found in what the cluster says, and named."""
+
+from typing import Any
+
+import pytest
+
+from paternoster_contract.labels import MODEL_EXIT_STATUS
+from paternoster_operator.observe import Observed
+from paternoster_operator.obstacle import find_obstacle
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "ride-1"}, "status": {"phase": "Pending", **status}}
+
+
+def waiting(reason: str, message: str = "", last: dict[str, Any] | None = None) -> dict[str, Any]:
+    state = {"state": {"waiting": {"reason": reason, "message": message}}, "lastState": last or {}}
+    return pod(containerStatuses=[state])
+
+
+def unscheduled(message: str) -> dict[str, Any]:
+    return pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}])
+
+
+def ended(status: int, log: str) -> dict[str, Any]:
+    return {"terminated": {"exitCode": status, "message": log}}
+
+
+def deployment(*conditions: dict[str, str], replicas: int = 0) -> dict[str, Any]:
+    return {"metadata": {}, "spec": {"replicas": 2}, "status": {"replicas": replicas, "conditions": list(conditions)}}
+
+
+REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "said"),
+    [
+        (waiting("ImagePullBackOff", "no such image"), "ImagePullFailed", "ImagePullBackOff: no such image"),
+        (waiting("CreateContainerConfigError", 'secret "k" not found'), "ConfigurationMissing", 'secret "k" not found'),
+        (waiting("CrashLoopBackOff", "back-off", ended(1, "a\nboom\n")), "EngineCrashLoop", "boom"),
+        (waiting("CrashLoopBackOff", "", ended(MODEL_EXIT_STATUS, "no file")), "ModelSourceFailed", "no file"),
+        (pod(containerStatuses=[{"state": ended(MODEL_EXIT_STATUS, "gone")}]), "ModelSourceFailed", "gone"),
+        (unscheduled("0/1 nodes are available: 1 Insufficient nvidia.com/gpu."), "InsufficientGPUs", "0/1 nodes"),
+        (unscheduled("0/1 nodes are available: 1 Insufficient memory."), "Unschedulable", "memory"),
+        (waiting("ContainerCreating"), None, ""),
+    ],
+)
+def test_pods(found: dict[str, Any], reason: str | None, said: str) -> None:
+    obstacle = find_obstacle(Observed.from_cluster(None, [found]))
+    assert (obstacle.reason if obstacle else None) == reason
+    assert obstacle is None or (said in obstacle.message and "ride-1" in obstacle.message)
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (deployment(REFUSED | {"message": 'pods "x" is forbidden: exceeded quota: q'}), "QuotaExceeded"),
+        (deployment(REFUSED | {"message": "admission webhook denied"}), "PodCreationFailed"),
+        (deployment(REFUSED | {"message": "old news"}, replicas=2), None),
+        (deployment({"type": "Progressing", "status": "False"}), "ProgressDeadlineExceeded"),
+        (deployment({"type": "Progressing", "status": "True"}), None),
+    ],
+)
+def test_deployments(document: dict[str, Any], reason: str | None) -> None:
+    obstacle = find_obstacle(Observed.from_cluster(document, []))
+    assert (obstacle.reason if obstacle else None) == reason
