@@ -6,7 +6,7 @@ import signal
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,13 +20,22 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Cluster:
-    """Control plane, and a node where ``images`` are given; everything it writes lies below ``folder``."""
+    """Control plane, and a node where ``images`` are given; everything it writes lies below ``folder``.
 
-    def __init__(self, bin_folder: Path, folder: Path, images: Iterable[Path] = ()) -> None:
+    ``extra`` gives more flags to a program of the control plane, by its name.
+    """
+
+    def __init__(
+        self,
+        bin_folder: Path,
+        folder: Path,
+        images: Iterable[Path] = (),
+        extra: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.bin = bin_folder
         self.folder = folder
         self.images = list(images)
-        self.plane = ControlPlane(bin_folder, folder)
+        self.plane = ControlPlane(bin_folder, folder, extra)
         self.kubeconfig = self.plane.pki.kubeconfig("admin")
         self.node = Node(bin_folder, folder, self.plane.pki, borrowed_packages()) if self.images else None
 
@@ -54,11 +63,13 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(bin_folder: Path, images: Iterable[Path] = ()) -> Iterator[Cluster]:
+def running_cluster(
+    bin_folder: Path, images: Iterable[Path] = (), extra: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[Cluster]:
     """A cluster in a scratch folder, gone at the end; on SIGTERM too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = Path(tempfile.mkdtemp(prefix="paternoster-e2e-"))
-    cluster = Cluster(bin_folder, folder, images)
+    cluster = Cluster(bin_folder, folder, images, extra)
     try:
         cluster.start()
         yield cluster

@@ -1,6 +1,7 @@
 """etcd, API server, controller manager and scheduler."""
 
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paternoster_e2e.network import API_PORT, API_SERVICE_ADDRESS, NODE_ADDRESS, SERVICE_RANGE
@@ -21,10 +22,14 @@ rules:
 
 
 class ControlPlane:
-    """Four services below ``folder``, with the programs of ``bin``."""
+    """Four services below ``folder``, with the programs of ``bin``.
 
-    def __init__(self, bin_folder: Path, folder: Path) -> None:
+    ``extra`` gives more flags to a program, by its name; of a flag given twice the last counts.
+    """
+
+    def __init__(self, bin_folder: Path, folder: Path, extra: Mapping[str, Sequence[str]] | None = None) -> None:
         self._bin = bin_folder
+        self._extra = extra or {}
         self._logs = folder / "logs"
         self.audit_log = self._logs / "audit.jsonl"
         names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
@@ -102,7 +107,9 @@ class ControlPlane:
 
     def _service(self, program: str, *flags: str) -> Service:
         self._logs.mkdir(parents=True, exist_ok=True)
-        return Service(program, [self._bin / program, *flags], self._logs / f"{program}.log")
+        return Service(
+            program, [self._bin / program, *flags, *self._extra.get(program, ())], self._logs / f"{program}.log"
+        )
 
     def _as(self, user: str) -> list[str]:
         config = self.pki.kubeconfig(user)

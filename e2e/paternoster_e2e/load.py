@@ -1,0 +1,72 @@
+"""Streams that are kept open against a gateway, and an account of each: whole, or dropped and why."""
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from openai import APIError, AsyncOpenAI
+
+WORDS = ("lift", "rider", "floor", "car", "shaft", "door", "cable", "wheel", "night", "stone", "river", "song")
+
+
+class StreamLoad:
+    """``clients`` requests at any time, each a stream with the official client, none repeated."""
+
+    def __init__(self, url: str, model: str, clients: int, *, prompt_words: int = 60, max_tokens: int = 96) -> None:
+        self.completed = 0
+        self.dropped: list[str] = []
+        """One line for each stream that did not come to its end."""
+        self._url = url
+        self._model = model
+        self._clients = clients
+        self._prompt_words = prompt_words
+        self._max_tokens = max_tokens
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No new streams; returns when those under way have ended."""
+        self._stopping.set()
+        self._thread.join()
+
+    async def _run(self) -> None:
+        async with AsyncOpenAI(base_url=f"{self._url}/v1", api_key="none", max_retries=0, timeout=600) as client:
+            await asyncio.gather(*(self._client(client, random.Random(seed)) for seed in range(self._clients)))
+
+    async def _client(self, client: AsyncOpenAI, chance: random.Random) -> None:
+        while not self._stopping.is_set():
+            prompt = " ".join(chance.choices(WORDS, k=chance.randint(self._prompt_words // 2, self._prompt_words)))
+            try:
+                await self._stream(client, prompt)
+                self.completed += 1
+            except (APIError, ValueError) as error:
+                self.dropped.append(f"{type(error).__name__}: {error}")
+                await asyncio.sleep(0.2)
+
+    async def _stream(self, client: AsyncOpenAI, prompt: str) -> None:
+        options: dict[str, Any] = {"ignore_eos": True}
+        stream = await client.completions.create(
+            model=self._model, prompt=prompt, max_tokens=self._max_tokens, stream=True, extra_body=options
+        )
+        finished = None
+        async for chunk in stream:
+            finished = chunk.choices[0].finish_reason if chunk.choices else finished
+        if finished is None:
+            raise ValueError("the stream ended without a finish_reason")
+
+
+@contextmanager
+def streams(url: str, model: str, clients: int, **options: Any) -> Iterator[StreamLoad]:
+    """A load that runs while the block does; its account is whole afterwards."""
+    load = StreamLoad(url, model, clients, **options)
+    load.start()
+    try:
+        yield load
+    finally:
+        load.stop()

@@ -1,0 +1,80 @@
+"""The operator as a process of this machine, with the rights of a service account of the cluster."""
+
+import json
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from paternoster_e2e.kubectl import Kubectl
+from paternoster_e2e.processes import Service
+
+PROGRAM = Path(sys.executable).with_name("paternoster")
+
+
+class LocalOperator:
+    """Logs to, and has its kubeconfig in ``folder``."""
+
+    def __init__(self, kubectl: Kubectl, account: tuple[str, str], folder: Path, *words: str) -> None:
+        """``account`` is the service account's namespace and name; ``words`` go to ``paternoster operator``."""
+        self.port = free_port()
+        self._log = folder / "operator.log"
+        config = folder / "kubeconfig"
+        config.write_text(json.dumps(kubeconfig(kubectl, *account)))
+        command = [PROGRAM, "operator", *words, "--host=127.0.0.1", f"--port={self.port}"]
+        self._service = Service("operator", command, self._log, {"KUBECONFIG": str(config)})
+
+    @property
+    def log(self) -> str:
+        """Everything it has said so far."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    @property
+    def alive(self) -> bool:
+        return self._service.alive
+
+    def start(self) -> None:
+        self._service.start()
+
+    def stop(self) -> None:
+        self._service.stop()
+
+    def models(self) -> set[str] | None:
+        """Names in its routing table; None while it has none."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/routes", timeout=10) as answer:
+                return set(json.load(answer)["models"])
+        except (urllib.error.HTTPError, OSError):
+            return None
+
+
+@contextmanager
+def running(operator: LocalOperator) -> Iterator[LocalOperator]:
+    operator.start()
+    try:
+        yield operator
+    finally:
+        operator.stop()
+
+
+def kubeconfig(kubectl: Kubectl, namespace: str, account: str) -> dict[str, object]:
+    """For the cluster of ``kubectl``, with a token of the service account."""
+    own = json.loads(kubectl("config", "view", "--minify", "--flatten", "--raw", "--output=json"))
+    token = kubectl("create", "token", account, f"--namespace={namespace}", "--duration=1h").strip()
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "clusters": [{"name": "it", "cluster": own["clusters"][0]["cluster"]}],
+        "users": [{"name": "it", "user": {"token": token}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,61 @@
+"""The chart as a test installs it, and the namespaces it works in."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from paternoster_e2e.cluster import ROOT
+from paternoster_e2e.kubectl import Kubectl, until
+
+CHART = ROOT / "charts" / "paternoster"
+RELEASE = "paternoster"
+SYSTEM = "paternoster-system"
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+
+
+@contextmanager
+def restricted_namespace(kubectl: Kubectl, name: str) -> Iterator[str]:
+    """A namespace under the restricted pod security standard, for as long as the block runs."""
+    kubectl("create", "namespace", name)
+    kubectl("label", "namespace", name, RESTRICTED)
+    try:
+        yield name
+    finally:
+        kubectl("delete", "namespace", name, "--wait", timeout=300)
+
+
+def install(kubectl: Kubectl, *values: str, timeout: str = "120s") -> None:
+    """``helm install`` with ``--set`` of each of ``values``; returns when operator and gateway are ready."""
+    options = [f"--set={value}" for value in values]
+    # The CRD of an earlier installation is kept on purpose; this release takes it over.
+    kubectl.helm(
+        "install", RELEASE, str(CHART), f"--namespace={SYSTEM}", "--take-ownership", "--wait", f"--timeout={timeout}",
+        *options,
+    )  # fmt: skip
+
+
+def uninstall(kubectl: Kubectl) -> None:
+    kubectl.helm("uninstall", RELEASE, f"--namespace={SYSTEM}", "--wait")
+
+
+@contextmanager
+def installed(kubectl: Kubectl, *values: str) -> Iterator[str]:
+    """The chart in :data:`SYSTEM` while the block runs; yields the gateway's URL."""
+    with restricted_namespace(kubectl, SYSTEM):
+        install(kubectl, *values)
+        try:
+            yield gateway_url(kubectl)
+        finally:
+            uninstall(kubectl)
+
+
+def gateway_url(kubectl: Kubectl) -> str:
+    """As reached from the node."""
+    service = kubectl.get("service", f"{RELEASE}-gateway", SYSTEM)
+    return f"http://{service['spec']['clusterIP']}:{service['spec']['ports'][0]['port']}"
+
+
+def nothing_left(kubectl: Kubectl, namespace: str, seconds: float = 90) -> None:
+    """Wait until nothing that the operator made is in ``namespace``."""
+    kinds = "deployments,replicasets,pods,services,poddisruptionbudgets"
+    selector = "app.kubernetes.io/managed-by=paternoster"
+    until(lambda: not kubectl.list(kinds, namespace, selector), f"nothing left in {namespace}", seconds)
