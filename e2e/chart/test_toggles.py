@@ -99,10 +99,11 @@ def test_replicas_belong_to_the_autoscaler(helm: Any) -> None:
 
 @pytest.mark.parametrize("seconds", [0, 300, 7200, 1_000_000])
 def test_a_pod_lives_longer_than_its_drain(helm: Any, seconds: int) -> None:
-    documents = helm.render({"gateway": {"drainTimeoutSeconds": seconds}})
+    documents = helm.render({"gateway": {"drainTimeoutSeconds": seconds, "farewellSeconds": 7}})
     pod = only(documents, "Deployment", "fleet-paternoster-gateway")["spec"]["template"]["spec"]
+    assert "--farewell-seconds=7" in pod["containers"][0]["args"]
     assert f"--drain-timeout={seconds}" in pod["containers"][0]["args"]
-    assert pod["terminationGracePeriodSeconds"] == seconds + 15
+    assert pod["terminationGracePeriodSeconds"] == seconds + 7 + 15
 
 
 def test_an_image_by_digest(helm: Any) -> None:

@@ -46,7 +46,7 @@ class StreamLoad:
                 await self._stream(client, prompt)
                 self.completed += 1
             except (APIError, ValueError) as error:
-                self.dropped.append(f"{type(error).__name__}: {error}")
+                self.dropped.append(f"{type(error).__name__}: {error} ({error.__cause__!r})")
                 await asyncio.sleep(0.2)
 
     async def _stream(self, client: AsyncOpenAI, prompt: str) -> None:

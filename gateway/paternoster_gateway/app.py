@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from paternoster_contract import paths
 from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.drain import CloseWhileLeaving, Leaving
 from paternoster_gateway.errors import GatewayError, bad_request
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import Answer, Call, Proxy
@@ -23,8 +24,9 @@ REQUEST_ID = "X-Request-Id"
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-def create_app(routes: str, *, max_body_bytes: int) -> FastAPI:
-    """A gateway over the routing table at ``routes``, a URL or a file."""
+def create_app(routes: str, *, max_body_bytes: int, leaving: Leaving | None = None) -> FastAPI:
+    """A gateway over the routing table at ``routes``, a URL or a file; ``leaving`` says when its end has begun."""
+    leaving = leaving or Leaving()
     metrics = GatewayMetrics()
     balancer = Balancer(lambda: source.table)
     source = TableSource(routes, balancer.release_held)
@@ -40,6 +42,7 @@ def create_app(routes: str, *, max_body_bytes: int) -> FastAPI:
         await proxy.close()
 
     app = FastAPI(title="Paternoster gateway", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(CloseWhileLeaving, leaving=leaving)
 
     def held() -> dict[str, int]:
         return {model: balancer.held(model) for model in source.table.models}
@@ -92,7 +95,7 @@ def create_app(routes: str, *, max_body_bytes: int) -> FastAPI:
 
     @app.get(paths.READY)
     async def ready() -> Response:
-        return Response(status_code=200 if source.seen else 503)
+        return Response(status_code=200 if source.seen and not leaving.begun else 503)
 
     @app.get(paths.STATS)
     async def stats() -> Response:
@@ -100,6 +103,9 @@ def create_app(routes: str, *, max_body_bytes: int) -> FastAPI:
 
     @app.get(paths.METRICS)
     async def exposition() -> Response:
+        # A model that left the table takes its series along; alerts would fire on their last values for ever.
+        metrics.held_gauge.clear()
+        metrics.in_flight_gauge.clear()
         for model, waiting in held().items():
             metrics.held_gauge.labels(model).set(waiting)
             metrics.in_flight_gauge.labels(model).set(max(0, metrics.in_flight[model] - waiting))

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from fakes import Behave, Door, FakeEngine
 
+from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.balancer import Balancer
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
@@ -237,7 +238,7 @@ async def test_metrics_speak(client: aiohttp.ClientSession, door: Door, start: S
 
 
 def test_in_flight_counts_balance() -> None:
-    from paternoster_contract.routing import Replica, RoutingTable
+    from paternoster_contract.routing import Replica
 
     balancer = Balancer(RoutingTable)
     replica = Replica(name="a", url="http://x", ready=True)
@@ -245,3 +246,19 @@ def test_in_flight_counts_balance() -> None:
         assert balancer.in_flight == {"a": 1}
         raise RuntimeError
     assert balancer.in_flight == {}
+
+
+async def test_a_model_that_left_takes_its_series_along(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    door.publish(await start("a", answer))
+    await seen(client, door)
+    async with client.get(f"{door.url}/metrics") as response:
+        assert 'requests_held{model="m"}' in await response.text()
+    door.table.write_text(RoutingTable().model_dump_json())
+    async with asyncio.timeout(10):
+        while True:
+            async with client.get(f"{door.url}/metrics") as response:
+                if 'requests_held{model="m"}' not in await response.text():
+                    break
+            await asyncio.sleep(0.05)

@@ -22,6 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-body-bytes", type=int, default=16 * 2**20, help="longest request body (default: %(default)s)"
     )
     parser.add_argument(
+        "--farewell-seconds",
+        type=float,
+        default=0,
+        help="seconds that SIGTERM lets clients notice and go elsewhere before nobody listens (default: %(default)s)",
+    )
+    parser.add_argument(
         "--drain-timeout",
         type=int,
         default=300,
@@ -30,9 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import uvicorn
-
     from paternoster_gateway.app import create_app
+    from paternoster_gateway.drain import Leaving, Server
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     listener = socket.socket(socket.AF_INET6 if ":" in args.host else socket.AF_INET)
@@ -42,11 +47,9 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         print(f"paternoster gateway: cannot listen on {args.host}:{args.port}: {error.strerror}", file=sys.stderr)
         return 2
-    app = create_app(args.routes, max_body_bytes=args.max_body_bytes)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=args.drain_timeout, lifespan="on"
-    )
-    server = uvicorn.Server(config)
+    leaving = Leaving()
+    app = create_app(args.routes, max_body_bytes=args.max_body_bytes, leaving=leaving)
+    server = Server(app, leaving, args.farewell_seconds, timeout_graceful_shutdown=args.drain_timeout)
     print(f"listening on http://{args.host}:{listener.getsockname()[1]}", flush=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     asyncio.run(server.serve(sockets=[listener]))
