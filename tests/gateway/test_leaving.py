@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
-from fakes import free_port
+from aiohttp import web
+from fakes import Door, FakeEngine, free_port
 
 from paternoster_contract.routing import RoutingTable
 
@@ -19,9 +20,14 @@ FAREWELL_SECONDS = 1.5
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    table = tmp_path / "routes.json"
-    table.write_text(RoutingTable().model_dump_json())
+def table(tmp_path: Path) -> Path:
+    file = tmp_path / "routes.json"
+    file.write_text(RoutingTable().model_dump_json())
+    return file
+
+
+@pytest.fixture
+def process(table: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     port = free_port()
     command = [Path(sys.executable).with_name("paternoster"), "gateway", f"--routes={table}", f"--port={port}"]
     process = subprocess.Popen([*command, f"--farewell-seconds={FAREWELL_SECONDS}"])
@@ -55,6 +61,36 @@ async def test_it_says_farewell_before_it_goes(gateway: tuple[subprocess.Popen[b
     assert await asyncio.to_thread(process.wait, 30) in (0, -signal.SIGTERM)
 
 
+async def test_a_stream_outlives_the_farewell(
+    gateway: tuple[subprocess.Popen[bytes], str], table: Path, start: Callable[..., Awaitable[FakeEngine]]
+) -> None:
+    pause = asyncio.Event()
+
+    async def slow(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: first\n\n")
+        await pause.wait()
+        await response.write(b"data: last\n\n")
+        return response
+
+    process, url = gateway
+    Door(url, table).publish(await start("a", slow))
+    async with aiohttp.ClientSession() as session, asyncio.timeout(30):
+        while await _status(session, f"{url}/v1/models", has='"m"') != 200:
+            await asyncio.sleep(0.05)
+        body = {"model": "m", "prompt": "x"}
+        async with session.post(f"{url}/v1/completions", json=body) as answer:
+            assert answer.status == 200
+            assert await answer.content.readline() == b"data: first\n"
+            process.send_signal(signal.SIGTERM)
+            while await _status(session, f"{url}/ready") != 0:
+                await asyncio.sleep(0.05)
+            pause.set()
+            assert (await answer.content.read()).endswith(b"data: last\n\n")
+    await asyncio.to_thread(process.wait, 30)
+
+
 async def test_a_second_signal_ends_the_farewell(gateway: tuple[subprocess.Popen[bytes], str]) -> None:
     process, url = gateway
     async with aiohttp.ClientSession() as session:
@@ -67,9 +103,10 @@ async def test_a_second_signal_ends_the_farewell(gateway: tuple[subprocess.Popen
     await asyncio.to_thread(process.wait, 30)
 
 
-async def _status(session: aiohttp.ClientSession, url: str) -> int:
+async def _status(session: aiohttp.ClientSession, url: str, has: str = "") -> int:
+    """Status of the answer; 0 without one, or when ``has`` is not in it."""
     try:
         async with session.get(url) as answer:
-            return answer.status
+            return answer.status if has in await answer.text() else 0
     except aiohttp.ClientConnectionError:
         return 0
