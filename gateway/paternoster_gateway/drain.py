@@ -1,24 +1,30 @@
 """The end of a gateway: first it is avoided, then it refuses, and what it has begun it finishes.
 
-Clients and load balancers learn late that a server goes. For a while after the signal it answers on, says so on each
-answer (``Connection: close``, RFC 9112 section 9.6) and at its readiness probe; only then it stops to listen.
+Clients and load balancers learn late that a server goes. After the signal it answers on for a while, says so on each
+answer (``Connection: close``, RFC 9112 section 9.6) and at its readiness probe. It listens at least until every answer
+begun before the signal is whole: their connections were promised to live, and a client may send its next request on
+one in the very moment in which a server would close it.
 """
 
 import asyncio
 import signal
+import time
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+LINGER_SECONDS = 1.0
+"""After the last answer of before the signal: for the next request on its connection."""
+
 
 class Leaving:
-    """Whether the end has begun."""
+    """Whether the end has begun, and how many answers are older than that."""
 
     def __init__(self) -> None:
         self.begun = False
+        self.older_answers = 0
 
 
 class CloseWhileLeaving:
@@ -29,27 +35,59 @@ class CloseWhileLeaving:
         self._leaving = leaving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        older = not self._leaving.begun
+        self._leaving.older_answers += older
+
         async def send_last(message: Message) -> None:
             if message["type"] == "http.response.start" and self._leaving.begun:
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             await send(message)
 
-        await self._app(scope, receive, send_last if scope["type"] == "http" else send)
+        try:
+            await self._app(scope, receive, send_last)
+        finally:
+            self._leaving.older_answers -= older
 
 
 class Server(uvicorn.Server):
-    """uvicorn that answers on for ``farewell_seconds`` after SIGTERM; a second signal ends that at once."""
+    """uvicorn that says farewell for ``farewell_seconds`` or longer after SIGTERM, then finishes.
 
-    def __init__(self, app: FastAPI, leaving: Leaving, farewell_seconds: float, **config: Any) -> None:
-        super().__init__(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on", **config))
+    Both together take ``drain_seconds`` beyond the farewell at most; a second signal ends the farewell at once.
+    """
+
+    def __init__(self, app: FastAPI, leaving: Leaving, *, farewell_seconds: float, drain_seconds: int) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=drain_seconds
+            )
+        )
         self._leaving = leaving
         self._farewell_seconds = farewell_seconds
+        self._drain_seconds = drain_seconds
+        self._leave_taking: asyncio.Task[None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if sig != signal.SIGTERM or self._leaving.begun or self._farewell_seconds == 0:
-            self._leaving.begun = True
+        at_once = sig != signal.SIGTERM or self._leaving.begun or self._farewell_seconds == 0
+        self._leaving.begun = True
+        if at_once:
             super().handle_exit(sig, frame)
             return
-        self._leaving.begun = True
         loop = asyncio.get_running_loop()
-        loop.call_soon_threadsafe(loop.call_later, self._farewell_seconds, super().handle_exit, sig, frame)
+
+        def begin() -> None:
+            self._leave_taking = loop.create_task(self._farewell(sig, frame))
+
+        loop.call_soon_threadsafe(begin)
+
+    async def _farewell(self, sig: int, frame: FrameType | None) -> None:
+        await asyncio.sleep(self._farewell_seconds)
+        started = time.monotonic()
+        while self._leaving.older_answers and time.monotonic() - started < self._drain_seconds:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(LINGER_SECONDS)
+        left = self._drain_seconds - (time.monotonic() - started)
+        self.config.timeout_graceful_shutdown = max(1, round(left))
+        super().handle_exit(sig, frame)

@@ -84,10 +84,13 @@ async def test_a_stream_outlives_the_farewell(
             assert answer.status == 200
             assert await answer.content.readline() == b"data: first\n"
             process.send_signal(signal.SIGTERM)
-            while await _status(session, f"{url}/ready") != 0:
-                await asyncio.sleep(0.05)
+            await asyncio.sleep(2 * FAREWELL_SECONDS)
             pause.set()
             assert (await answer.content.read()).endswith(b"data: last\n\n")
+        # The connection was promised to live: a request sent on it at once is answered, as its last.
+        async with session.post(f"{url}/v1/completions", json=body) as answer:
+            assert answer.status == 200
+            assert answer.headers["Connection"] == "close"
     await asyncio.to_thread(process.wait, 30)
 
 

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     leaving = Leaving()
     app = create_app(args.routes, max_body_bytes=args.max_body_bytes, leaving=leaving)
-    server = Server(app, leaving, args.farewell_seconds, timeout_graceful_shutdown=args.drain_timeout)
+    server = Server(app, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout)
     print(f"listening on http://{args.host}:{listener.getsockname()[1]}", flush=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     asyncio.run(server.serve(sockets=[listener]))
