@@ -7,8 +7,8 @@ import pytest
 Rules = dict[tuple[str, str], set[str]]
 
 OPERATOR: Rules = {
-    ("paternoster.dev", "llmdeployments"): {"get", "list", "watch"},
-    ("paternoster.dev", "llmdeployments/status"): {"get", "patch"},
+    ("paternoster.dev", "llmdeployments"): {"list", "watch"},
+    ("paternoster.dev", "llmdeployments/status"): {"patch"},
     ("paternoster.dev", "llmdeployments/finalizers"): {"update"},
     ("apps", "deployments"): {"list", "watch", "create", "patch"},
     ("", "services"): {"create", "patch"},
@@ -18,7 +18,6 @@ OPERATOR: Rules = {
 }
 CLUSTER: Rules = {
     ("apiextensions.k8s.io", "customresourcedefinitions"): {"list", "watch"},
-    ("", "namespaces"): {"list", "watch"},
 }
 LEASES: Rules = {("coordination.k8s.io", "leases"): {"get", "create", "update"}}
 NAMESPACED = {"rbac": {"scope": "namespaced"}, "watchNamespaces": ["red", "blue"]}

@@ -23,6 +23,8 @@ class FakeNode:
     def __init__(self, api: ApiProxy, name: str) -> None:
         self.api = api
         self.name = name
+        self.finished: list[Document] = []
+        """Pods as they were when they had been told to end."""
         self._addresses = (f"127.1.{high}.{low}" for high, low in itertools.product(range(256), range(1, 255)))
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -71,6 +73,7 @@ class FakeNode:
             self.api.patch(f"{_path(pod)}/status", {"status": running(pod, next(self._addresses))})
 
     def _finish(self, pod: Document) -> None:
+        self.finished.append(pod)
         self.api.send("DELETE", f"{_path(pod)}?gracePeriodSeconds=0")
 
     def _pods(self) -> list[Document]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from paternoster_e2e.kubectl import Kubectl
+from paternoster_e2e.permissions import ChartPermissions, grant
 from paternoster_e2e.processes import Service
 
 PROGRAM = Path(sys.executable).with_name("paternoster")
@@ -24,17 +25,19 @@ class LocalOperator:
         self._log = folder / "operator.log"
         config = folder / "kubeconfig"
         config.write_text(json.dumps(kubeconfig(kubectl, *account)))
-        command = [PROGRAM, "operator", *words, "--host=127.0.0.1", f"--port={self.port}"]
+        command: list[str | Path] = [PROGRAM, "operator", *words, "--host=127.0.0.1", f"--port={self.port}"]
         self._service = Service("operator", command, self._log, {"KUBECONFIG": str(config)})
 
     @property
     def log(self) -> str:
         """Everything it has said so far."""
-        return self._log.read_text(errors="replace") if self._log.exists() else ""
+        said = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return said.replace("\\", "")  # quotation marks within JSON within JSON
 
     @property
-    def alive(self) -> bool:
-        return self._service.alive
+    def refusals(self) -> list[str]:
+        """What it was not allowed to do, in its log's lines."""
+        return [line for line in self.log.splitlines() if "forbidden" in line.lower()]
 
     def start(self) -> None:
         self._service.start()
@@ -78,3 +81,20 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+@contextmanager
+def namespaced_operator(
+    kubectl: Kubectl, permissions: ChartPermissions, namespace: str, folder: Path
+) -> Iterator[LocalOperator]:
+    """One of ``namespace``, with its lease and these permissions there, while the block runs."""
+    account = (namespace, "operator")
+    grant(kubectl, account, [*permissions.operator, *permissions.lease], namespace)
+    scope = f"--namespace={namespace}"
+    with running(LocalOperator(kubectl, account, folder, scope, *leader(namespace, permissions))) as operator:
+        yield operator
+
+
+def leader(namespace: str, permissions: ChartPermissions) -> list[str]:
+    """Leader election as the chart asks for it."""
+    return ["--leader-elect", f"--lease-namespace={namespace}", f"--lease-name={permissions.lease_name}"]

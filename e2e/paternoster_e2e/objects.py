@@ -1,11 +1,12 @@
 """What most suites make first: the CRD of this checkout, and namespaces that are gone afterwards."""
 
+import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from paternoster_e2e.cluster import ROOT
-from paternoster_e2e.kubectl import Kubectl
+from paternoster_e2e.kubectl import Document, Kubectl
 
 CRD = "llmdeployments.paternoster.dev"
 CRD_FILE = ROOT / "crds" / "paternoster.dev_llmdeployments.yaml"
@@ -26,3 +27,9 @@ def scratch_namespace(kubectl: Kubectl, prefix: str) -> Iterator[str]:
         yield name
     finally:
         kubectl("delete", "namespace", name, "--wait=false")
+
+
+def merge(kubectl: Kubectl, kind: str, namespace: str, name: str, patch: Document, *words: str) -> None:
+    """Merge ``patch`` into an object; ``--subresource=status`` among ``words`` writes its status."""
+    body = json.dumps(patch)
+    kubectl("patch", kind, name, f"--namespace={namespace}", "--type=merge", f"--patch={body}", *words)

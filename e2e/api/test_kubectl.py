@@ -1,0 +1,65 @@
+"""What people meet at the command line: names, columns and explanations."""
+
+from collections.abc import Callable
+
+from paternoster_e2e.kubectl import Document, Kubectl
+from paternoster_e2e.objects import merge
+
+Manifest = Callable[..., Document]
+
+HEADER = "NAME READY REASON REPLICAS DESIRED SEQS TOK/S AGE"
+WIDE_HEADER = f"{HEADER} MODEL QUEUE PREEMPT/1K KV% MODE URL"
+STATUS = {
+    "readyReplicas": 2,
+    "desiredReplicas": 3,
+    "servedModel": "smollm2",
+    "endpoint": "http://gateway",
+    "concurrency": {"target": 24},
+    "load": {
+        "generationTokensPerSecond": 1900,
+        "waitingRequests": 7,
+        "preemptionsPerThousand": 12,
+        "kvCachePercent": 81,
+    },
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "AllReplicasReady",
+            "message": "",
+            "lastTransitionTime": "2030-01-01T00:00:00Z",
+        }
+    ],
+}
+
+
+def test_columns_show_the_status(kubectl: Kubectl, manifest: Manifest, namespace: str) -> None:
+    kubectl("create", "--filename=-", document=manifest("shown", autoscaling={"maxReplicas": 3}))
+    merge(kubectl, "llmd", namespace, "shown", {"status": STATUS}, "--subresource=status")
+    header, row = table(kubectl, "llmd", "shown", namespace)
+    assert header == HEADER.split()
+    assert row[:-1] == ["shown", "True", "AllReplicasReady", "2", "3", "24", "1900"]
+    header, row = table(kubectl, "llmd", "shown", namespace, "--output=wide")
+    assert header == WIDE_HEADER.split()
+    assert row[8:] == ["smollm2", "7", "12", "81", "Auto", "http://gateway"]
+
+
+def test_short_name_and_categories_find_it(kubectl: Kubectl, manifest: Manifest, namespace: str) -> None:
+    kubectl("create", "--filename=-", document=manifest("named"))
+    for kind in ("llmd", "llmdeployment", "llmdeployments", "llm", "all"):
+        found = kubectl("get", kind, f"--namespace={namespace}", "--output=name").split()
+        assert "llmdeployment.paternoster.dev/named" in found, kind
+
+
+def test_explain_tells_what_a_field_means(kubectl: Kubectl, namespace: str) -> None:
+    said = " ".join(kubectl("explain", "llmd.spec.concurrency").split())
+    assert "steered from preemptions" in said
+    assert "preemptionTargetPerThousand <integer> Requests preempted per thousand finished" in said
+    assert "enum: Fixed, Auto, Advisory" in said
+    assert "lastScaleTime" in kubectl("explain", "llmd.status", "--recursive")
+
+
+def table(kubectl: Kubectl, kind: str, name: str, namespace: str, *words: str) -> tuple[list[str], list[str]]:
+    """Header and only row."""
+    header, row = kubectl("get", kind, name, f"--namespace={namespace}", *words).splitlines()
+    return header.split(), row.split()

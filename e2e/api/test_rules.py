@@ -1,0 +1,69 @@
+"""The API server refuses what the manifest's own check refuses, in the same words where the words are ours."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from paternoster_e2e.kubectl import Document, Kubectl
+from paternoster_e2e.objects import CRD
+from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
+
+Manifest = Callable[..., Document]
+
+API_WORDS = {
+    "is missing": ("Required value",),
+    "unknown field": ("unknown field",),
+    "is": ("Invalid value", "Unsupported value"),
+}
+"""What a fault begins with in the manifest's own check -> what the API server calls it."""
+
+
+def test_good_manifests_are_taken(kubectl: Kubectl, manifest: Manifest, good: dict[str, Any]) -> None:
+    assert kubectl.refusal(manifest(**good)) == ""
+
+
+def test_a_broken_rule_is_refused_with_its_own_message(
+    kubectl: Kubectl, manifest: Manifest, broken_rule: tuple[dict[str, Any], str]
+) -> None:
+    spec, line = broken_rule
+    _, _, said = line.split(": ", 2)
+    (rule,) = (rule for rule in SPEC_RULES if rule.message.startswith(said))
+    assert messages_in(kubectl.refusal(manifest(**spec))) == [rule.message]
+
+
+def test_a_long_name_is_refused_with_the_rules_message(kubectl: Kubectl, manifest: Manifest) -> None:
+    assert kubectl.refusal(manifest("x" * 50)) == ""
+    (rule,) = OBJECT_RULES
+    assert messages_in(kubectl.refusal(manifest("x" * 51))) == [rule.message]
+
+
+def test_every_rule_is_in_the_cluster_and_broken_by_some_manifest(
+    kubectl: Kubectl, namespace: str, broken_rules: list[tuple[dict[str, Any], str]]
+) -> None:
+    crd = json.loads(kubectl("get", "crd", CRD, "--output=json"))
+    (version,) = crd["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    assert rules_of(schema) == [(rule.expression, rule.message) for rule in OBJECT_RULES]
+    assert rules_of(schema["properties"]["spec"]) == [(rule.expression, rule.message) for rule in SPEC_RULES]
+    said = {line.split(": ", 2)[2] for _, line in broken_rules}
+    assert [rule for rule in SPEC_RULES if not rule.message.startswith(tuple(said))] == []
+
+
+def test_a_bad_field_is_refused_by_its_path(
+    kubectl: Kubectl, manifest: Manifest, bad_field: tuple[dict[str, Any], str]
+) -> None:
+    spec, line = bad_field
+    path, fault, *_ = line.split(": ")
+    refusal = kubectl.refusal(manifest(**spec))
+    assert path in refusal
+    words = next(words for begin, words in API_WORDS.items() if fault.startswith(begin))
+    assert any(word in refusal for word in words), refusal
+
+
+def messages_in(refusal: str) -> list[str]:
+    """Our rules' messages in what the API server said."""
+    return [rule.message for rule in (*SPEC_RULES, *OBJECT_RULES) if rule.message in refusal]
+
+
+def rules_of(schema: Document) -> list[tuple[str, str]]:
+    return [(rule["rule"], rule["message"]) for rule in schema.get("x-kubernetes-validations", [])]

@@ -1,0 +1,112 @@
+"""No permission of the operator is superfluous: without any one of them the scenario ends at a known stage.
+
+An operator runs for each permission left out, several at a time. It is at the stage that the permission is for when
+its log tells of the refusal, and it must not get beyond: work done in spite of a refusal would need no permission.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from paternoster_e2e.fake_node import FakeNode
+from paternoster_e2e.kubectl import Kubectl, until
+from paternoster_e2e.local_operator import namespaced_operator
+from paternoster_e2e.objects import scratch_namespace
+from paternoster_e2e.permissions import ChartPermissions, Permission
+from paternoster_e2e.scenario import STAGES, Scenario
+from paternoster_e2e.stub_engine import StubEngines
+
+AT_ONCE = 3
+STAY_SECONDS = 6
+"""More than the time between two looks of the operator."""
+
+LLMD, LEASES = "paternoster.dev", "coordination.k8s.io"
+ENDS_AT = {
+    (LEASES, "leases", "create"): "lead",
+    (LEASES, "leases", "get"): "lead",
+    (LEASES, "leases", "update"): "renew",
+    (LLMD, "llmdeployments", "list"): "service",
+    (LLMD, "llmdeployments", "watch"): "price",
+    (LLMD, "llmdeployments/status", "patch"): "ready",
+    (LLMD, "llmdeployments/finalizers", "update"): "service",
+    ("apps", "deployments", "list"): "service",
+    ("apps", "deployments", "watch"): "price",
+    ("apps", "deployments", "create"): "deployment",
+    ("apps", "deployments", "patch"): "deployment",
+    ("", "services", "create"): "service",
+    ("", "services", "patch"): "service",
+    ("policy", "poddisruptionbudgets", "create"): "budget",
+    ("policy", "poddisruptionbudgets", "patch"): "budget",
+    ("", "pods", "list"): "service",
+    ("", "pods", "watch"): "ready",
+    ("", "pods", "patch"): "price",
+    ("events.k8s.io", "events", "create"): "event",
+}
+"""(API group, resource, verb) -> the first stage that is not reached without it."""
+
+LONGEST_FIRST = sorted(ENDS_AT, key=lambda it: -STAGES.index(ENDS_AT[it]))
+
+OTHER_WORDS = {
+    (LEASES, "leases", "get"): "Error retrieving resource lock",
+    (LLMD, "llmdeployments/finalizers", "update"): "cannot set blockOwnerDeletion",
+}
+"""What the log says where it does not name the permission that is missing."""
+
+Probes = dict[tuple[str, str, str], Future[None]]
+
+
+@pytest.fixture(scope="module")
+def probes(
+    kubectl: Kubectl,
+    node: FakeNode,
+    engines: StubEngines,
+    crd: None,
+    namespaced: ChartPermissions,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Probes]:
+    """All of them, begun; the longest first."""
+
+    def probe(permission: Permission, stage: str) -> None:
+        with scratch_namespace(kubectl, "rbac") as namespace:
+            scenario = Scenario(kubectl, node, engines, namespace, (namespace, namespaced.lease_name))
+            ends_at(scenario, stage, namespaced, permission, tmp_path_factory.mktemp("operator"))
+
+    permissions = {key(permission): permission for permission in [*namespaced.operator, *namespaced.lease]}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {it: pool.submit(probe, permissions[it], ENDS_AT[it]) for it in LONGEST_FIRST if it in permissions}
+        pool.shutdown(cancel_futures=True)
+
+
+def test_the_chart_gives_nothing_else(namespaced: ChartPermissions) -> None:
+    given = {key(permission) for permission in [*namespaced.operator, *namespaced.lease]}
+    assert given == set(ENDS_AT)
+
+
+@pytest.mark.parametrize("permission", LONGEST_FIRST, ids=lambda key: f"{key[2]} {key[1]}")
+def test_without_it_the_scenario_ends(probes: Probes, permission: tuple[str, str, str]) -> None:
+    probes[permission].result()
+
+
+def ends_at(scenario: Scenario, stage: str, permissions: ChartPermissions, left_out: Permission, folder: Path) -> None:
+    """Pass every stage before ``stage``; meet the refusal there, and stay."""
+    scenario.create()
+    with namespaced_operator(scenario.kubectl, permissions.without(left_out), scenario.namespace, folder) as operator:
+        scenario.pass_all(STAGES[: STAGES.index(stage)])
+        scenario.begin(stage)
+        words = OTHER_WORDS.get(key(left_out), left_out.refusal)
+        try:
+            until(lambda: words in operator.log, f"refused: {left_out}")
+        except AssertionError:
+            if left_out.resource.endswith("/finalizers") and "KUBECONFIG" in os.environ and scenario.reached(stage):
+                pytest.skip("this cluster's admission does not ask for the permission on finalizers")
+            raise
+        time.sleep(STAY_SECONDS)
+        assert not scenario.reached(stage), f"needs no {left_out}"
+
+
+def key(permission: Permission) -> tuple[str, str, str]:
+    return permission.group, permission.resource, permission.verb
