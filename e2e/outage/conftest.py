@@ -9,7 +9,7 @@ from paternoster_e2e.outage import NAME, NAMESPACE, fleet_document
 from paternoster_e2e.release import installed, restricted_namespace
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gateway(kubectl: Kubectl) -> Iterator[str]:
     """URL of the gateway."""
     with restricted_namespace(kubectl, NAMESPACE), installed(kubectl, "operator.replicas=2") as url:
