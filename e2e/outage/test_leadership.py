@@ -6,7 +6,7 @@ from paternoster_e2e.load import streams
 from paternoster_e2e.outage import NAME, SYSTEM, leader, operator_pods, patch, settled, writers
 
 HANDOVER_SECONDS = 20
-"""What is promised: a lease of 12 s and a look every 2 s, with room for the machine."""
+"""What is promised: a lease of 15 s and a look every 2 s, with room for the machine."""
 
 
 def test_the_other_takes_over(kubectl: Kubectl, gateway: str, own_cluster: Cluster) -> None:

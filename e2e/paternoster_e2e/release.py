@@ -1,10 +1,10 @@
 """The chart as a test installs it, and the namespaces it works in."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from paternoster_e2e.cluster import ROOT
-from paternoster_e2e.kubectl import Kubectl, until
+from paternoster_e2e.kubectl import CommandError, Kubectl, until
 
 CHART = ROOT / "charts" / "paternoster"
 RELEASE = "paternoster"
@@ -20,7 +20,20 @@ def restricted_namespace(kubectl: Kubectl, name: str) -> Iterator[str]:
     try:
         yield name
     finally:
+        empty(kubectl, name)
         kubectl("delete", "namespace", name, "--wait", timeout=300)
+
+
+def empty(kubectl: Kubectl, namespace: str) -> None:
+    """End every fleet and pod of ``namespace``.
+
+    A namespace with pods in it is looked at again after half their grace period, which is minutes here.
+    """
+    with suppress(CommandError):  # where there is no such kind, there is none of it
+        kubectl("delete", "llmd", "--all", f"--namespace={namespace}")
+    kubectl("delete", "deployments,jobs", "--all", f"--namespace={namespace}")
+    kubectl("delete", "pods", "--all", f"--namespace={namespace}", "--wait=false")
+    until(lambda: not kubectl.list("pods", namespace), f"no pod in {namespace}", 120)
 
 
 def install(kubectl: Kubectl, *values: str, timeout: str = "120s") -> None:

@@ -49,15 +49,18 @@ def pod_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
 
 
 @kopf.on.event(labels.GROUP, labels.VERSION, labels.PLURAL)
-async def resource_changed(namespace: str, name: str, memo: Any, **_: Any) -> None:
+async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any, type: Any, **_: Any) -> None:
     memo.operator.synced = True  # kopf calls no handler before every index is whole
-    memo.operator.enqueue(Key(namespace, name))
+    if type == "DELETED" or "deletionTimestamp" in meta:
+        memo.operator.enqueue(Key(namespace, name))
+    else:
+        memo.operator.enqueue_if_edited(Key(namespace, name), meta["generation"])
 
 
 @kopf.on.event("apps", "v1", "deployments", labels=MANAGED)
 @kopf.on.event("", "v1", "pods", labels=MANAGED)
 async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> None:
-    memo.operator.enqueue(Key(*owner(namespace, labels)))
+    memo.operator.enqueue_soon(Key(*owner(namespace, labels)))
 
 
 @kopf.on.startup()

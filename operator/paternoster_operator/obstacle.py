@@ -7,6 +7,7 @@ from paternoster_operator.observe import Observed, PodView
 
 _WAITING = {
     "ImagePullBackOff": "ImagePullFailed",
+    "ErrImagePull": "ImagePullFailed",
     "ErrImageNeverPull": "ImagePullFailed",
     "InvalidImageName": "ImagePullFailed",
     "CreateContainerConfigError": "ConfigurationMissing",
@@ -14,6 +15,8 @@ _WAITING = {
     "Unschedulable": "Unschedulable",
 }
 """Why a pod waits (kubelet, scheduler) -> the reason the fleet gives."""
+LOOP_RESTARTS = 2
+"""Restarts from which an engine that is not ready is taken to end again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ def _reason(pod: PodView) -> str | None:
     if pod.exit_status == MODEL_EXIT_STATUS:
         return "ModelSourceFailed"
     reason = _WAITING.get(pod.waiting_reason or "")
+    if reason is None and pod.exit_status and pod.restarts >= LOOP_RESTARTS:
+        return "EngineCrashLoop"  # it runs for a moment between two ends
     # The scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.
     if reason == "Unschedulable" and ("gpu" in pod.message.lower() or "resourceclaim" in pod.message.lower()):
         return "InsufficientGPUs"

@@ -92,7 +92,7 @@ class Reconciler:
         stats, held = await asyncio.gather(self._scraper.engines(urls), self._scraper.held(fleet.resource.served_name))
         now = self._clock()
         for pod, sample in stats.items():
-            fleet.windows.observe(pod, sample, now)
+            fleet.windows.observe(pod, sample, now, policy.cap.window_seconds)
         fleet.windows.keep({pod.name for pod in observed.pods})
         window = policy.cap.window_seconds
         if fleet.state is not None:
@@ -133,11 +133,11 @@ class Reconciler:
 
     async def _price(self, key: Key, fleet: Fleet) -> None:
         """Before pods are taken away: what each would cost, so that the ones with the fewest requests go."""
-        for pod in fleet.observed.serving:
-            stats = fleet.windows.latest(pod.name)
-            if stats is not None:
-                cost = str(stats.running + stats.waiting)
-                await self._cluster.annotate_pod(key, pod.name, {labels.DELETION_COST: cost})
+        known = [(pod.name, fleet.windows.latest(pod.name)) for pod in fleet.observed.serving]
+        costs = {name: str(stats.running + stats.waiting) for name, stats in known if stats is not None}
+        await asyncio.gather(
+            *(self._cluster.annotate_pod(key, name, {labels.DELETION_COST: cost}) for name, cost in costs.items())
+        )
 
     async def _push_cap(self, fleet: Fleet, cap: int) -> None:
         """Tell every engine that serves and does not have it; a restarted one begins at its capacity."""

@@ -17,6 +17,9 @@ from paternoster_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
+CHILD_SECONDS = 0.3
+"""How long a child's change may wait for others."""
+
 
 class Operator:
     """Give it a cluster, tell it which keys changed, and it keeps them reconciled."""
@@ -43,6 +46,16 @@ class Operator:
     def enqueue(self, key: Key) -> None:
         """Something about ``key`` changed."""
         self._queue.add(key)
+
+    def enqueue_soon(self, key: Key) -> None:
+        """A child of ``key`` changed: others of it will in the same moment, and one look sees them all."""
+        self._queue.add_after(key, CHILD_SECONDS)
+
+    def enqueue_if_edited(self, key: Key, generation: int) -> None:
+        """``key`` was written: by somebody, or by the operator's own words in its status."""
+        fleet = self.fleet(key)
+        if fleet is None or fleet.resource is None or fleet.resource.metadata.generation != generation:
+            self._queue.add(key)
 
     def start(self) -> None:
         """Begin to act, on what is there now; needs a running event loop."""

@@ -21,7 +21,7 @@ class Settings:
     """URL that clients are told, in the status; the gateway's, or else the engines' own, when None."""
     engine_image: str = labels.DEFAULT_ENGINE_IMAGE
     """Image of engines whose resource names none."""
-    workers: int = 4
+    workers: int = 16
     """LLMDeployments reconciled at the same time."""
     look_seconds: float = 5.0
     """Time between two looks at a fleet when nothing happens: the cap loop's period."""

@@ -1,6 +1,7 @@
 """A manifest checked as an API server would check it: fields, types, bounds, then the rules between fields."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,13 @@ def check_rules(resource: LLMDeployment) -> list[str]:
 
 
 def _broken(rule: Rule, subject: Mapping[str, Any]) -> bool:
-    return cel.evaluate(rule.expression, {"self": subject}) is not True
+    return _program(rule.expression).execute({"self": subject}) is not True
+
+
+@cache
+def _program(expression: str) -> cel.Program:
+    """Each fleet is checked at each look: what is compiled once need not be again."""
+    return cel.compile(expression)
 
 
 def _rule_line(rule: Rule, subject: Mapping[str, Any], field: str) -> str:

@@ -22,9 +22,9 @@ from paternoster_operator.cluster.port import Key
 
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS = 12
+LEASE_SECONDS = 15
 """Others take over after this long without a sign of life."""
-RENEW_SECONDS = 8
+RENEW_SECONDS = 12
 """A leader that could not renew for this long stops acting, before anybody else begins."""
 RETRY_SECONDS = 2
 REQUEST_SECONDS = 4

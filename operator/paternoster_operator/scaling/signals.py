@@ -73,10 +73,11 @@ class SignalWindows:
 
     _samples: dict[str, deque[tuple[float, EngineStats]]] = field(default_factory=dict)
 
-    def observe(self, pod: str, stats: EngineStats, now: float) -> None:
+    def observe(self, pod: str, stats: EngineStats, now: float, keep_seconds: float = LONGEST_WINDOW_SECONDS) -> None:
+        """Take in a sample; those older than ``keep_seconds`` are forgotten, but for the one a window begins at."""
         samples = self._samples.setdefault(pod, deque())
         samples.append((now, stats))
-        while len(samples) > 2 and samples[1][0] < now - LONGEST_WINDOW_SECONDS:
+        while len(samples) > 2 and samples[1][0] < now - keep_seconds:
             samples.popleft()
 
     def latest(self, pod: str) -> EngineStats | None:

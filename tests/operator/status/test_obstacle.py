@@ -18,6 +18,10 @@ def waiting(reason: str, message: str = "", last: dict[str, Any] | None = None) 
     return pod(containerStatuses=[state])
 
 
+def running(restarts: int, last: dict[str, Any]) -> dict[str, Any]:
+    return pod(containerStatuses=[{"state": {"running": {}}, "lastState": last, "restartCount": restarts}])
+
+
 def unscheduled(message: str) -> dict[str, Any]:
     return pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}])
 
@@ -44,6 +48,8 @@ REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
         (unscheduled("0/1 nodes are available: 1 Insufficient nvidia.com/gpu."), "InsufficientGPUs", "0/1 nodes"),
         (unscheduled("0/1 nodes are available: 1 Insufficient memory."), "Unschedulable", "memory"),
         (waiting("ContainerCreating"), None, ""),
+        (running(restarts=3, last=ended(1, "boom")), "EngineCrashLoop", "boom"),
+        (running(restarts=1, last=ended(137, "")), None, ""),
     ],
 )
 def test_pods(found: dict[str, Any], reason: str | None, said: str) -> None:
