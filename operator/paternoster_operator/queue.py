@@ -48,8 +48,8 @@ class WorkQueue(Generic[K]):
         return len(self._due) + len(self._again)
 
     def add(self, key: K) -> None:
-        """See ``key`` as soon as possible."""
-        self.add_after(key, 0.0)
+        """See ``key`` as soon as possible: before all that is merely due, however long it has been."""
+        self.add_after(key, float("-inf"))
 
     def add_after(self, key: K, seconds: float) -> None:
         """See ``key`` in ``seconds`` at the latest."""

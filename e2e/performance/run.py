@@ -1,0 +1,167 @@
+"""The measurement: ``python -m performance.run --fleets 100 --pods 10``, in namespaces of its own.
+
+Beside it nothing else can be in the network namespace, because the control plane has fixed ports.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from performance import audit, budgets, fleets
+from performance.api import Api
+from performance.fake_engines import SUMMARY
+from performance.process import Cost
+from performance.stage import USER, Stage, metric, read, set_up
+
+METRICS = {
+    "applied_seconds": "every Deployment applied, after the first fleet was made (s)",
+    "settle_seconds": "every fleet settled, every engine told its cap (s)",
+    "operator_cpu_percent": "operator, CPU (% of a core)",
+    "operator_rss_mib": "operator, memory (MiB)",
+    "operator_rss_growth_mib_per_minute": "operator, growth of memory (MiB/min)",
+    "api_requests_per_second": "operator's requests to the API server (1/s)",
+    "look_period_seconds": "between two looks at a fleet; 5 is aimed at (s)",
+    "change_p50_seconds": "spec changed to Deployment applied, median (s)",
+    "change_p99_seconds": "spec changed to Deployment applied, 99th percentile (s)",
+    "leaderships_lost": "leases that the operator lost; each costs a new start over all fleets",
+}
+"""What is measured, and what it is called in the table."""
+NUM_CHANGES = 50
+PATIENCE_SECONDS = 1200
+"""Time for all fleets to settle, and beyond which something is broken and not slow."""
+
+
+@dataclass
+class Result:
+    """``metrics`` has the names of :data:`METRICS`; ``notes`` say where the numbers come from."""
+
+    size: str
+    metrics: dict[str, float]
+    notes: dict[str, Any]
+
+
+async def measure(stage: Stage, count: int, pods: int, steady_seconds: float) -> Result:
+    """Everything, in order: settle, steady state, changes."""
+    async with (
+        Api(stage.cluster.kubeconfig) as api,
+        fleets.Watched.of(api, fleets.PATH) as resources,
+        fleets.Watched.of(api, fleets.DEPLOYMENTS) as deployments,
+    ):
+        metrics = await settle(stage, api, resources, deployments, count, pods)
+        steady, notes = await watch_steady(stage, count, steady_seconds)
+        taken = await fleets.change_some(api, deployments, min(NUM_CHANGES, count), pods)
+    latencies = sorted(latency for kind in taken.values() for latency in kind)
+    metrics |= steady
+    metrics["change_p50_seconds"] = statistics.median(latencies)
+    metrics["change_p99_seconds"] = percentile(latencies, 99)
+    metrics["leaderships_lost"] = stage.operator.log_file.read_text().count("leads no more")
+    notes["changes, median by kind (s)"] = {kind: round(statistics.median(some), 2) for kind, some in taken.items()}
+    return Result(f"{count}x{pods}", {name: round(value, 2) for name, value in metrics.items()}, notes)
+
+
+async def settle(
+    stage: Stage, api: Api, resources: fleets.Watched, deployments: fleets.Watched, count: int, pods: int
+) -> dict[str, float]:
+    """Make all fleets, and wait until each says that it is done and every engine was told its cap."""
+    begun = time.monotonic()
+    making = asyncio.create_task(fleets.create(api, count, pods))
+    await fleets.progress("applied", count, lambda: len(deployments.objects), PATIENCE_SECONDS)
+    applied = time.monotonic() - begun
+    await making
+
+    def done() -> int:
+        return sum(fleets.settled(document, pods) for document in resources.objects.values())
+
+    await fleets.progress("settled", count, done, PATIENCE_SECONDS)
+    while (told := json.loads(read(stage.engines_url + SUMMARY)))["engines"] < count * pods:
+        if time.monotonic() > begun + PATIENCE_SECONDS:
+            raise TimeoutError(f"not every engine was told its cap: {told}")
+        await asyncio.sleep(0.5)
+    assert told["caps"] == [fleets.CAP], f"not every engine was told {fleets.CAP}: {told}"
+    return {"applied_seconds": applied, "settle_seconds": time.monotonic() - begun}
+
+
+async def watch_steady(stage: Stage, count: int, seconds: float) -> tuple[dict[str, float], dict[str, Any]]:
+    """``seconds`` in which nothing is asked for, after as long as it takes for the last echoes of settling to end."""
+    await pass_time("quiet", seconds / 4)
+    cost, log, looks, asked = _sample(stage)
+    await pass_time("steady state", seconds)
+    cost_then, log_then, looks_then, asked_then = _sample(stage)
+    elapsed = cost_then.when - cost.when
+    requests = audit.requests(stage.audit_log, log, log_then, USER)
+    metrics = {
+        "operator_cpu_percent": cost_then.cpu_percent_since(cost),
+        "operator_rss_mib": cost_then.rss_mib,
+        "operator_rss_growth_mib_per_minute": cost_then.growth_since(cost),
+        "api_requests_per_second": requests.total() / elapsed,
+        "look_period_seconds": count * elapsed / (looks_then - looks),
+    }
+    notes = {
+        "API requests in the steady state": dict(requests.most_common()),
+        "engines asked (1/s)": round((asked_then - asked) / elapsed),
+    }
+    return metrics, notes
+
+
+def _sample(stage: Stage) -> tuple[Cost, int, float, int]:
+    looks = metric(read(stage.url + "/metrics"), 'paternoster_operator_reconciles_total{outcome="ok"}')
+    asked = json.loads(read(stage.engines_url + SUMMARY))["stats"]
+    return Cost.of(stage.operator.pid), stage.audit_log.stat().st_size, looks, asked
+
+
+async def pass_time(text: str, seconds: float) -> None:
+    with tqdm(total=round(seconds), desc=text, unit="s") as bar:
+        for _ in range(round(seconds)):
+            await asyncio.sleep(1)
+            bar.update()
+
+
+def percentile(ordered: list[float], share: int) -> float:
+    """The smallest value that ``share`` percent are not above."""
+    return ordered[max(0, -(-len(ordered) * share // 100) - 1)]
+
+
+def show(result: Result, most: Mapping[str, float]) -> None:
+    """The table, with the budgets beside what was measured."""
+    table = Table("measure", "value", "budget", title=f"{result.size}: fleets x engines")
+    for name, text in METRICS.items():
+        table.add_row(text, f"{result.metrics[name]:g}", f"{most[name]:g}" if name in most else "")
+    console = Console(width=120)
+    console.print(table)
+    for text, note in result.notes.items():
+        console.print(f"{text}: {note}", highlight=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fleets", type=int, default=100)
+    parser.add_argument("--pods", type=int, default=10, help="engines of each fleet")
+    parser.add_argument("--steady", type=float, default=60, help="seconds of steady state that are measured")
+    parser.add_argument(
+        "--operator",
+        default=str(Path(sys.executable).with_name("paternoster")),
+        help="command that is measured; a profiler may stand before it",
+    )
+    parser.add_argument("--result", type=Path, help="file for the measured values, as JSON")
+    args = parser.parse_args()
+    with set_up(args.fleets, args.pods, args.operator) as stage:
+        result = asyncio.run(measure(stage, args.fleets, args.pods, args.steady))
+    show(result, budgets.load(result.size))
+    if args.result is not None:
+        args.result.write_text(json.dumps({"size": result.size, "metrics": result.metrics, "notes": result.notes}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

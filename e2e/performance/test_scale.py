@@ -1,0 +1,45 @@
+"""Hundreds of fleets, thousands of engines, one operator: what it costs and how soon it acts, within budgets.
+
+``PATERNOSTER_SCALE`` is the number of fleets: 100 by default, of 10 engines each; 500 is the full size and takes
+minutes. The control plane is not the suite's: it is larger, ends with this test, and lies in namespaces of its own,
+because the suite's has its ports already.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paternoster_e2e import network
+from performance import budgets
+
+FLEETS = int(os.environ.get("PATERNOSTER_SCALE", "100"))
+PODS = 10
+ROOM = Path(__file__).resolve().parents[1]
+
+
+def sizes() -> list[object]:
+    """The chosen size; from 500 fleets on it is one of the slow tests."""
+    return [pytest.param(FLEETS, marks=[pytest.mark.slow] if FLEETS >= 500 else [], id=f"{FLEETS}x{PODS}")]
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("fleets", sizes())
+def test_the_operator_keeps_its_budgets(fleets: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    if not network.isolated():
+        reason = "no cluster can be started here: run `make e2e`"
+        pytest.fail(reason) if os.environ.get("REQUIRE_COMPONENTS") else pytest.skip(reason)
+    file = tmp_path / "result.json"
+    words = ["--fleets", str(fleets), "--pods", str(PODS), "--result", str(file)]
+    environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+    with capfd.disabled():  # progress and the table are for whoever waits
+        done = subprocess.run(
+            [*network.ISOLATE, sys.executable, "-P", "-m", "performance.run", *words],
+            env={**environment, "PYTHONPATH": str(ROOM)},
+        )
+    assert done.returncode == 0
+    result = json.loads(file.read_text())
+    assert budgets.exceeded(result["metrics"], budgets.load(result["size"])) == []
