@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Mapping
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -15,6 +16,7 @@ from paternoster_contract.stats import EngineStats, GatewayStats
 
 log = logging.getLogger(__name__)
 
+S = TypeVar("S", EngineStats, GatewayStats)
 _FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValidationError, ValueError)
 
 
@@ -33,7 +35,7 @@ class Scraper:
 
     async def engines(self, urls: Mapping[str, str]) -> dict[str, EngineStats]:
         """Numbers of each engine by pod name, for those of ``urls`` (pod name -> base URL) that answered."""
-        answers = await asyncio.gather(*(self._engine(url) for url in urls.values()))
+        answers = await asyncio.gather(*(self._stats(url, EngineStats) for url in urls.values()))
         return {pod: stats for pod, stats in zip(urls, answers, strict=True) if stats is not None}
 
     async def held(self, model: str) -> int:
@@ -45,7 +47,7 @@ class Scraper:
         except OSError as error:
             log.debug("gateway %s: %s", self._gateway_url, error)
             return 0
-        answers = await asyncio.gather(*(self._gateway(url) for url in urls))
+        answers = await asyncio.gather(*(self._stats(url, GatewayStats) for url in urls))
         models = [stats.models.get(model) for stats in answers if stats is not None]
         return sum(stats.held for stats in models if stats is not None)
 
@@ -63,16 +65,10 @@ class Scraper:
             log.warning("%s did not take live_cap %d: %s", url, cap, error or type(error).__name__)
             return None
 
-    async def _gateway(self, url: str) -> GatewayStats | None:
+    async def _stats(self, url: str, kind: type[S]) -> S | None:
+        """What an engine or a gateway tells about itself; None when it does not answer in time or in that form."""
         try:
-            return GatewayStats.model_validate_json(await self._get(url + paths.STATS))
-        except _FAULTS as error:
-            log.debug("gateway %s: %s", url, error or type(error).__name__)
-            return None
-
-    async def _engine(self, url: str) -> EngineStats | None:
-        try:
-            return EngineStats.model_validate_json(await self._get(url + paths.STATS))
+            return kind.model_validate_json(await self._get(url + paths.STATS))
         except _FAULTS as error:
             log.debug("%s: %s", url, error or type(error).__name__)
             return None

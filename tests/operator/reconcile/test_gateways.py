@@ -1,0 +1,60 @@
+"""A gateway's name may stand for several: what all of them hold is demand."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from paternoster_contract.stats import GatewayModelStats, GatewayStats
+from paternoster_operator.scrape import Scraper, addresses
+
+
+@asynccontextmanager
+async def gateway(host: str, port: int, held: int) -> AsyncIterator[int]:
+    """One gateway that holds ``held`` requests for model m; yields its port."""
+    model = GatewayModelStats(in_flight=0, held=held, requests_total=0, failed_total=0)
+
+    async def stats(_: web.Request) -> web.Response:
+        return web.json_response(text=GatewayStats(instance=host, time=0, models={"m": model}).model_dump_json())
+
+    app = web.Application()
+    app.router.add_get("/stats", stats)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, host, port).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def name_stands_for(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
+    async def getaddrinfo(_: Any, port: int, **__: Any) -> list[tuple[Any, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in hosts]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+
+
+async def test_every_gateway_behind_a_name_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(gateway("127.0.0.1", 0, held=3))
+        await stack.enter_async_context(gateway("127.0.0.2", port, held=4))
+        name_stands_for(monkeypatch, "127.0.0.1", "127.0.0.2", "127.0.0.3")
+        scraper = Scraper(timeout_seconds=2, gateway_url=f"http://gateways:{port}", admin_key=None)
+        assert await scraper.held("m") == 7, "the third does not answer and counts none"
+        assert await scraper.held("another") == 0
+        await scraper.close()
+
+
+async def test_a_name_nobody_knows_holds_nothing() -> None:
+    scraper = Scraper(timeout_seconds=2, gateway_url="http://nowhere.invalid:1", admin_key=None)
+    assert await scraper.held("m") == 0
+
+
+async def test_addresses_are_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+    name_stands_for(monkeypatch, "10.0.0.2", "fd00::1", "10.0.0.1", "10.0.0.1")
+    assert await addresses("http://gateways:80") == ["http://10.0.0.1:80", "http://10.0.0.2:80", "http://[fd00::1]:80"]
