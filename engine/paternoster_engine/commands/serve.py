@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"${API_KEY_ENV} and ${ADMIN_KEY_ENV} guard the API and the admin routes with a bearer key each. "
         f"${STALL_TIMEOUT_ENV} is the age in seconds of the engine loop's last tick from which /health answers 503 "
-        f"(default: {DEFAULT_STALL_TIMEOUT:g}). SIGTERM drains, a second one ends at once."
+        f"(default: {DEFAULT_STALL_TIMEOUT:g}). SIGTERM drains, a second one ends at once. "
+        f"Exit status {MODEL_EXIT_STATUS}: the model cannot be served; 2: a setting cannot."
     )
 
 

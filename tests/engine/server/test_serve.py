@@ -12,6 +12,8 @@ import gguf
 import httpx
 import pytest
 
+from paternoster_contract.labels import MODEL_EXIT_STATUS
+
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 LONG = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
 
@@ -20,10 +22,10 @@ def _draining(stats: dict[str, Any]) -> bool:
     return bool(stats["state"] == "draining")
 
 
-def _refused(*flags: str) -> list[str]:
+def _refused(*flags: str, status: int = 2) -> list[str]:
     """Lines of the message with which ``paternoster serve`` refuses these flags."""
     done = subprocess.run([PATERNOSTER, "serve", *flags], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
+    assert done.returncode == status
     assert done.stdout == ""
     return done.stderr.splitlines()
 
@@ -51,7 +53,7 @@ def test_port_in_use() -> None:
 
 
 def test_missing_model() -> None:
-    (line,) = _refused("--port", "0", "--model", "file:///there/is/no.gguf")
+    (line,) = _refused("--port", "0", "--model", "file:///there/is/no.gguf", status=MODEL_EXIT_STATUS)
     assert "/there/is/no.gguf" in line
 
 
@@ -63,7 +65,7 @@ def test_unknown_architecture(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    (line,) = _refused("--port", "0", "--model", path.as_uri())
+    (line,) = _refused("--port", "0", "--model", path.as_uri(), status=MODEL_EXIT_STATUS)
     assert "mamba7" in line
 
 
