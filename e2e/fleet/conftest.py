@@ -100,16 +100,11 @@ def gateway(kubectl: Kubectl) -> Iterator[str]:
     """URL of the installation's gateway; the installation goes with the module."""
     with restricted_namespace(kubectl, SYSTEM):
         try:
-            install(kubectl, "gateway.replicas=1")
+            # Children that are not watched are seen to this often; once in five minutes by default.
+            install(kubectl, "gateway.replicas=1", "operator.extraArgs={--resync-seconds=15}")
             yield gateway_url(kubectl)
         finally:
             uninstall(kubectl)
-            until_without_pods(kubectl, SYSTEM)
-
-
-def until_without_pods(kubectl: Kubectl, namespace: str) -> None:
-    """A namespace that is deleted sooner than its pods have ended waits for half their grace period: minutes."""
-    until(lambda: not kubectl.list("pods", namespace), f"no pods in {namespace}", 180)
 
 
 @pytest.fixture
@@ -119,8 +114,6 @@ def namespace(kubectl: Kubectl, request: pytest.FixtureRequest) -> Iterator[str]
     name = "fleet-" + "".join(letter if letter.isalnum() else "-" for letter in test.lower())[:50].strip("-")
     with restricted_namespace(kubectl, name):
         yield name
-        kubectl("delete", "llmd", "--all", f"--namespace={name}")
-        until_without_pods(kubectl, name)
 
 
 @pytest.fixture

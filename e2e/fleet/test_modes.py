@@ -144,16 +144,15 @@ def test_a_disruption_budget(fleet: Any) -> None:
     assert fleet.chat().status_code == 200
 
 
-def test_a_disruption_budget_that_is_spent(fleet: Any) -> None:
-    """The only engine runs and does not serve: nothing may be taken. (A pod that does not run yet always may.)"""
+def test_an_engine_that_never_serves_keeps_no_node(fleet: Any) -> None:
+    """The only engine runs and does not serve: the budget allows none, and a drain may take this one all the same."""
     fleet.apply(model={"source": "package://no_such_model"})
     fleet.until_stalled("ModelSourceFailed")
     until(lambda: fleet.child("pdb")["status"].get("expectedPods") == 1, "the budget counts it")
     assert fleet.child("pdb")["status"]["disruptionsAllowed"] == 0
     [pod] = fleet.pods()
-    assert pod["status"]["phase"] == "Running"
-    with pytest.raises(CommandError, match="disruption budget"):
-        evict(fleet, pod)
+    evict(fleet, pod)
+    until(lambda: fleet.pods() and pod["metadata"]["name"] not in names(fleet), "another pod follows")
 
 
 def evict(fleet: Any, pod: Document) -> None:
@@ -221,8 +220,11 @@ def wanted(fleet: Any) -> dict[str, Document]:
 
 
 def intent(fleet: Any, kind: str) -> Document:
-    """What the operator sets, of what is there."""
-    child = fleet.child(kind)
+    """What the operator sets, of what is there; empty where nothing is."""
+    try:
+        child = fleet.child(kind)
+    except CommandError:
+        return {}
     return {"labels": child["metadata"].get("labels"), "spec": {**child["spec"], "clusterIPs": None}}
 
 

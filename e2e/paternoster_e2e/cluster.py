@@ -40,6 +40,9 @@ class Cluster:
         self.node = Node(bin_folder, folder, self.plane.pki, borrowed_packages()) if self.images else None
 
     def start(self) -> None:
+        if self.node is not None and ROOT.is_relative_to("/tmp"):
+            # The engines borrow the checkout at its own path, and their pods have a /tmp of their own.
+            raise RuntimeError(f"the checkout lies in {ROOT}: engines cannot run from below /tmp, so put it elsewhere")
         network.lay_out()
         self.plane.start()
         if self.node is not None:

@@ -54,8 +54,8 @@ def uninstall(kubectl: Kubectl) -> None:
 def installed(kubectl: Kubectl, *values: str) -> Iterator[str]:
     """The chart in :data:`SYSTEM` while the block runs; yields the gateway's URL."""
     with restricted_namespace(kubectl, SYSTEM):
-        install(kubectl, *values)
         try:
+            install(kubectl, *values)
             yield gateway_url(kubectl)
         finally:
             uninstall(kubectl)

@@ -25,6 +25,10 @@ class Fleet:
     signals: Signals = field(default_factory=Signals)
     applied: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Children as last applied, by kind: what is the same need not be sent again."""
+    applied_at: float = float("-inf")
+    """When every child was last sent, changed or not, on the operator's clock."""
+    generation: int = 0
+    """Of the Deployment as it was last applied: a later one is somebody's edit."""
     changes: deque[LoopDecision] = field(default_factory=lambda: deque(maxlen=KEPT_CHANGES))
     """The last decisions that changed something, oldest first."""
     num_changes: int = 0

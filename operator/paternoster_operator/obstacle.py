@@ -37,7 +37,7 @@ def find_obstacle(observed: Observed) -> Obstacle | None:
     deployment = observed.deployment
     if deployment is None:
         return None
-    if deployment.create_failure and deployment.replicas < deployment.spec_replicas:
+    if deployment.create_failure and (deployment.rolling or deployment.replicas < deployment.spec_replicas):
         exceeded = "exceeded quota" in deployment.create_failure
         return Obstacle("QuotaExceeded" if exceeded else "PodCreationFailed", deployment.create_failure)
     if deployment.progress_failed:

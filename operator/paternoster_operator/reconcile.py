@@ -122,14 +122,18 @@ class Reconciler:
         deployment = fleet.observed.deployment
         if deployment is not None and replicas < deployment.spec_replicas:
             await self._price(key, fleet)
+        edited = deployment is None or deployment.generation > fleet.generation
+        due = self._clock() - fleet.applied_at >= self._settings.resync_seconds
         for child in build_children(resource, replicas, self._settings.engine_image):
             kind = child["kind"]
-            missing = kind == "Deployment" and fleet.observed.deployment is None
-            if missing or fleet.applied.get(kind) != child:
+            if due or (edited and kind == "Deployment") or fleet.applied.get(kind) != child:
                 applied = await self._cluster.apply(child)
                 fleet.applied[kind] = child
                 if kind == "Deployment" and applied is not None:
                     fleet.observed = fleet.observed.with_deployment(applied)
+                    fleet.generation = applied["metadata"].get("generation", 0)
+        if due:
+            fleet.applied_at = self._clock()
 
     async def _price(self, key: Key, fleet: Fleet) -> None:
         """Before pods are taken away: what each would cost, so that the ones with the fewest requests go."""

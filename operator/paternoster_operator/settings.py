@@ -25,6 +25,8 @@ class Settings:
     """LLMDeployments reconciled at the same time."""
     look_seconds: float = 5.0
     """Time between two looks at a fleet when nothing happens: the cap loop's period."""
+    resync_seconds: float = 300.0
+    """Time after which every child is applied again, whatever is remembered: hand edits of what is not watched end."""
     scrape_timeout_seconds: float = 2.0
     """An engine that has not answered by then is stale."""
     admin_key: str | None = field(default_factory=_admin_key, repr=False)

@@ -25,6 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_ENGINE_IMAGE,
         help="image of engines whose resource names none (default: %(default)s)",
     )
+    parser.add_argument(
+        "--resync-seconds",
+        type=float,
+        default=300.0,
+        help="time after which every child is applied again, so that hand edits end (default: %(default)s)",
+    )
     parser.add_argument("--leader-elect", action="store_true", help="act only while holding the lease")
     parser.add_argument("--lease-namespace", default="default", help="namespace of the lease (default: %(default)s)")
     parser.add_argument("--lease-name", default="paternoster-operator", help="name of the lease (default: %(default)s)")
@@ -42,7 +48,12 @@ def run(args: argparse.Namespace) -> int:
     if not args.verbose:
         logging.getLogger("kopf").setLevel(logging.WARNING)
     memo = kopf.Memo(
-        settings=Settings(gateway_url=args.gateway_url, endpoint=args.endpoint, engine_image=args.engine_image),
+        settings=Settings(
+            gateway_url=args.gateway_url,
+            endpoint=args.endpoint,
+            engine_image=args.engine_image,
+            resync_seconds=args.resync_seconds,
+        ),
         host=args.host,
         port=args.port,
         namespaces=args.namespace or [],

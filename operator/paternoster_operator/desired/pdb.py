@@ -12,5 +12,10 @@ def build_pdb(resource: LLMDeployment) -> dict[str, Any]:
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": child_metadata(resource, resource.metadata.name),
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(resource)}},
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": selector(resource)},
+            # An engine that never came to serve is no reason to keep a node.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
     }

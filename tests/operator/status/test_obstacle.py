@@ -31,7 +31,11 @@ def ended(status: int, log: str) -> dict[str, Any]:
 
 
 def deployment(*conditions: dict[str, str], replicas: int = 0) -> dict[str, Any]:
-    return {"metadata": {}, "spec": {"replicas": 2}, "status": {"replicas": replicas, "conditions": list(conditions)}}
+    return {
+        "metadata": {},
+        "spec": {"replicas": 2},
+        "status": {"replicas": replicas, "updatedReplicas": replicas, "conditions": list(conditions)},
+    }
 
 
 REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
