@@ -23,7 +23,7 @@ test-quick: setup ## The tests that take seconds
 	$(BIN)/pytest -m "not slow"
 
 e2e: setup ## The suite on real Kubernetes, in a cluster of its own or on $KUBECONFIG's (minutes; builds it the first time)
-	e2e/paternoster-e2e test
+	e2e/paternoster-e2e test $(E2E)
 
 cluster: setup ## Start a one-node Kubernetes cluster on this machine; then: e2e/paternoster-e2e run kubectl get nodes
 	e2e/paternoster-e2e up --detach
