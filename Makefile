@@ -2,7 +2,7 @@
 # Both make .venv first, from packages kept in ~/.cache/paternoster, so they work again offline.
 
 BIN := .venv/bin
-PACKAGES := operator engine kernels gateway
+PACKAGES := operator engine kernels gateway simulator benchmarks/policies
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick e2e cluster cluster-down images lint format generate lock gpu-check bench clean

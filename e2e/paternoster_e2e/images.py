@@ -17,7 +17,7 @@ BASE_PYTHON = "3.11"
 BASE_PACKAGES = "python3,python3-venv,ca-certificates,libstdc++6"
 BASE_IMAGE = "localhost/paternoster-base:e2e"
 BORROWING = Path(__file__).with_name("engine.Dockerfile")
-PACKAGES = ("operator", "gateway", "engine", "kernels")
+PACKAGES = ("operator", "gateway", "engine", "kernels", "simulator", "benchmarks/policies")
 """Folders that an image is built from."""
 
 

@@ -45,7 +45,7 @@ class Scheduler:
         self.config = config
         self.pool = BlockPool(config.num_blocks)
         self.counters = Counters()
-        self._kv = KVCache(self.pool, config.block_size, prefix_cache=config.prefix_cache)
+        self.kv = KVCache(self.pool, config.block_size, prefix_cache=config.prefix_cache)
         self._victim = victim or LeastComputed()
         self._requests: dict[str, Request] = {}
         self._running: list[Request] = []
@@ -116,7 +116,7 @@ class Scheduler:
             request = item.request
             if request.finished:
                 continue
-            self._kv.keep(request, item.stop)
+            self.kv.keep(request, item.stop)
             if not item.samples:
                 continue
             assert token is not None, f"request {request.request_id} was to be sampled and was not"
@@ -166,7 +166,7 @@ class Scheduler:
             if request.status is not RequestStatus.RUNNING or step.budget == 0:
                 continue
             count = min(request.num_uncomputed, step.budget)
-            while not self._kv.grow(request, request.num_computed + count):
+            while not self.kv.grow(request, request.num_computed + count):
                 victim = self._victim.choose(self._running)
                 self._preempt(victim, step)
                 if victim is request:
@@ -180,9 +180,9 @@ class Scheduler:
         whole = self.config.mode == "static"
         while self._waiting and (step.budget > 0 or whole) and len(self._running) < self._live_cap:
             request = self._waiting[0]
-            prefix = self._kv.find_prefix(request)
+            prefix = self.kv.find_prefix(request)
             reserve = self.config.watermark_blocks if self._running else 0
-            if not self._kv.admit(request, prefix, reserve=reserve):
+            if not self.kv.admit(request, prefix, reserve=reserve):
                 break
             self._waiting.popleft()
             self._running.append(request)
@@ -211,7 +211,7 @@ class Scheduler:
         step.budget += step.chunks.pop(request, 0)
         step.preempted.append(request)
         self._running.remove(request)
-        self._kv.release(request)
+        self.kv.release(request)
         request.num_computed = request.num_cached = 0
         request.status = RequestStatus.PREEMPTED
         self.counters.preemptions += 1
@@ -227,7 +227,7 @@ class Scheduler:
     def _finish(self, request: Request, reason: FinishReason) -> None:
         if request.status is RequestStatus.RUNNING:
             self._running.remove(request)
-            self._kv.release(request)
+            self.kv.release(request)
         else:
             self._waiting.remove(request)
         request.status = RequestStatus.FINISHED
@@ -254,7 +254,7 @@ class Scheduler:
         if request.max_total_tokens > self.config.max_model_len:
             raise PromptTooLong(request.num_prompt, request.params.max_tokens, self.config.max_model_len)
         # The last token sampled is never computed.
-        blocks = self._kv.blocks_for(request.max_total_tokens - 1)
+        blocks = self.kv.blocks_for(request.max_total_tokens - 1)
         if blocks > self.config.num_blocks:
             raise NeverFits(blocks, self.config.num_blocks, self.config.block_size)
         if len(self._waiting) >= self.config.max_queued_requests:

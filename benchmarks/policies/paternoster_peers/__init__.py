@@ -1,0 +1,1 @@
+"""How other fleet systems scale, re-implemented from their documentation and source, one a file."""
