@@ -52,6 +52,12 @@ class EngineStats(BaseModel):
     recomputed_tokens_total: int = Field(ge=0, description="tokens computed again because of a preemption")
     queue_seconds_total: float = Field(ge=0, description="sum over requests of arrival to first scheduling")
     queue_count_total: int = Field(ge=0, description="requests counted in queue_seconds_total")
+    first_token_seconds_total: float = Field(default=0, ge=0, description="sum over requests of arrival to first token")
+    first_token_count_total: int = Field(default=0, ge=0, description="requests counted in first_token_seconds_total")
+    inter_token_seconds_total: float = Field(
+        default=0, ge=0, description="sum over output tokens but the first of the time since the one before"
+    )
+    inter_token_count_total: int = Field(default=0, ge=0, description="tokens counted in inter_token_seconds_total")
 
     @property
     def kv_usage(self) -> float:

@@ -1,6 +1,7 @@
 """Histograms of what requests and steps took, kept as it happens."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from prometheus_client import Histogram
 from prometheus_client.metrics_core import Metric
@@ -8,6 +9,18 @@ from prometheus_client.metrics_core import Metric
 from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.scheduler import StepOutput
+
+
+@dataclass(slots=True)
+class Sum:
+    """A histogram's sum and count, for those who need only the mean."""
+
+    seconds: float = 0.0
+    count: int = 0
+
+    def add(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.count += 1
 
 
 class Distributions:
@@ -23,6 +36,10 @@ class Distributions:
         }
         self._histograms = {key: family.labels(model) for key, family in self._families.items()}
         self._last_token: dict[str, float] = {}
+        self.first_tokens = Sum()
+        """Arrival to first token."""
+        self.inter_tokens = Sum()
+        """Time between two tokens of a request."""
 
     def collect(self, key: str) -> Metric:
         """The histogram that the contract calls ``key``."""
@@ -40,8 +57,10 @@ class Distributions:
             previous = self._last_token.get(request.request_id)
             if previous is None:
                 self._histograms["time_to_first_token_seconds"].observe(now - request.arrival)
+                self.first_tokens.add(now - request.arrival)
             else:
                 self._histograms["inter_token_latency_seconds"].observe(now - previous)
+                self.inter_tokens.add(now - previous)
             self._last_token[request.request_id] = now
 
     def ended(self, request: Request) -> None:

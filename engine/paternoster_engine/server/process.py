@@ -98,7 +98,7 @@ class EngineProcess:
         registry = CollectorRegistry()
         registry.register(EngineCollector(loop, distributions, name, vllm_aliases=self._args.vllm_metrics))
         loop.start()
-        served = ServedModel(name, tokenizer, model.vocab_size, loop, registry)
+        served = ServedModel(name, tokenizer, model.vocab_size, loop, distributions, registry)
         self._state.serve(served)
         # What was loaded lives as long as the process: the collector need not look at it again.
         gc.collect()

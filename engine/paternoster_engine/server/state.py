@@ -12,6 +12,7 @@ from paternoster_contract.stats import EngineState
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.errors import Draining, Loading, UnknownModel
+from paternoster_engine.server.distributions import Distributions
 from paternoster_engine.server.loop import EngineLoop
 
 
@@ -23,6 +24,7 @@ class ServedModel:
     tokenizer: Tokenizer
     vocab_size: int
     loop: EngineLoop
+    distributions: Distributions
     registry: CollectorRegistry
 
     @property

@@ -38,4 +38,8 @@ def build_stats(state: ServerState) -> EngineStats:
         recomputed_tokens_total=counters.recomputed_tokens,
         queue_seconds_total=counters.queue_seconds,
         queue_count_total=counters.queue_count,
+        first_token_seconds_total=served.distributions.first_tokens.seconds,
+        first_token_count_total=served.distributions.first_tokens.count,
+        inter_token_seconds_total=served.distributions.inter_tokens.seconds,
+        inter_token_count_total=served.distributions.inter_tokens.count,
     )

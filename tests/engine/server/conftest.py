@@ -106,7 +106,7 @@ def serve(tokenizer: Tokenizer) -> Serve:
         state = ServerState(api_key=api_key, admin_key=admin_key)
         loop.start()
         if loaded:
-            state.serve(ServedModel("scripted", tokenizer, tokenizer.vocab_size, loop, registry))
+            state.serve(ServedModel("scripted", tokenizer, tokenizer.vocab_size, loop, distributions, registry))
         transport = httpx.ASGITransport(create_app(state), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
             try:

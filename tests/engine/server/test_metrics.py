@@ -55,7 +55,10 @@ async def test_numbers_agree_with_stats_and_aliases(serve: Any) -> None:
         assert value(own + "prompt_tokens") == stats.prompt_tokens_total == 6
         assert value(own + "capacity", "") == stats.capacity == 4
         assert value(own + "time_to_first_token_seconds", "_count") == stats.queue_count_total == 3
-        assert value(vllm + "inter_token_latency_seconds", "_count") == 1 + 2 + 3
+        assert value(own + "time_to_first_token_seconds", "_sum") == stats.first_token_seconds_total
+        assert stats.first_token_count_total == 3
+        assert value(vllm + "inter_token_latency_seconds", "_count") == stats.inter_token_count_total == 1 + 2 + 3
+        assert value(vllm + "inter_token_latency_seconds", "_sum") == stats.inter_token_seconds_total
         assert value(own + "request_generation_tokens", "_sum") == 9
         assert value(vllm + "iteration_tokens_total", "_sum") == stats.computed_tokens_total
         assert value(own + "step_seconds", "_count") == 9
