@@ -99,7 +99,8 @@ def create_app(routes: str, *, max_body_bytes: int, leaving: Leaving | None = No
 
     @app.get(paths.STATS)
     async def stats() -> Response:
-        return Response(metrics.stats(held()).model_dump_json(), media_type="application/json")
+        refused = {model: balancer.refused(model) for model in source.table.models}
+        return Response(metrics.stats(held(), refused).model_dump_json(), media_type="application/json")
 
     @app.get(paths.METRICS)
     async def exposition() -> Response:

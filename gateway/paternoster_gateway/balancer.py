@@ -1,10 +1,12 @@
 """Who is asked next: in-flight counts, replicas put aside after a fault, and requests held until one is ready."""
 
 import asyncio
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.errors import unavailable, unknown_model
@@ -24,10 +26,19 @@ class Balancer:
         self._clock = clock
         self._aside: dict[str, float] = {}
         self._held: dict[str, deque[asyncio.Future[None]]] = {}
+        self._refused: dict[str, deque[float]] = {}
+        """When each request refused for want of a replica may come again, by model."""
         self._turn = 0
 
     def held(self, model: str) -> int:
         return len(self._held.get(model, ()))
+
+    def refused(self, model: str) -> int:
+        """Requests that found no replica and were told to come again later: until then they are demand."""
+        again = self._refused.get(model, deque())
+        while again and again[0] <= self._clock():
+            again.popleft()
+        return len(again)
 
     def put_aside(self, replica: Replica) -> None:
         """It could not be reached: ask others for a moment."""
@@ -41,6 +52,8 @@ class Balancer:
             replica = self._pick(route, tried)
             if replica is not None:
                 return replica
+            if not route.hold and not any(replica.ready for replica in route.replicas):
+                self._refuse(model, route)
             if deadline is None:
                 deadline = self._clock() + route.hold_timeout_seconds
             await self._hold(model, route, deadline)
@@ -59,6 +72,10 @@ class Balancer:
 
     def release_held(self) -> None:
         """The table changed: let held requests look again, first come first served."""
+        for model in list(self._refused):
+            route = self._table().models.get(model)
+            if route is None or any(replica.ready for replica in route.replicas):
+                del self._refused[model]  # whoever comes again is served, and counted there
         for model, waiting in self._held.items():
             route = self._table().models.get(model)
             if route is None or any(replica.ready for replica in route.replicas):
@@ -77,6 +94,14 @@ class Balancer:
         now = self._clock()
         self._aside = {name: until for name, until in self._aside.items() if until > now}
         return pick(route.replicas, self.in_flight, avoid={*tried, *self._aside}, turn=self._turn)
+
+    def _refuse(self, model: str, route: ModelRoute) -> NoReturn:
+        """Say when to come again, and count the request as demand until then."""
+        again = self._refused.setdefault(model, deque(maxlen=max(1, route.max_held)))
+        again.append(self._clock() + route.retry_after_seconds)
+        raise unavailable(
+            f"No replica of `{model}` is ready; one is being started.", math.ceil(route.retry_after_seconds)
+        )
 
     async def _hold(self, model: str, route: ModelRoute, deadline: float) -> None:
         waiting = self._held.setdefault(model, deque())

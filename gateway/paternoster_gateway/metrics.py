@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections import Counter as Counts
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -42,12 +43,13 @@ class GatewayMetrics:
             f"{prefix}requests_held", "Requests waiting for a replica.", ["model"], registry=self.registry
         )
 
-    def stats(self, held: dict[str, int]) -> GatewayStats:
-        """``held`` has an entry for every model of the routing table."""
+    def stats(self, held: Mapping[str, int], refused: Mapping[str, int]) -> GatewayStats:
+        """``held`` has an entry for every model of the routing table; ``refused`` counts those told to come again."""
         models = {
             model: GatewayModelStats(
                 in_flight=max(0, self.in_flight[model] - waiting),
                 held=waiting,
+                refused=refused.get(model, 0),
                 requests_total=self.totals[model],
                 failed_total=self.failures[model],
             )

@@ -75,7 +75,8 @@ class Proxy:
             last = len(tried) + 1 >= MAX_ATTEMPTS
             try:
                 response = await self._ask(replica, call, stack)
-                if response.status in RETRIED_STATUS and not last:
+                final = response.headers.get("x-should-retry") == "false"
+                if response.status in RETRIED_STATUS and not final and not last:
                     reason = f"status_{response.status}"
                 else:
                     # The first piece belongs to the attempt: an engine that dies before it can be replaced.

@@ -1,5 +1,6 @@
 """Which replica gets a request: pure."""
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 
 from paternoster_contract.routing import Replica
@@ -22,3 +23,56 @@ def pick(
     fewest = min(in_flight.get(replica.name, 0) for replica in candidates)
     least = [replica for replica in candidates if in_flight.get(replica.name, 0) == fewest]
     return least[turn % len(least)]
+
+
+class LeastLoaded:
+    """:func:`pick` kept up to date as requests come and go: logarithmic in the replicas, not linear.
+
+    Ready replicas only, by name; equals are in order of name.
+    """
+
+    def __init__(self) -> None:
+        self._in_flight: dict[str, int] = {}
+        self._levels: dict[int, list[str]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._in_flight
+
+    def add(self, name: str, in_flight: int = 0) -> None:
+        """A replica is ready from now on."""
+        self._in_flight[name] = in_flight
+        insort(self._levels.setdefault(in_flight, []), name)
+
+    def remove(self, name: str) -> None:
+        """It takes no more; nothing happens where it is unknown."""
+        count = self._in_flight.pop(name, None)
+        if count is not None:
+            self._leave(count, name)
+
+    def change(self, name: str, difference: int) -> None:
+        """So many requests more are in flight there; nothing happens where it is unknown."""
+        count = self._in_flight.get(name)
+        if count is None:
+            return
+        self._leave(count, name)
+        self._in_flight[name] = count + difference
+        insort(self._levels.setdefault(count + difference, []), name)
+
+    def pick(self, *, avoid: Collection[str] = (), turn: int = 0) -> str | None:
+        """As :func:`pick`, the name."""
+        if not avoid:
+            if not self._levels:
+                return None
+            least = self._levels[min(self._levels)]
+            return least[turn % len(least)]
+        for level in sorted(self._levels):
+            least = [name for name in self._levels[level] if name not in avoid]
+            if least:
+                return least[turn % len(least)]
+        return None
+
+    def _leave(self, count: int, name: str) -> None:
+        level = self._levels[count]
+        del level[bisect_left(level, name)]
+        if not level:
+            del self._levels[count]

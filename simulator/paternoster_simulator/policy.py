@@ -29,6 +29,8 @@ class Look:
     """Requests that the gateway has sent on and not yet answered in full."""
     requests_total: int = 0
     """Requests that have come to the gateway so far."""
+    startups: tuple[float, ...] = ()
+    """Seconds from creation to serving of the pods that have begun to serve since the look before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import pytest
 from aiohttp import web
 from fakes import Behave, Door, FakeEngine
 
-from paternoster_contract.routing import RoutingTable
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.errors import GatewayError
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 PATH = "/v1/chat/completions"
@@ -175,6 +176,51 @@ async def test_holding_is_bounded_in_number_and_time(client: aiohttp.ClientSessi
     assert "became ready within 1.5 s" in str(document)
 
 
+async def test_a_model_that_does_not_hold_says_when_to_come_again(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    door.publish(hold=False, retry_after_seconds=2.4, hold_timeout_seconds=60)
+    await seen(client, door)
+    for refused in (1, 2):
+        async with client.post(door.url + PATH, json=BODY) as response:
+            assert (response.status, response.headers["Retry-After"]) == (503, "3")
+            assert "one is being started" in (await response.json())["error"]["message"]
+        numbers = await stats(client, door)
+        assert (numbers["held"], numbers["refused"], numbers["in_flight"]) == (0, refused, 0)
+    door.publish(await start("a", answer), hold=False)
+    while await _post(client, door) != (200, {"from": "a"}):
+        await asyncio.sleep(0.05)
+    assert (await stats(client, door))["refused"] == 0, "they are served when they come again"
+
+
+async def test_refused_requests_are_demand_until_they_may_come_again() -> None:
+    now = [100.0]
+    table = RoutingTable(models={"m": ModelRoute(hold=False, retry_after_seconds=10)})
+    balancer = Balancer(lambda: table, clock=lambda: now[0])
+    counts = []
+    for now[0], comes in ((100.0, True), (105.0, True), (109.9, False), (110.0, False), (115.0, False)):
+        if comes:
+            with pytest.raises(GatewayError):
+                await balancer.acquire("m")
+        counts.append(balancer.refused("m"))
+    assert counts == [1, 2, 2, 1, 0]
+    assert balancer.refused("another") == 0
+
+
+async def test_replicas_that_are_put_aside_are_waited_for_also_where_nothing_is_held() -> None:
+    now = [100.0]
+    replica = Replica(name="a", url="http://x", ready=True)
+    table = RoutingTable(models={"m": ModelRoute(replicas=[replica], hold=False, hold_timeout_seconds=60)})
+    balancer = Balancer(lambda: table, clock=lambda: now[0])
+    balancer.put_aside(replica)
+    waiting = asyncio.create_task(balancer.acquire("m"))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    now[0] = 102.0
+    balancer.release_held()
+    assert await waiting == replica
+
+
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
@@ -238,8 +284,6 @@ async def test_metrics_speak(client: aiohttp.ClientSession, door: Door, start: S
 
 
 def test_in_flight_counts_balance() -> None:
-    from paternoster_contract.routing import Replica
-
     balancer = Balancer(RoutingTable)
     replica = Replica(name="a", url="http://x", ready=True)
     with pytest.raises(RuntimeError), balancer.counted(replica):

@@ -1,0 +1,48 @@
+"""A block pool that only counts: who holds which block is of no matter where nothing is shared."""
+
+from collections.abc import Iterable, Sequence
+from operator import length_hint
+
+
+class BlockCount:
+    """As :class:`paternoster_engine.core.block_pool.BlockPool` with an empty prefix cache; every block is number 0."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.num_available = num_blocks
+        self.num_cached = 0
+
+    @property
+    def num_free(self) -> int:
+        return self.num_available
+
+    @property
+    def num_used(self) -> int:
+        return self.num_blocks - self.num_available
+
+    def lookup(self, key: bytes) -> int | None:
+        """Nothing is ever found."""
+        return None
+
+    def num_unheld(self, block_ids: Sequence[int]) -> int:
+        return 0
+
+    def take_new(self, count: int) -> list[int]:
+        """``count`` nameless blocks; raises ``IndexError``, with nothing changed, when fewer are available."""
+        if count > self.num_available:
+            raise IndexError(f"{count} blocks were asked for, {self.num_available} are available")
+        self.num_available -= count
+        return [0] * count
+
+    def share(self, block_ids: Sequence[int]) -> None:
+        assert not block_ids, "nothing is shared without a prefix cache"
+
+    def release(self, block_ids: Iterable[int]) -> None:
+        # A reversed list knows its length.
+        self.num_available += length_hint(block_ids)
+
+    def remember(self, block_id: int, key: bytes) -> None:
+        """Nothing is kept."""
+
+    def forget_all(self) -> int:
+        return 0

@@ -1,0 +1,16 @@
+"""A fleet that nobody steers: so many replicas, so high a cap. The oracle of a sweep is the best of these."""
+
+from paternoster_simulator.policy import Look, Orders
+
+
+class FixedPolicy:
+    """``replicas`` and ``cap`` from the first second to the last."""
+
+    def __init__(self, replicas: int, cap: int | None = None, *, period_seconds: float = 5.0) -> None:
+        if replicas < 1:
+            raise ValueError(f"replicas is {replicas}: must be at least 1")
+        self.period_seconds = period_seconds
+        self._orders = Orders(replicas, cap)
+
+    def decide(self, look: Look) -> Orders:
+        return self._orders

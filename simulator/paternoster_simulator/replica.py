@@ -1,0 +1,193 @@
+"""One engine in virtual time: the real scheduler, stepped by a cost model instead of a model."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.block_pool import BlockPool
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_simulator.block_count import BlockCount
+from paternoster_simulator.cost import TICKS_PER_SECOND, StepCost, seconds
+from paternoster_simulator.leap import Leap, can_leap
+
+
+class Replica:
+    """The engine process of one pod. Times are picoseconds of virtual time and never go back.
+
+    A step that begins takes everything in that has arrived by then; steps follow each other without a gap while there
+    is work. With ``leaps`` off every step is made for itself, on the real block pool: slow, and the reference.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: SchedulerConfig,
+        cost: StepCost,
+        *,
+        instance: str = "",
+        started_at: int = 0,
+        leaps: bool = True,
+    ) -> None:
+        self.name = name
+        self.scheduler = Scheduler(config)
+        self.in_flight = 0
+        """Requests that the gateway has sent here and not yet answered in full."""
+        self.end: int | None = None
+        """When the step, or the run of steps, under way ends; None while idle. Then :meth:`advance` is due."""
+        self._cost = cost
+        self._instance = instance or name
+        self._started_at = started_at
+        self._batch: Batch | None = None
+        """The real step under way; None while idle or in a run."""
+        self._begin = 0
+        self._steps = 0
+        """Pure decode steps of the run under way."""
+        self._leaps = leaps and can_leap(config)
+        if self._leaps and not config.prefix_cache:
+            self.scheduler.pool = self.scheduler.kv.pool = cast(BlockPool, BlockCount(config.num_blocks))
+        self._leap = Leap(self.scheduler)
+        self._first_token_time = self._inter_token_time = self._first_tokens = self._inter_tokens = 0
+        """Of finished requests, as the counters of ``/stats`` have them."""
+
+    def add(self, request: Request, now: int) -> None:
+        """Queue a request; raises :class:`paternoster_engine.core.errors.AdmissionError`, with nothing changed."""
+        self.scheduler.add(request)
+        if self.end is None:
+            self._start(now)
+        elif self._steps > 1:
+            self._look_up(now)
+
+    def advance(self, now: int) -> Sequence[Request]:
+        """The work under way has ended: take its tokens in and go on. Returns the requests that are finished."""
+        assert now == self.end, f"{self.name} is to advance at {self.end} and not at {now}"
+        if self._batch is not None:
+            done = self._end_step(self._batch, now)
+        else:
+            self._leap.advance(self._steps, now)
+            self._steps = 0
+            done = self._leap.finish()
+        for request in done:
+            self._count_tokens(request)
+        self._start(now)
+        return done
+
+    def set_cap(self, cap: int, now: int) -> None:
+        """Move the live cap; the next step that begins knows it."""
+        cap = min(cap, self.scheduler.config.max_num_seqs)
+        if cap == self.scheduler.live_cap:
+            return
+        self.scheduler.live_cap = cap
+        if self._steps > 1:
+            self._look_up(now)
+
+    def observe(self, now: int) -> None:
+        """Bring the scheduler's state to this moment; a run under way goes on."""
+        if not self._steps:
+            # A real step is in the scheduler's state already, and before one everything was written.
+            return
+        leap, begun = self._leap, self._begun(now)
+        count, context = len(self.scheduler.running), leap.context
+        last = self._begin + self._cost.decode(count, context, begun - 1)
+        leap.write(leap.steps + begun, leap.steps + begun - 1, last)
+
+    def stats(self, now: int, *, draining: bool = False) -> EngineStats:
+        """What the engine would answer to ``GET /stats`` now."""
+        self.observe(now)
+        scheduler = self.scheduler
+        counters, pool = scheduler.counters, scheduler.pool
+        first, between = self._first_tokens, self._inter_tokens
+        first_time, between_time = self._first_token_time, self._inter_token_time
+        for request in self.unfinished():
+            if request.first_token is not None and request.last_token is not None:
+                first += 1
+                first_time += round(request.first_token - request.arrival)
+                between += len(request.output) - 1
+                between_time += round(request.last_token - request.first_token)
+        return EngineStats(
+            instance=self._instance,
+            model="simulated",
+            state=EngineState.DRAINING if draining else EngineState.READY,
+            started_at=seconds(self._started_at),
+            time=seconds(now),
+            last_tick_age_seconds=0.0,
+            capacity=scheduler.config.max_num_seqs,
+            live_cap=scheduler.live_cap,
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            kv_block_size=scheduler.config.block_size,
+            kv_blocks=pool.num_blocks,
+            kv_blocks_used=pool.num_used,
+            kv_blocks_cached=pool.num_cached,
+            kv_projected_peak=scheduler.projected_peak(),
+            requests_total=counters.requests,
+            requests_finished_total=sum(counters.finished.values()),
+            requests_rejected_total=sum(counters.rejected.values()),
+            requests_preempted_total=counters.requests_preempted,
+            preemptions_total=counters.preemptions,
+            prompt_tokens_total=counters.prompt_tokens,
+            cached_prompt_tokens_total=counters.cached_prompt_tokens,
+            generation_tokens_total=counters.generation_tokens,
+            computed_tokens_total=counters.computed_tokens,
+            recomputed_tokens_total=counters.recomputed_tokens,
+            queue_seconds_total=counters.queue_seconds / TICKS_PER_SECOND,
+            queue_count_total=counters.queue_count,
+            first_token_seconds_total=seconds(first_time),
+            first_token_count_total=first,
+            inter_token_seconds_total=seconds(between_time),
+            inter_token_count_total=between,
+        )
+
+    def unfinished(self) -> list[Request]:
+        """Requests that run or wait."""
+        return [*self.scheduler.running, *self.scheduler.waiting]
+
+    def _count_tokens(self, request: Request) -> None:
+        if request.first_token is None or request.last_token is None:
+            return
+        self._first_tokens += 1
+        self._first_token_time += round(request.first_token - request.arrival)
+        self._inter_tokens += len(request.output) - 1
+        self._inter_token_time += round(request.last_token - request.first_token)
+
+    def _start(self, now: int) -> None:
+        """Begin the next step, or a run of them, if there is work."""
+        scheduler = self.scheduler
+        self._batch = None
+        steps = self._leap.plan() if self._leaps else 0
+        if steps > 0:
+            self._begin, self._steps = now, steps
+            self.end = now + self._cost.decode(len(scheduler.running), self._leap.context, steps)
+            return
+        if self._leaps:
+            self._leap.settle()
+        batch = scheduler.schedule(now)
+        if not batch:
+            assert not scheduler.has_work, f"{self.name} has work and schedules nothing"
+            self.end = None
+            return
+        if self._leaps:
+            self._leap.scheduled(batch)
+        self._batch = batch
+        self.end = now + self._cost.step(batch)
+
+    def _end_step(self, batch: Batch, now: int) -> list[Request]:
+        if self._leaps:
+            return self._leap.update(batch, now)
+        outputs = self.scheduler.update(batch, [item.request.seed for item in batch.scheduled], now)
+        return [output.request for output in outputs if output.finish_reason is not None]
+
+    def _look_up(self, now: int) -> None:
+        """Something has changed outside: let the run end with the step that is under way, if it matters to it."""
+        waiting = self.scheduler.waiting
+        if not waiting or self._leap.blocked(waiting[0]):
+            return
+        self._steps = self._begun(now)
+        self.end = self._begin + self._cost.decode(len(self.scheduler.running), self._leap.context, self._steps)
+
+    def _begun(self, now: int) -> int:
+        """Steps of the run under way that have begun."""
+        begun = self._cost.started(len(self.scheduler.running), self._leap.context, now - self._begin)
+        return min(begun, self._steps)

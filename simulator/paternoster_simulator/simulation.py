@@ -1,0 +1,262 @@
+"""A fleet under traffic, in virtual time: events in order, and nothing touched that has none."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from paternoster_contract.stats import EngineStats
+from paternoster_engine.bench.trace import TraceRow
+from paternoster_simulator.cost import TICKS_PER_SECOND, seconds, ticks
+from paternoster_simulator.events import EventQueue, Rank
+from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
+from paternoster_simulator.fleet import Fleet, Hooks, Phase, Pod
+from paternoster_simulator.front import Front
+from paternoster_simulator.outcome import Outcome, Series
+from paternoster_simulator.policy import Look, Orders, Policy
+from paternoster_simulator.profile import Profile
+from paternoster_simulator.replica import Replica
+from paternoster_simulator.settings import FleetSettings
+
+PRE_STOP_SECONDS = 2.0
+"""A pod's time between its deletion and its engine's: part of what a drain may take."""
+LAST_ANSWER_SECONDS = 600.0
+"""After the duration, time for what still runs to be answered."""
+
+Progress = Callable[[float], None]
+"""Called now and then with the virtual second."""
+
+
+def simulate(
+    profile: Profile,
+    requests: Iterable[TraceRow],
+    policy: Policy,
+    *,
+    start_replicas: int,
+    duration: float,
+    seed: int = 0,
+    faults: Sequence[Fault] = (),
+    settings: FleetSettings | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run a fleet of ``start_replicas`` serving replicas under ``requests`` that arrive before ``duration`` seconds.
+
+    ``requests`` are in order of arrival and may be a generator. The simulation ends with the last answer, at the
+    earliest at ``duration``, at the latest 600 s after it. The same arguments give the same outcome, whatever the
+    machine. Raises ``ValueError`` for settings that an engine would refuse.
+    """
+    if duration <= 0:
+        raise ValueError(f"duration is {duration}: must be above 0")
+    if start_replicas < 0:
+        raise ValueError(f"start_replicas is {start_replicas}: must be at least 0")
+    return Simulation(profile, policy, start_replicas, duration, seed, settings or FleetSettings()).run(
+        requests, faults, progress
+    )
+
+
+class Simulation:
+    """The state of one run."""
+
+    def __init__(
+        self, profile: Profile, policy: Policy, start_replicas: int, duration: float, seed: int, settings: FleetSettings
+    ) -> None:
+        self._profile = profile
+        self._settings = settings
+        self._policy = policy
+        self._duration = duration
+        self._events = EventQueue()
+        self._rng = Random(seed)
+        self._fleet = Fleet(
+            config=settings.scheduler_config(profile),
+            cost=profile.cost,
+            startup=profile.startup,
+            drain_timeout=settings.drain_timeout_seconds + PRE_STOP_SECONDS,
+            events=self._events,
+            rng=Random(self._rng.random()),
+            hooks=Hooks(ready=self._ready, leaving=self._leaving, broken=self._broken),
+            leaps=settings.leaps,
+        )
+        self._front = Front(
+            self._events,
+            prefix_cache=settings.prefix_cache,
+            max_held=settings.max_held_requests,
+            hold_timeout=settings.hold_timeout_seconds,
+            wake=self._wake,
+            idle=self._fleet.idle,
+        )
+        self._series = Series()
+        self._decisions: list[Mapping[str, Any]] = []
+        self._scale_events = self._cap_events = 0
+        self._cap: int | None = None
+        self._clock_offset = 0.0
+        self._dark: Callable[[str], bool] | None = None
+        self._before = (0, 0, 0, 0, 0.0)
+        self._fleet.begin(start_replicas, 0)
+
+    def run(self, requests: Iterable[TraceRow], faults: Sequence[Fault], progress: Progress | None) -> Outcome:
+        for fault in faults:
+            self._events.push(ticks(fault.at), Rank.LIFE, self._injected(fault))
+        self._events.push(0, Rank.LOOK, self._look)
+        arrivals = iter(requests)
+        self._next_arrival(arrivals)
+        end, last = ticks(self._duration), ticks(self._duration + LAST_ANSWER_SECONDS)
+        now, told = 0, 0
+        while self._events:
+            time = self._events.next_time
+            if time > end and (self._front.unanswered == 0 or time > last):
+                now = max(now, end if self._front.unanswered == 0 else last)
+                break
+            now = self._events.run_next()
+            if progress is not None and now - told >= TICKS_PER_SECOND:
+                told = now
+                progress(seconds(now))
+        return self._outcome(now)
+
+    def _next_arrival(self, arrivals: Iterator[TraceRow]) -> None:
+        """Only the next request is in the queue: a trace may be longer than memory."""
+        row = next(arrivals, None)
+        if row is None or row.arrival_s >= self._duration:
+            return
+
+        def arrive(now: int, row: TraceRow = row) -> None:
+            self._front.arrive(row, now)
+            self._next_arrival(arrivals)
+
+        self._events.push(ticks(row.arrival_s), Rank.ARRIVAL, arrive)
+
+    def _wake(self, pod: Pod, engine: Replica) -> None:
+        """Be there when the work that is under way ends."""
+        if engine.end is None:
+            return
+
+        def step(now: int) -> None:
+            # The end may have moved since, or the engine may be gone.
+            if engine.end != now or pod.engine is not engine:
+                return
+            done = engine.advance(now)
+            self._wake(pod, engine)
+            if done:
+                self._front.finished(pod, list(done), now)
+
+        self._events.push(engine.end, Rank.STEP, step)
+
+    def _ready(self, pod: Pod, now: int) -> None:
+        self._front.ready(pod, now)
+
+    def _leaving(self, pod: Pod, now: int) -> None:
+        self._front.leaving(pod, now)
+
+    def _broken(self, pod: Pod, requests: list[Any], now: int) -> None:
+        self._front.broken(pod, requests, now)
+
+    def _look(self, now: int) -> None:
+        self._events.push(now + ticks(self._policy.period_seconds), Rank.LOOK, self._look)
+        fleet, front = self._fleet, self._front
+        stats = {
+            pod.name: pod.serving.stats(now, draining=pod.phase is Phase.DRAINING)
+            for pod in fleet.of(Phase.READY, Phase.DRAINING)
+        }
+        dark = self._dark
+        look = Look(
+            now=seconds(now) + self._clock_offset,
+            replicas=fleet.wanted,
+            serving=tuple(pod.name for pod in fleet.of(Phase.READY)),
+            pending=tuple(pod.name for pod in fleet.pending),
+            draining=tuple(pod.name for pod in fleet.of(Phase.DRAINING)),
+            engines=stats if dark is None else {name: s for name, s in stats.items() if not dark(name)},
+            held=len(front.held),
+            in_flight=front.in_flight,
+            requests_total=front.requests,
+            startups=tuple(fleet.startups),
+        )
+        fleet.startups.clear()
+        self._record(look, stats, now)
+        self._obey(self._policy.decide(look), look, now)
+
+    def _obey(self, orders: Orders, look: Look, now: int) -> None:
+        if orders.replicas < 0:
+            raise ValueError(f"the policy asks for {orders.replicas} replicas: must be at least 0")
+        self._decisions += [
+            {"time": seconds(now), **decision} for decision in orders.decisions if decision.get("action") != "Hold"
+        ]
+        if orders.cap is not None:
+            self._cap_events += self._cap is not None and orders.cap != self._cap
+            self._cap = orders.cap
+            for pod in self._fleet.of(Phase.READY):
+                if pod.name in look.engines:
+                    engine = pod.serving
+                    before = engine.end
+                    engine.set_cap(orders.cap, now)
+                    if engine.end != before:
+                        self._wake(pod, engine)
+        if orders.replicas != self._fleet.wanted:
+            self._scale_events += 1
+            self._fleet.scale(orders.replicas, now)
+
+    def _record(self, look: Look, stats: Mapping[str, EngineStats], now: int) -> None:
+        serving = [stats[name] for name in look.serving]
+        totals = self._fleet.totals()
+        tokens, finished, preempted, requests, then = self._before
+        self._before = (
+            totals.generation_tokens, totals.finished, totals.preempted, self._front.requests, seconds(now),
+        )  # fmt: skip
+        elapsed = seconds(now) - then or float("inf")
+        done, hit = totals.finished - finished, totals.preempted - preempted
+        series = self._series
+        series.time.append(seconds(now))
+        series.wanted.append(self._fleet.wanted)
+        series.ready.append(len(look.serving))
+        series.pending.append(len(look.pending))
+        series.cap.append(sum(s.live_cap for s in serving) / max(len(serving), 1))
+        series.running.append(sum(s.running for s in stats.values()))
+        series.waiting.append(sum(s.waiting for s in stats.values()))
+        series.held.append(look.held)
+        series.kv_usage.append(sum(s.kv_usage for s in serving) / max(len(serving), 1))
+        series.preemption_rate.append(hit / max(done, hit, 1))
+        series.tokens_per_second.append((totals.generation_tokens - tokens) / elapsed)
+        series.requests_per_second.append((self._front.requests - requests) / elapsed)
+
+    def _injected(self, fault: Fault) -> Callable[[int], None]:
+        return lambda now: self._inject(fault, now)
+
+    def _inject(self, fault: Fault, now: int) -> None:
+        match fault:
+            case ReplicaDies():
+                for pod in self._victims(fault.count):
+                    self._fleet.kill(pod, now)
+            case EngineRestarts():
+                for pod in self._victims(fault.count):
+                    self._fleet.restart(pod, now)
+            case MetricsBlackout():
+                pods = sorted(self._fleet.pods)
+                chosen = set(self._rng.sample(pods, round(fault.share * len(pods))))
+                self._dark = (lambda name: True) if fault.share == 1 else chosen.__contains__
+                self._after(fault.seconds, now, lambda now: setattr(self, "_dark", None))
+            case ClockJumps():
+                self._clock_offset += fault.seconds
+            case SlowStartups():
+                self._fleet.slowness = fault.factor
+                self._after(fault.seconds, now, lambda now: setattr(self._fleet, "slowness", 1.0))
+
+    def _after(self, wait: float, now: int, action: Callable[[int], None]) -> None:
+        self._events.push(now + ticks(wait), Rank.LIFE, action)
+
+    def _victims(self, count: int) -> list[Pod]:
+        ready = list(self._fleet.of(Phase.READY))
+        return self._rng.sample(ready, min(count, len(ready)))
+
+    def _outcome(self, now: int) -> Outcome:
+        for pod in self._fleet.of(Phase.READY, Phase.DRAINING):
+            pod.serving.observe(now)
+        self._front.close()
+        return Outcome(
+            profile=self._profile,
+            objective=self._settings.objective or self._profile.objective,
+            records=self._front.records,
+            totals=self._fleet.totals(),
+            seconds=seconds(now),
+            replica_hours=self._fleet.replica_seconds_until(now) / 3600,
+            scale_events=self._scale_events,
+            cap_events=self._cap_events,
+            series=self._series,
+            decisions=self._decisions,
+        )

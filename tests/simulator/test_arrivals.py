@@ -1,0 +1,87 @@
+"""Traffic: deterministic, in order, at the rate asked for, within the limits."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.workload import Limits
+from paternoster_simulator.arrivals import PATTERNS, constant, named_pattern, replay, synthetic
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(sorted(PATTERNS)), st.floats(0.5, 50), st.floats(1, 60), st.integers(0, 2**31))
+def test_synthetic_traffic_is_the_same_each_time_and_in_order(
+    name: str, rate: float, duration: float, seed: int
+) -> None:
+    pattern = named_pattern(name, rate, duration)
+    limits = Limits(max_total=500)
+    rows = list(synthetic(pattern, duration=duration, seed=seed, limits=limits))
+    assert rows == list(synthetic(pattern, duration=duration, seed=seed, limits=limits))
+    assert all(a.arrival_s <= b.arrival_s for a, b in pairwise(rows))
+    assert all(0 <= row.arrival_s < duration for row in rows)
+    assert all(row.prompt_tokens + row.output_tokens <= 500 for row in rows)
+    assert all(pattern.rate(t * duration / 97) <= pattern.highest + 1e-9 for t in range(97))
+
+
+@pytest.mark.parametrize("name", sorted(PATTERNS))
+def test_as_many_come_as_the_pattern_says(name: str) -> None:
+    """Within five standard deviations of a Poisson count, in each third of the time."""
+    duration, pieces = 300.0, 3000
+    pattern = named_pattern(name, 40.0, duration)
+    times = [row.arrival_s for row in synthetic(pattern, duration=duration, seed=3)]
+    for third in range(3):
+        low, high = third * duration / 3, (third + 1) * duration / 3
+        step = (high - low) / pieces
+        expected = sum(pattern.rate(low + (i + 0.5) * step) for i in range(pieces)) * step
+        count = sum(low <= time < high for time in times)
+        assert abs(count - expected) < 5 * expected**0.5
+
+
+def test_other_seeds_are_other_traffic() -> None:
+    first, second = (list(synthetic(constant(5), duration=20, seed=seed)) for seed in (0, 1))
+    assert first != second
+
+
+ROWS = [TraceRow(0.0, 10, 5), TraceRow(2.0, 2000, 5), TraceRow(10.0, 30, 5), TraceRow(20.0, 40, 5)]
+
+
+def test_a_trace_is_played_faster_cut_and_clipped() -> None:
+    rows = list(replay(ROWS, speed=2, start=1.0, limits=Limits(max_total=100)))
+    assert [(row.arrival_s, row.prompt_tokens) for row in rows] == [(0.5, 95), (4.5, 30), (9.5, 40)]
+
+
+def test_a_trace_is_repeated_until_the_end() -> None:
+    rows = list(replay(ROWS, rate=3 / 10, duration=40))
+    assert len(rows) > len(ROWS)
+    assert all(a.arrival_s <= b.arrival_s for a, b in pairwise(rows))
+    assert rows[-1].arrival_s < 40
+    assert [row.arrival_s for row in rows[:4]] == [0.0, 1.0, 5.0, 10.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"speed": 0.0}, "speed is 0.0: must be above 0"),
+        ({"rate": -1.0}, "rate is -1.0: must be above 0"),
+        ({"start": 30.0}, "start is 30.0: must be before"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(arguments: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        list(replay(ROWS, **arguments))
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "duration", "said"),
+    [
+        ("flood", 1, 1, "pattern is 'flood': must be one of constant"),
+        ("step", 0, 1, "rate is 0: must be"),
+        ("step", 1, -1, "duration is -1: must be"),
+    ],
+)
+def test_a_pattern_that_cannot_be_is_refused(name: str, rate: float, duration: float, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        named_pattern(name, rate, duration)

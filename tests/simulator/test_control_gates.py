@@ -1,0 +1,207 @@
+"""What the law must do to a fleet whatever the seed: settle, recover, hold on silence, stay in bounds.
+
+Each gate is a whole fleet in virtual time: the real scheduler, the real routing and the real law.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paternoster_engine.bench.synthetic import Workload
+from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.workload import Limits
+from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_simulator.arrivals import Pattern, constant, spike, step, synthetic
+from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies
+from paternoster_simulator.law_policy import LawPolicy
+from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.profile import Objective, Profile, Startup, StepSeconds
+from paternoster_simulator.records import Fate
+from paternoster_simulator.settings import FleetSettings
+from paternoster_simulator.simulation import simulate
+
+SEEDS = range(3)
+STARTUP_SECONDS = 30
+PROFILE = Profile(
+    name="small",
+    source="made for tests: a replica answers about four requests a second within the objective",
+    gpus_per_replica=1,
+    usd_per_gpu_hour=1.0,
+    kv_blocks=2000,
+    kv_block_size=16,
+    max_num_seqs=48,
+    max_batched_tokens=1024,
+    max_model_len=1024,
+    step=StepSeconds(
+        fixed_seconds=0.02,
+        per_prefill_token_seconds=1e-4,
+        per_decode_sequence_seconds=1e-3,
+        per_kv_token_seconds=1e-6,
+    ),
+    startup=Startup(schedule_seconds=1, pull_seconds=9, load_seconds=15, warm_seconds=5),
+    objective=Objective(ttft_ms=2000, itl_ms=60),
+)
+CHAT = Workload(prompt=((0.0, 16), (0.5, 200), (1.0, 600)), output=((0.0, 4), (0.5, 100), (1.0, 300)), rank_correlation=0.0, rate=1.0, burstiness=1.0)
+
+
+def spec(**changes: Any) -> LLMDeploymentSpec:
+    document = {
+        "apiVersion": "paternoster.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "gate"},
+        "spec": {
+            "model": {"source": "package://m"},
+            "autoscaling": {"minReplicas": 1, "maxReplicas": 10},
+            "concurrency": {"mode": "Auto", "min": 2},
+            "slo": {"ttftP95Milliseconds": 2000, "itlP95Milliseconds": 60},
+            **changes,
+        },
+    }
+    return parse(document).spec
+
+
+def run(
+    pattern: Pattern,
+    *,
+    duration: float,
+    seed: int,
+    start: int,
+    faults: Sequence[Fault] = (),
+    profile: Profile = PROFILE,
+    **changes: Any,
+) -> Outcome:
+    manifest = spec(**changes)
+    rows: Iterator[TraceRow] = synthetic(
+        pattern, duration=duration, seed=seed, limits=Limits(max_total=1024), workload=CHAT
+    )
+    return simulate(
+        profile,
+        rows,
+        LawPolicy.from_spec(manifest, profile),
+        start_replicas=start,
+        duration=duration,
+        seed=seed,
+        faults=faults,
+        settings=FleetSettings.from_spec(manifest, profile),
+    )
+
+
+def changes(outcome: Outcome, loop: str = "Replicas") -> list[Mapping[str, Any]]:
+    return [made for made in outcome.decisions if made["loop"] == loop and made["action"] != "Hold"]
+
+
+def waiting_after(outcome: Outcome, second: float) -> int:
+    """Most requests that waited at any look after ``second``."""
+    return max(
+        (waits + held for time, waits, held in zip(
+            outcome.series.time, outcome.series.waiting, outcome.series.held, strict=True
+        ) if time >= second),
+        default=0,
+    )  # fmt: skip
+
+
+def late(outcome: Outcome, begin: float, end: float) -> float:
+    """Share of the requests that arrived in that time and had to wait longer than the objective allows."""
+    records = outcome.records
+    came = (records.arrival >= begin) & (records.arrival < end)
+    missed = (records.fate != Fate.FINISHED) | (records.ttft * 1000 > outcome.objective.ttft_ms)
+    return float(np.mean(missed[came]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rate", [2.0, 10.0, 21.0])
+def test_constant_load_settles(rate: float, seed: int) -> None:
+    """At most one change of direction in any window of five minutes, and a fleet that carries the load."""
+    outcome = run(constant(rate), duration=1500, seed=seed, start=3)
+    made = changes(outcome)
+    turns = [b["time"] for a, b in pairwise(made) if a["action"] != b["action"]]
+    assert all(later - earlier > 300 for earlier, later in pairwise(turns)), [(m["time"], m["message"]) for m in made]
+    assert late(outcome, 600, 1500) < 0.02
+    assert outcome.lost == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_recovery_after_a_step(seed: int) -> None:
+    """Three times the traffic: within a few starts nobody waits any more."""
+    outcome = run(step(4.0, at=300, factor=3.0), duration=1000, seed=seed, start=2)
+    recovered = 300 + 5 * STARTUP_SECONDS
+    assert late(outcome, recovered, 1000) < 0.02
+    assert outcome.lost == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_recovery_after_a_spike_and_back_down(seed: int) -> None:
+    outcome = run(spike(4.0, at=300, seconds=60, factor=4.0), duration=1500, seed=seed, start=2)
+    assert late(outcome, 300 + 60 + 4 * STARTUP_SECONDS, 1500) < 0.02
+    assert outcome.series.wanted[-1] <= 3, "what the spike brought goes again"
+    assert outcome.lost == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_lost_replica_is_replaced_and_nothing_else(seed: int) -> None:
+    outcome = run(constant(8.0), duration=900, seed=seed, start=4, faults=[ReplicaDies(at=400)])
+    assert late(outcome, 400 + 4 * STARTUP_SECONDS, 900) < 0.02
+    before = [made for made in changes(outcome) if made["time"] < 400]
+    after = [made for made in changes(outcome) if made["time"] >= 400]
+    assert len(after) <= len(before) + 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_nothing_changes_in_a_blackout(seed: int, share: float) -> None:
+    """Numbers of nobody, or of some: in both cases the truth is not known."""
+    blackout = MetricsBlackout(at=400, seconds=200, share=share)
+    outcome = run(constant(8.0), duration=1000, seed=seed, start=3, faults=[blackout])
+    # Until an answer is stale it counts.
+    assert [made for made in outcome.decisions if 420 <= made["time"] < 600 and made["action"] != "Hold"] == []
+    assert late(outcome, 700, 1000) < 0.02
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_counters_that_begin_anew_scale_nothing(seed: int) -> None:
+    """Engines that start again in their pods: their load moves for a while, the demand does not."""
+    outcome = run(constant(8.0), duration=1000, seed=seed, start=4, faults=[EngineRestarts(at=500)])
+    undisturbed = run(constant(8.0), duration=1000, seed=seed, start=4)
+    assert min(outcome.series.wanted) >= min(undisturbed.series.wanted)
+    assert max(outcome.series.wanted[100:]) <= max(undisturbed.series.wanted[100:]) + 1
+    assert late(outcome, 500 + 4 * STARTUP_SECONDS, 1000) < 0.02
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_jump_of_the_clock_is_no_reason(seconds: float) -> None:
+    outcome = run(constant(8.0), duration=1000, seed=1, start=3, faults=[ClockJumps(at=500, seconds=seconds)])
+    soon = [made for made in changes(outcome) if 500 <= made["time"] < 560]
+    assert soon == []
+    assert late(outcome, 600, 1000) < 0.02
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_never_outside_bounds_and_budget(seed: int) -> None:
+    outcome = run(
+        step(2.0, at=100, factor=15.0), duration=500, seed=seed, start=2,
+        autoscaling={"minReplicas": 2, "maxReplicas": 9},
+        resources={"gpu": {"count": 1}}, budget={"maxGPUs": 5},
+    )  # fmt: skip
+    assert set(outcome.series.wanted) <= set(range(2, 6))
+    assert max(outcome.series.wanted) == 5
+    assert any("GPUBudget" in made["limitedBy"] for made in changes(outcome)), "the limit is said"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_preemptions_come_below_their_target(seed: int) -> None:
+    """A pool that carries a quarter of ``max_num_seqs``: the cap finds what it carries."""
+    short = PROFILE.model_copy(update={"kv_blocks": 260})
+    outcome = run(
+        constant(5.0), duration=1500, seed=seed, start=1, profile=short,
+        autoscaling={"minReplicas": 1, "maxReplicas": 1},
+    )  # fmt: skip
+    assert changes(outcome, "Concurrency")
+    rates = np.array(outcome.series.preemption_rate)
+    times = np.array(outcome.series.time)
+    assert rates[times < 200].max() > 0.05, "there was something to do"
+    settled = (times >= 600) & (times < 1500)
+    assert rates[settled].mean() < 0.02

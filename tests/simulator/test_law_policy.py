@@ -1,0 +1,80 @@
+"""The operator's law steers a simulated fleet."""
+
+from collections.abc import Sequence
+
+from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.workload import Limits
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_simulator.arrivals import constant, step, synthetic
+from paternoster_simulator.failures import MetricsBlackout
+from paternoster_simulator.law_policy import LawPolicy
+from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.plugins import make_policy, policy_names
+from paternoster_simulator.profile import load_profile
+from paternoster_simulator.settings import FleetSettings
+from paternoster_simulator.simulation import simulate
+
+PROFILE = load_profile("llama-3-8b-h100")
+LIMITS = Limits(max_total=PROFILE.max_model_len)
+
+
+def spec(maximum: int = 8, minimum: int = 1, **concurrency: object) -> LLMDeploymentSpec:
+    return LLMDeploymentSpec.model_validate(
+        {
+            "model": {"source": "file:///model"},
+            "engine": {"maxNumSeqs": 64},
+            "autoscaling": {
+                "minReplicas": minimum,
+                "maxReplicas": maximum,
+                "scaleDown": {"stabilizationWindowSeconds": 60},
+            },
+            "concurrency": concurrency,
+        }
+    )
+
+
+def run(spec: LLMDeploymentSpec, rows: Sequence[TraceRow], duration: float, **more: object) -> Outcome:
+    return simulate(
+        PROFILE, rows, LawPolicy.from_spec(spec, PROFILE), start_replicas=1, duration=duration,
+        settings=FleetSettings.from_spec(spec, PROFILE), **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_more_traffic_brings_more_replicas_and_each_change_has_its_reason() -> None:
+    pattern = step(5.0, at=60, factor=6)
+    outcome = run(spec(), list(synthetic(pattern, duration=300, limits=LIMITS)), 300)
+    assert outcome.series.wanted[0] == 1
+    assert 1 < max(outcome.series.wanted) <= 8
+    changes = [d for d in outcome.decisions if d["loop"] == "Replicas"]
+    assert len(changes) == outcome.scale_events > 0
+    assert all(d["reason"] and d["message"] and d["from"] != d["to"] for d in changes)
+
+
+def test_bounds_hold() -> None:
+    outcome = run(spec(maximum=3, minimum=2), list(synthetic(constant(60), duration=120, limits=LIMITS)), 120)
+    assert set(outcome.series.wanted[1:]) <= {2, 3}
+
+
+def test_nothing_moves_in_a_blackout() -> None:
+    rows = list(synthetic(step(3.0, at=35, factor=12), duration=150, limits=LIMITS))
+    outcome = run(spec(), rows, 150, faults=[MetricsBlackout(at=31, seconds=100)])
+    stale = [d["time"] for d in outcome.decisions if 31 + 15 < d["time"] < 131]
+    assert stale == []
+
+
+def test_the_cap_is_cut_where_requests_are_preempted() -> None:
+    small = PROFILE.model_copy(update={"kv_blocks": 300})
+    law = spec(maximum=1, mode="Auto", min=2, windowSeconds=10, cooldownSeconds=5)
+    rows = list(synthetic(constant(9), duration=180, limits=LIMITS))
+    outcome = simulate(
+        small, rows, LawPolicy.from_spec(law, small), start_replicas=1, duration=180,
+        settings=FleetSettings.from_spec(law, small),
+    )  # fmt: skip
+    assert outcome.totals.preempted > 0
+    assert min(outcome.series.cap[1:]) < 64
+    assert outcome.cap_events > 0
+
+
+def test_policies_come_by_name() -> None:
+    assert "paternoster" in policy_names()
+    assert isinstance(make_policy("paternoster", spec(), PROFILE), LawPolicy)

@@ -1,0 +1,182 @@
+"""Leaps change nothing: the same traffic on the same engine has the same outcome to the tick, with them and without."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.errors import AdmissionError
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_simulator.cost import StepCost
+from paternoster_simulator.leap import can_leap
+from paternoster_simulator.prompts import filler, own_token
+from paternoster_simulator.replica import Replica
+
+MAX_LEN = 80
+
+configs = st.builds(
+    lambda seqs, budget, size, blocks, watermark, queued, cache: SchedulerConfig(
+        max_num_seqs=seqs,
+        max_batched_tokens=budget,
+        max_model_len=MAX_LEN,
+        block_size=size,
+        num_blocks=max(blocks, -(-MAX_LEN // size)),
+        watermark_blocks=watermark,
+        max_queued_requests=queued,
+        prefix_cache=cache,
+    ),
+    seqs=st.integers(1, 8),
+    budget=st.integers(2, 60),
+    size=st.integers(1, 8),
+    blocks=st.integers(8, 120),
+    watermark=st.integers(0, 4),
+    queued=st.integers(1, 10),
+    cache=st.booleans(),
+)
+costs = st.builds(
+    StepCost,
+    fixed=st.integers(1, 50),
+    prefill_token=st.integers(0, 5),
+    decode_sequence=st.integers(0, 5),
+    kv_token=st.integers(0, 2),
+    prefill_pair=st.integers(0, 1),
+)
+
+
+@dataclass
+class Arrival:
+    at: int
+    prompt: int
+    common: int
+    """Tokens at the beginning that all requests share."""
+    output: int
+
+
+@dataclass
+class Glance:
+    at: int
+
+
+@dataclass
+class NewCap:
+    at: int
+    cap: int
+
+
+events = st.lists(
+    st.one_of(
+        st.builds(
+            Arrival,
+            at=st.integers(0, 1500),
+            prompt=st.integers(1, 40),
+            common=st.integers(0, 30),
+            output=st.integers(1, 40),
+        ),
+        st.builds(
+            Arrival, at=st.integers(0, 1500), prompt=st.integers(1, 6), common=st.just(0), output=st.integers(20, 40)
+        ),
+        st.builds(Glance, at=st.integers(0, 2500)),
+        st.builds(NewCap, at=st.integers(0, 2500), cap=st.integers(1, 8)),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def ride(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, leaps: bool) -> dict[str, Any]:
+    """Everything that can be seen of one engine under one list of events."""
+    replica = Replica("engine", config, cost, leaps=leaps)
+    requests: list[Request] = []
+    finished: list[tuple[int, list[str]]] = []
+    seen = []
+
+    def until(time: int) -> None:
+        while replica.end is not None and replica.end <= time:
+            now = replica.end
+            if done := replica.advance(now):
+                finished.append((now, [request.request_id for request in done]))
+
+    for number, event in enumerate(sorted(happenings, key=lambda event: event.at)):
+        until(event.at)
+        match event:
+            case Arrival():
+                own = max(0, event.prompt - event.common)
+                tokens = [7] * (event.prompt - own) + [own_token(number)] * own
+                request = Request(
+                    str(number),
+                    tokens if config.prefix_cache else filler(event.prompt),
+                    SamplingParams(max_tokens=event.output, ignore_eos=True),
+                    arrival=event.at,
+                    seed=own_token(number),
+                )
+                try:
+                    replica.add(request, event.at)
+                except AdmissionError as error:
+                    seen.append((event.at, error.reason))
+                else:
+                    requests.append(request)
+            case Glance():
+                seen.append((event.at, replica.stats(event.at).model_dump(), states(requests)))
+            case NewCap():
+                replica.set_cap(event.cap, event.at)
+    until(10**9)
+    assert replica.end is None
+    assert not replica.unfinished()
+    return {"finished": finished, "seen": seen, "counters": replica.scheduler.counters, "requests": states(requests)}
+
+
+def states(requests: list[Request]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            r.request_id, r.status, r.finish_reason, r.num_computed, r.num_cached, r.max_computed, r.num_preemptions,
+            r.output.copy(), len(r.block_ids), r.first_scheduled, r.first_token, r.last_token,
+        )
+        for r in requests
+    ]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(configs, costs, events)
+def test_with_leaps_as_without(config: SchedulerConfig, cost: StepCost, happenings: list[Any]) -> None:
+    assert can_leap(config)
+    assert ride(config, cost, happenings, leaps=True) == ride(config, cost, happenings, leaps=False)
+
+
+@settings(max_examples=150, deadline=None)
+@given(costs, st.lists(st.tuples(st.integers(0, 60), st.integers(20, 40)), min_size=4, max_size=12), st.integers(1, 8))
+def test_with_leaps_as_without_where_the_pool_is_short(
+    cost: StepCost, arrivals: list[tuple[int, int]], size: int
+) -> None:
+    """Many long answers at once in a small pool: growth preempts, again and again."""
+    config = SchedulerConfig(
+        max_num_seqs=12, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=size,
+        num_blocks=-(-2 * MAX_LEN // size), prefix_cache=False,
+    )  # fmt: skip
+    happenings = [Arrival(at, 5, 0, output) for at, output in arrivals]
+    assert ride(config, cost, happenings, leaps=True) == ride(config, cost, happenings, leaps=False)
+
+
+def test_a_short_pool_preempts_and_leaps_are_taken() -> None:
+    """The two properties above look at what they should: preemptions happen, and steps are taken together."""
+    config = SchedulerConfig(
+        max_num_seqs=12, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=40, prefix_cache=False
+    )
+    happenings = [Arrival(0, 5, 0, 40) for _ in range(8)]
+    assert ride(config, StepCost(10), happenings, leaps=True)["counters"].preemptions > 0
+    replica = Replica("engine", config, StepCost(10))
+    replica.add(Request("a", filler(5), SamplingParams(max_tokens=40)), 0)
+    ends = []
+    while replica.end is not None:
+        ends.append(replica.end)
+        replica.advance(replica.end)
+    assert ends == [10, 400], "the prompt's step, then all others at once"
+
+
+def test_a_scheduler_with_other_settings_takes_every_step() -> None:
+    config = SchedulerConfig(
+        max_num_seqs=2, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=40, mode="static"
+    )
+    assert not can_leap(config)

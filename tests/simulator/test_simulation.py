@@ -1,0 +1,270 @@
+"""Whole fleets: nothing is lost without a reason, everything repeats, and faults do what they say."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.workload import Limits
+from paternoster_simulator.arrivals import constant, synthetic
+from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
+from paternoster_simulator.fixed import FixedPolicy
+from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.profile import Objective, Profile, Startup, StepSeconds
+from paternoster_simulator.records import Fate
+from paternoster_simulator.settings import FleetSettings
+from paternoster_simulator.simulation import simulate
+
+PROFILE = Profile(
+    name="small",
+    source="made for tests",
+    gpus_per_replica=2,
+    usd_per_gpu_hour=1.5,
+    kv_blocks=120,
+    kv_block_size=16,
+    max_num_seqs=16,
+    max_batched_tokens=256,
+    max_model_len=512,
+    step=StepSeconds(
+        fixed_seconds=0.02,
+        per_prefill_token_seconds=1e-4,
+        per_decode_sequence_seconds=1e-3,
+        per_kv_token_seconds=1e-6,
+    ),
+    startup=Startup(schedule_seconds=1, pull_seconds=2, load_seconds=3, warm_seconds=4),
+    objective=Objective(ttft_ms=1000, itl_ms=100),
+)
+
+
+class Script:
+    """A policy that follows a plan and keeps what it saw."""
+
+    period_seconds = 5.0
+
+    def __init__(self, plan: Callable[[Look], Orders]) -> None:
+        self.looks: list[Look] = []
+        self._plan = plan
+
+    def decide(self, look: Look) -> Orders:
+        self.looks.append(look)
+        return self._plan(look)
+
+
+def traffic(count: int, every: float, prompt: int = 50, output: int = 20) -> list[TraceRow]:
+    return [TraceRow(i * every, prompt, output) for i in range(count)]
+
+
+def run(
+    rows: Sequence[TraceRow],
+    policy: FixedPolicy | Script,
+    *,
+    start: int = 1,
+    duration: float = 60.0,
+    faults: Sequence[Fault] = (),
+    seed: int = 0,
+    profile: Profile = PROFILE,
+    fleet: FleetSettings | None = None,
+) -> Outcome:
+    return simulate(
+        profile, rows, policy, start_replicas=start, duration=duration, seed=seed, faults=faults, settings=fleet
+    )
+
+
+def test_one_request_takes_what_its_steps_take() -> None:
+    outcome = run([TraceRow(1.0, 50, 3)], FixedPolicy(1))
+    prefill = 0.02 + 50 * 1e-4 + 50e-6
+    decodes = 2 * (0.02 + 1e-3) + (51 + 52) * 1e-6
+    assert outcome.finished == 1
+    assert outcome.records.ttft[0] == pytest.approx(prefill, rel=1e-6)
+    assert outcome.records.end_to_end[0] == pytest.approx(prefill + decodes, rel=1e-6)
+    assert outcome.records.itl[0] == pytest.approx(decodes / 2, rel=1e-6)
+    assert outcome.totals.generation_tokens == 3
+    assert outcome.totals.computed_tokens == 52
+    assert outcome.slo_attainment == 1.0
+    assert outcome.gpu_hours == pytest.approx(2 * 60 / 3600)
+    assert outcome.cost == pytest.approx(1.5 * 2 * 60 / 3600)
+
+
+faults_strategy = st.lists(
+    st.one_of(
+        st.builds(ReplicaDies, at=st.floats(0, 40), count=st.integers(1, 2)),
+        st.builds(EngineRestarts, at=st.floats(0, 40), count=st.integers(1, 2)),
+        st.builds(MetricsBlackout, at=st.floats(0, 40), seconds=st.floats(1, 30), share=st.sampled_from([0.5, 1.0])),
+        st.builds(ClockJumps, at=st.floats(0, 40), seconds=st.floats(-100, 100)),
+        st.builds(SlowStartups, at=st.floats(0, 40), seconds=st.floats(1, 30)),
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 16)), min_size=1, max_size=8),
+    faults_strategy,
+    st.floats(0.5, 12),
+)
+def test_every_request_has_one_end_and_leaps_change_nothing(
+    seed: int, plan: list[tuple[int, int]], faults: list[Fault], rate: float
+) -> None:
+    def orders(look: Look) -> Orders:
+        replicas, cap = plan[look.requests_total % len(plan)]
+        return Orders(replicas, cap)
+
+    def go(*, leaps: bool) -> Outcome:
+        limits = Limits(max_prompt=300, max_output=150)
+        rows = list(synthetic(constant(rate), duration=45, seed=seed, limits=limits))
+        return run(
+            rows, Script(orders), start=2, duration=45, faults=faults, seed=seed,
+            fleet=FleetSettings(leaps=leaps, hold_timeout_seconds=20, drain_timeout_seconds=10, max_queued_requests=8),
+        )  # fmt: skip
+
+    outcome = go(leaps=True)
+    came = sum(1 for _ in synthetic(constant(rate), duration=45, seed=seed))
+    assert outcome.requests == came
+    assert outcome.finished + outcome.lost == came
+    assert outcome.totals.finished == outcome.finished
+    done = outcome.records.fate == Fate.FINISHED
+    assert np.all(outcome.records.end_to_end[done] >= outcome.records.ttft[done])
+    assert np.all(outcome.records.ttft[done] > 0)
+    assert outcome.to_json() == go(leaps=True).to_json()
+    assert outcome.to_json() == go(leaps=False).to_json()
+
+
+def test_a_dead_replica_breaks_what_it_streamed_and_is_replaced() -> None:
+    policy = Script(lambda look: Orders(2))
+    outcome = run(traffic(100, 0.2), policy, start=2, faults=[ReplicaDies(at=10.05)])
+    fates = outcome.records.fate
+    assert 0 < outcome.lost < 20
+    assert set(fates[fates != Fate.FINISHED]) == {Fate.BROKEN}
+    by_time = {look.now: look for look in policy.looks}
+    assert (len(by_time[15.0].serving), len(by_time[15.0].pending)) == (1, 1)
+    assert len(by_time[25.0].serving) == 2
+    assert [s for look in policy.looks for s in look.startups] == [pytest.approx(10.0)]
+
+
+def test_what_had_no_token_yet_is_asked_elsewhere() -> None:
+    slow = PROFILE.model_copy(update={"step": PROFILE.step.model_copy(update={"fixed_seconds": 5.0})})
+    outcome = run([TraceRow(1.0, 50, 1), TraceRow(1.0, 50, 1)], FixedPolicy(2), start=2, profile=slow,
+                  faults=[ReplicaDies(at=3.0)])  # fmt: skip
+    assert outcome.finished == 2
+    assert sorted(outcome.records.ttft)[1] > 7
+
+
+def test_a_restarted_engine_counts_anew_in_the_same_pod() -> None:
+    policy = Script(lambda look: Orders(1))
+    run(traffic(200, 0.2), policy, faults=[EngineRestarts(at=12.0)], duration=60)
+    before, after = (look.engines["pod-00001"] for look in (policy.looks[2], policy.looks[4]))
+    assert before.instance != after.instance
+    assert after.requests_finished_total < before.requests_finished_total
+    assert policy.looks[3].pending == ("pod-00001",), "loading and warming take 7 s"
+
+
+def test_in_a_blackout_engines_serve_and_say_nothing() -> None:
+    policy = Script(lambda look: Orders(2))
+    outcome = run(traffic(200, 0.2), policy, start=2, faults=[MetricsBlackout(at=11, seconds=10)])
+    silent = [look.now for look in policy.looks if not look.engines]
+    assert silent == [15.0, 20.0]
+    assert all(len(look.serving) == 2 for look in policy.looks)
+    assert outcome.lost == 0
+
+
+def test_a_partial_blackout_leaves_the_others() -> None:
+    policy = Script(lambda look: Orders(4))
+    run(traffic(10, 1), policy, start=4, faults=[MetricsBlackout(at=11, seconds=10, share=0.5)])
+    assert [len(look.engines) for look in policy.looks[:6]] == [4, 4, 4, 2, 2, 4]
+
+
+def test_the_policys_clock_jumps() -> None:
+    policy = Script(lambda look: Orders(1))
+    run([], policy, faults=[ClockJumps(at=7, seconds=-100)], duration=20)
+    assert [look.now for look in policy.looks] == [0, 5, -90, -85, -80]
+
+
+def test_slow_startups_are_slow() -> None:
+    policy = Script(lambda look: Orders(2))
+    run([], policy, faults=[SlowStartups(at=0, seconds=60, factor=3)], duration=60)
+    assert [s for look in policy.looks for s in look.startups] == [pytest.approx(30.0)]
+
+
+def test_pods_that_do_not_serve_go_first_and_a_drained_pod_finishes() -> None:
+    steps = iter([Orders(3), Orders(2), Orders(1), *[Orders(1)] * 50])
+    policy = Script(lambda look: next(steps))
+    outcome = run(traffic(100, 0.1, output=150), policy, start=2, duration=30)
+    looks = policy.looks
+    assert (len(looks[1].serving), len(looks[1].pending)) == (2, 1)
+    assert (len(looks[2].serving), len(looks[2].pending)) == (2, 0)
+    assert (len(looks[3].serving), len(looks[3].draining)) == (1, 1)
+    assert outcome.lost == 0
+    assert outcome.scale_events == 3
+
+
+def test_a_drain_that_takes_too_long_breaks_off() -> None:
+    steps = iter([Orders(2), Orders(1), *[Orders(1)] * 200])
+    outcome = run(
+        traffic(20, 0.1, output=400), Script(lambda look: next(steps)), start=2, duration=30,
+        fleet=FleetSettings(drain_timeout_seconds=1),
+    )  # fmt: skip
+    assert outcome.lost == np.count_nonzero(outcome.records.fate == Fate.BROKEN) > 0
+
+
+def test_requests_are_held_until_a_replica_is_ready() -> None:
+    outcome = run(traffic(10, 0.5), Script(lambda look: Orders(1)), start=0)
+    assert outcome.finished == 10
+    assert outcome.records.ttft.max() > 9, "a start takes 10 s"
+
+
+def test_requests_are_held_only_so_many_and_so_long() -> None:
+    outcome = run(
+        traffic(10, 0.5), Script(lambda look: Orders(1)), start=0,
+        fleet=FleetSettings(max_held_requests=3, hold_timeout_seconds=9),
+    )  # fmt: skip
+    assert set(outcome.records.fate) == {Fate.HELD_TOO_LONG, Fate.FINISHED}
+    assert outcome.finished < 10
+
+
+def test_a_full_queue_is_retried_elsewhere_and_then_refused() -> None:
+    rows = [TraceRow(1.0 + i / 1000, 50, 100) for i in range(60)]
+    fleet = FleetSettings(max_num_seqs=2, max_queued_requests=3)
+    outcome = run(rows, FixedPolicy(2), start=2, fleet=fleet)
+    refused = np.count_nonzero(outcome.records.fate == Fate.HELD_TOO_LONG) + np.count_nonzero(
+        outcome.records.fate == Fate.REFUSED
+    )
+    assert refused == outcome.lost > 0
+    assert outcome.finished >= 8
+
+
+def test_the_cap_reaches_engines_at_the_look() -> None:
+    policy = Script(lambda look: Orders(1, 3))
+    run(traffic(200, 0.05, output=100), policy, duration=20)
+    assert [look.engines["pod-00001"].live_cap for look in policy.looks[:3]] == [16, 3, 3]
+    assert max(look.engines["pod-00001"].running for look in policy.looks[1:]) <= 3
+
+
+def test_preemptions_are_counted_once_a_request() -> None:
+    outcome = run([TraceRow(0.0, 100, 400)] * 8, FixedPolicy(1), duration=10)
+    assert outcome.finished == 8
+    hit = outcome.records.preemptions > 0
+    assert outcome.totals.preempted == np.count_nonzero(hit) > 0
+    assert outcome.totals.preemptions == outcome.records.preemptions.sum()
+    assert outcome.preemption_rate == np.count_nonzero(hit) / 8
+    assert outcome.totals.recomputed_tokens > 0
+
+
+def test_shared_prefixes_are_found() -> None:
+    rows = [TraceRow(float(i), 500, 5, (1,)) for i in range(5)]
+    shared = run(rows, FixedPolicy(1), fleet=FleetSettings(prefix_cache=True))
+    alone = run(rows, FixedPolicy(1))
+    assert shared.totals.cached_prompt_tokens == 4 * ((500 - 1) // 16 * 16)
+    assert shared.totals.computed_tokens < alone.totals.computed_tokens
+
+
+@pytest.mark.parametrize(("name", "value"), [("duration", 0.0), ("start_replicas", -1)])
+def test_what_cannot_be_simulated_is_refused(name: str, value: float) -> None:
+    arguments = {"start_replicas": 1, "duration": 10.0, name: value}
+    with pytest.raises(ValueError, match=f"{name} is {value}: must be"):
+        simulate(PROFILE, [], FixedPolicy(1), **arguments)  # type: ignore[arg-type]
