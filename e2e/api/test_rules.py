@@ -60,6 +60,12 @@ def test_a_bad_field_is_refused_by_its_path(
     assert any(word in refusal for word in words), refusal
 
 
+def test_a_time_zone_nobody_knows_is_taken(kubectl: Kubectl, manifest: Manifest) -> None:
+    """A schema cannot know the time zones: the operator says that the spec is invalid."""
+    timed = {"name": "a", "timezone": "Europe/Atlantis", "start": "08:00", "end": "18:00", "maxReplicas": 1}
+    assert kubectl.refusal(manifest(autoscaling={"maxReplicas": 2, "schedules": [timed]})) == ""
+
+
 def messages_in(refusal: str) -> list[str]:
     """Our rules' messages in what the API server said."""
     return [rule.message for rule in (*SPEC_RULES, *OBJECT_RULES) if rule.message in refusal]

@@ -183,6 +183,9 @@ class Node:
             "healthzBindAddress": "127.0.0.1",
             "resolvConf": "",
             "evictionHard": {**low, "memory.available": "50Mi"},
+            # Images come from no registry: one that a kubelet short of disk takes away would not come back.
+            "imageGCHighThresholdPercent": 100,
+            "imageMinimumGCAge": "24h",
             "serializeImagePulls": False,
             "registerNode": True,
         }

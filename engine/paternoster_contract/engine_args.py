@@ -46,9 +46,59 @@ class EngineArgs(BaseModel):
     watermark_percent: int = Field(default=1, ge=0, le=50, description="share of the KV pool kept free when admitting")
     max_queued_requests: int = Field(default=1024, ge=1, description="queue length above which requests are refused")
     prefix_cache: bool = Field(default=True, description="serve repeated prompt prefixes from the KV pool")
-    mode: Literal["continuous", "static"] = Field(
+    mode: Literal["continuous", "dynamic", "static"] = Field(
         default="continuous",
-        description="continuous: admit at every step; static: a batch drains whole before the next",
+        description="continuous: admit at every step; static: a batch drains whole before the next; dynamic: static, "
+        "and a batch is put off until batch-size requests wait or the oldest has waited batch-wait",
+    )
+    batch_size: int | None = Field(
+        default=None, ge=1, description="mode dynamic: requests that make a batch (default: max-num-seqs)"
+    )
+    batch_wait: float = Field(default=0.05, ge=0, description="mode dynamic: longest wait for a batch, seconds")
+    prefill_first: bool = Field(
+        default=False, description="compute prompts alone before single tokens, instead of mixing them in a step"
+    )
+    await_prefix: bool = Field(
+        default=True, description="let a prompt wait while another one computes the block that it would compute next"
+    )
+    admission: Literal["greedy", "no-evict", "full-reserve"] = Field(
+        default="greedy",
+        description="memory an admission must leave. greedy: the watermark; no-evict: the largest future need of all "
+        "that run; full-reserve: everyone's full length at once",
+    )
+    order: Literal["fcfs", "priority", "fair-share", "deadline"] = Field(
+        default="fcfs",
+        description="who is next. priority: lowest first, displacing running requests of a lower class; fair-share: "
+        "the user served least (VTC); deadline: the earliest",
+    )
+    priority_aging: float = Field(
+        default=0, ge=0, description="order priority: seconds of waiting that are worth one class; 0 for no aging"
+    )
+    reserved_slots: int = Field(
+        default=0, ge=0, description="places under the live cap that only requests with a priority below 0 get"
+    )
+    victim: Literal["least-computed", "last-in", "priority"] = Field(
+        default="least-computed", description="who is preempted when the KV pool runs dry"
+    )
+    preemption: Literal["recompute", "swap", "auto"] = Field(
+        default="recompute",
+        description="what becomes of a preempted request's blocks. recompute: dropped; swap: copied to host memory; "
+        "auto: whichever was measured to be cheaper",
+    )
+    swap_memory: int = Field(default=268_435_456, ge=1, description="bytes of host memory to swap to")
+    max_queued_per_user: int = Field(
+        default=0, ge=0, description="queued requests of one user above which its new ones get 429; 0 for no limit"
+    )
+    user_tokens_per_second: float = Field(
+        default=0, ge=0, description="prompt and output tokens that one user may use per second; 0 for no limit"
+    )
+    user_token_burst: float = Field(
+        default=0, ge=0, description="tokens a user may use at once (default: ten seconds' worth)"
+    )
+    user_weights: str = Field(
+        default="",
+        pattern=r"^([^=,]+=[0-9]+(\.[0-9]+)?(,[^=,]+=[0-9]+(\.[0-9]+)?)*)?$",
+        description="order fair-share: shares as name=weight,name=weight; 1 for users not named",
     )
     drain_timeout: float = Field(default=300, ge=0, description="seconds that SIGTERM lets running requests finish in")
     vllm_metrics: bool = Field(default=True, description="also export the core metrics under vLLM's names")
@@ -62,7 +112,20 @@ class EngineArgs(BaseModel):
                 f"max_batched_tokens is {self.max_batched_tokens}: must be at least max_num_seqs, which is "
                 f"{self.max_num_seqs}, so that every running sequence can advance in a step"
             )
+        if self.reserved_slots >= self.max_num_seqs:
+            raise ValueError(
+                f"reserved_slots is {self.reserved_slots}: must be below max_num_seqs, which is {self.max_num_seqs}"
+            )
+        for user, weight in self.weights.items():
+            if not weight > 0:
+                raise ValueError(f"user_weights is {self.user_weights!r}: the weight of {user!r} must be above 0")
         return self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """``user_weights`` by name."""
+        pairs = (pair.rpartition("=") for pair in self.user_weights.split(",") if pair)
+        return {user: float(weight) for user, _, weight in pairs}
 
     def to_flags(self) -> list[str]:
         """Command-line flags for every setting that differs from its default, in field order."""

@@ -20,6 +20,10 @@ class ModelRoute(BaseModel):
     replicas: list[Replica] = Field(default_factory=list)
     max_held: int = Field(default=256, ge=0, description="requests the gateway may hold while no replica is ready")
     hold_timeout_seconds: float = Field(default=120, ge=0, description="after this a held request is answered 503")
+    hold: bool = Field(default=True, description="false: where no replica is ready, answer 503 at once")
+    retry_after_seconds: float = Field(
+        default=5, ge=0, description="when a refused request may find a replica: Retry-After, and how long it is demand"
+    )
 
 
 class RoutingTable(BaseModel):

@@ -70,6 +70,9 @@ class GatewayModelStats(BaseModel):
 
     in_flight: int = Field(ge=0, description="requests sent to a replica and not yet answered in full")
     held: int = Field(ge=0, description="requests waiting at the gateway for a replica")
+    refused: int = Field(
+        default=0, ge=0, description="requests refused for want of a replica, within the Retry-After they were told"
+    )
     requests_total: int = Field(ge=0)
     failed_total: int = Field(ge=0, description="requests answered with an error made by the gateway itself")
 

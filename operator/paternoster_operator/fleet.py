@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.history import History
 from paternoster_operator.observe import Observed
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision
 from paternoster_operator.scaling.signals import Signals, SignalWindows
+from paternoster_operator.startup import StartupTimes
 
 KEPT_CHANGES = 100
 
@@ -29,6 +31,8 @@ class Fleet:
     """When every child was last sent, changed or not, on the operator's clock."""
     generation: int = 0
     """Of the Deployment as it was last applied: a later one is somebody's edit."""
+    history: History = field(default_factory=History)
+    startup: StartupTimes = field(default_factory=StartupTimes)
     changes: deque[LoopDecision] = field(default_factory=lambda: deque(maxlen=KEPT_CHANGES))
     """The last decisions that changed something, oldest first."""
     num_changes: int = 0
@@ -38,17 +42,23 @@ class Fleet:
     load_written: float = float("-inf")
     """When the load in the status was last written, on the operator's clock."""
 
-    def remember(self, decision: Decision) -> Decision:
-        """Take in a look's decision; returns the standing one."""
+    @classmethod
+    def begin(cls, resource: LLMDeployment) -> "Fleet":
+        """As far as an earlier operator told it."""
+        status = resource.status
+        return cls(history=History(status.get("decisions", ())), startup=StartupTimes.from_status(status))
+
+    def remember(self, decision: Decision, time: str) -> tuple[Decision, tuple[LoopDecision, ...]]:
+        """Take in a look's decision, made at ``time`` (RFC 3339); returns the standing one and what of it is news."""
         last = self.standing
         self.state = decision.state
-        for made in (decision.concurrency, decision.replicas):
-            if made is not None and made.action != "Hold":
-                self.changes.append(made)
-                self.num_changes += 1
+        news = self.history.add(decision, time)
+        changes = [made for made in news if made.action != "Hold"]
+        self.changes += changes
+        self.num_changes += len(changes)
         self.standing = Decision(
             replicas=decision.replicas or (last.replicas if last else None),
             concurrency=decision.concurrency or (last.concurrency if last else None),
             state=decision.state,
         )
-        return self.standing
+        return self.standing, news

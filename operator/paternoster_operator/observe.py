@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from paternoster_contract import labels
@@ -23,11 +24,18 @@ class PodView:
     message: str
     exit_status: int | None = None
     """How its container's last run ended; None while it has not ended yet."""
+    startup_seconds: float | None = None
+    """From its creation until it was ready; None while it is not, and where its engine ended on the way."""
 
     @property
     def serving(self) -> bool:
         """May be sent new requests."""
         return self.ready and not self.deleting and self.url is not None
+
+    @property
+    def holds_devices(self) -> bool:
+        """On a node, where nobody else gets what it was given."""
+        return self.phase not in _ENDED and self.waiting_reason != "Unschedulable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +111,28 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
     scheduled = conditions.get("PodScheduled", {})
     if waiting is None and scheduled.get("status") == "False":
         waiting = scheduled
+    restarts = sum(container.get("restartCount", 0) for container in containers)
+    ready = conditions.get("Ready", {})
     return PodView(
         name=metadata["name"],
         url=_url(spec, status),
         phase=status.get("phase", "Pending"),
-        ready=conditions.get("Ready", {}).get("status") == "True",
+        ready=ready.get("status") == "True",
         deleting="deletionTimestamp" in metadata,
-        restarts=sum(container.get("restartCount", 0) for container in containers),
+        restarts=restarts,
         waiting_reason=None if waiting is None else waiting.get("reason"),
         message=_last_line(ended) or ("" if waiting is None else waiting.get("message", "")),
         exit_status=None if ended is None else ended.get("exitCode"),
+        startup_seconds=None if restarts else _startup_seconds(metadata, ready),
     )
+
+
+def _startup_seconds(metadata: Mapping[str, Any], ready: Mapping[str, Any]) -> float | None:
+    created, since = metadata.get("creationTimestamp"), ready.get("lastTransitionTime")
+    if ready.get("status") != "True" or created is None or since is None:
+        return None
+    # Two clocks wrote these, the API server's and the node's.
+    return max(0.0, (datetime.fromisoformat(since) - datetime.fromisoformat(created)).total_seconds())
 
 
 def _states(container: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -51,7 +51,7 @@ def _reason(pod: PodView) -> str | None:
     reason = _WAITING.get(pod.waiting_reason or "")
     if reason is None and pod.exit_status and pod.restarts >= LOOP_RESTARTS:
         return "EngineCrashLoop"  # it runs for a moment between two ends
-    # The scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.
-    if reason == "Unschedulable" and ("gpu" in pod.message.lower() or "resourceclaim" in pod.message.lower()):
+    # The scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu. Or: 3 cannot allocate all claims.
+    if reason == "Unschedulable" and any(word in pod.message.lower() for word in ("gpu", "claim")):
         return "InsufficientGPUs"
     return reason

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from paternoster_operator.fleet import Fleet
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.observe import Observed
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
-from paternoster_operator.scaling.law import decide, first_state, observation_window
+from paternoster_operator.scaling.law import decide, first_state, longest_window, observation_window
 from paternoster_operator.scaling.policy import ScalingPolicy
 from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
@@ -36,6 +36,7 @@ class Reconciler:
         settings: Settings,
         metrics: OperatorMetrics,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.fleets: dict[Key, Fleet] = {}
         self._cluster = cluster
@@ -43,6 +44,7 @@ class Reconciler:
         self._settings = settings
         self._metrics = metrics
         self._clock = clock
+        self._wall = wall
 
     def forget(self) -> None:
         """Begin anew from what is there: somebody else may have acted meanwhile."""
@@ -72,16 +74,18 @@ class Reconciler:
         except InvalidManifest as invalid:
             await self._refuse(key, document, invalid)
             return None
-        fleet = self.fleets.setdefault(key, Fleet())
+        fleet = self.fleets.get(key)
+        if fleet is None:
+            fleet = self.fleets[key] = Fleet.begin(resource)
         fleet.resource = resource
-        policy = ScalingPolicy.from_spec(resource.spec)
+        policy = ScalingPolicy.from_spec(resource.spec, self._wall())
         await self._observe(key, fleet, policy)
         decision = decide(policy, fleet.signals, self._state(fleet, policy), self._clock())
-        standing = fleet.remember(decision)
+        standing, news = fleet.remember(decision, self._timestamp())
         if not resource.spec.paused:
             await self._apply(key, resource, fleet, decision.state.replicas)
             await self._push_cap(fleet, decision.state.cap)
-        await self._tell(key, fleet, decision, standing)
+        await self._tell(key, fleet, policy, decision, standing, news)
         return self._settings.look_seconds
 
     async def _observe(self, key: Key, fleet: Fleet, policy: ScalingPolicy) -> None:
@@ -92,17 +96,20 @@ class Reconciler:
         stats, held = await asyncio.gather(self._scraper.engines(urls), self._scraper.held(fleet.resource.served_name))
         now = self._clock()
         for pod, sample in stats.items():
-            fleet.windows.observe(pod, sample, now, policy.cap.window_seconds)
+            fleet.windows.observe(pod, sample, now, longest_window(policy.cap))
         fleet.windows.keep({pod.name for pod in observed.pods})
-        window = policy.cap.window_seconds
+        fleet.startup.observe(observed.pods)
+        window = longest_window(policy.cap)
         if fleet.state is not None:
             window = observation_window(policy.cap, fleet.state, now)
         fleet.signals = fleet.windows.summarize(
             window_seconds=window,
+            flow_seconds=policy.cap.window_seconds,
             now=now,
             ready_pods=[pod.name for pod in observed.serving],
             pending_pods=len(observed.pending),
             held=held,
+            startup_seconds=fleet.startup.average,
         )
 
     def _state(self, fleet: Fleet, policy: ScalingPolicy) -> LawState:
@@ -152,7 +159,15 @@ class Reconciler:
                 pushes.append(self._scraper.set_live_cap(pod.url, min(cap, stats.capacity)))
         await asyncio.gather(*pushes)
 
-    async def _tell(self, key: Key, fleet: Fleet, decision: Decision, standing: Decision) -> None:
+    async def _tell(
+        self,
+        key: Key,
+        fleet: Fleet,
+        policy: ScalingPolicy,
+        decision: Decision,
+        standing: Decision,
+        news: Sequence[LoopDecision],
+    ) -> None:
         assert fleet.resource is not None
         now = self._clock()
         status = build_status(
@@ -161,11 +176,14 @@ class Reconciler:
             fleet.signals,
             decision,
             standing,
-            _timestamp(),
+            self._timestamp(),
             age_of_load=now - fleet.load_written,
             endpoint=self._settings.endpoint or self._settings.gateway_url or service_url(fleet.resource),
+            bounds=policy.replicas,
+            history=fleet.history.records,
+            startup=fleet.startup.document(),
         )
-        self._metrics.observe(key, fleet.signals, decision, len(fleet.observed.serving))
+        self._metrics.observe(key, fleet.signals, standing, news, len(fleet.observed.serving))
         previous = fleet.resource.status
         stalled = _condition(status, "Stalled")
         if stalled is not None and stalled["reason"] != (_condition(previous, "Stalled") or {}).get("reason"):
@@ -174,8 +192,8 @@ class Reconciler:
             await self._cluster.write_status(key, status)
             if status["load"] != previous.get("load"):
                 fleet.load_written = now
-        for made in (decision.concurrency, decision.replicas):
-            if made is not None and made.action != "Hold":
+        for made in news:
+            if made.action != "Hold":
                 await self._cluster.record_event(key, _event(made))
         if decision.concurrency is not None and decision.state.wants_replica and not fleet.storming:
             await self._cluster.record_event(key, Event("Warning", "PreemptionStorm", decision.concurrency.message))
@@ -187,8 +205,11 @@ class Reconciler:
         stalled = _condition(previous, "Stalled") or {}
         if previous.get("observedGeneration") == generation and stalled.get("reason") == "InvalidSpec":
             return
-        await self._cluster.write_status(key, invalid_status(generation, previous, invalid.errors, _timestamp()))
+        await self._cluster.write_status(key, invalid_status(generation, previous, invalid.errors, self._timestamp()))
         await self._cluster.record_event(key, Event("Warning", "InvalidSpec", "; ".join(invalid.errors)))
+
+    def _timestamp(self) -> str:
+        return self._wall().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _cap_in_status(resource: LLMDeployment | None) -> int | None:
@@ -201,18 +222,16 @@ _EVENTS = {
     ("Concurrency", "Up"): "ConcurrencyRaised",
     ("Concurrency", "Down"): "ConcurrencyLowered",
 }
+_EVENTS_BY_REASON = {Reason.SCALE_TO_ZERO_IDLE: "ScaledToZero", Reason.ACTIVATED_BY_REQUEST: "Activated"}
 
 
 def _event(decision: LoopDecision) -> Event:
     limits = [reason.value for reason in decision.limited_by if reason is not Reason.AT_FLOOR]
     said = decision.message if decision.applied else f"advisory, not applied: {decision.message}"
     limited = f" (limited by {', '.join(limits)})" if limits else ""
-    return Event("Normal", _EVENTS[decision.loop, decision.action], said + limited)
+    named = _EVENTS_BY_REASON.get(decision.reason) or _EVENTS[decision.loop, decision.action]
+    return Event("Normal", named, said + limited)
 
 
 def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:
     return next((condition for condition in status.get("conditions", ()) if condition["type"] == type_), None)
-
-
-def _timestamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,9 +1,11 @@
 """The operator at work over any cluster: queue, reconciler and what it publishes."""
 
+import asyncio
 import logging
 import time
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_operator.activation import wake
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, Key
@@ -12,6 +14,7 @@ from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.observe import Observed
 from paternoster_operator.queue import WorkQueue
 from paternoster_operator.reconcile import Reconciler
+from paternoster_operator.routes import build_route
 from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
 
@@ -38,6 +41,7 @@ class Operator:
         self._resources: dict[Key, tuple[str | None, LLMDeployment | None]] = {}
         """As parsed last, with the version that was parsed."""
         self._queue: WorkQueue[Key] = WorkQueue(self._look, workers=self.settings.workers)
+        self._waking: asyncio.Task[None] | None = None
         self.last_look = time.monotonic()
         """When a reconcile last ended, on the monotonic clock."""
         self.synced = True
@@ -63,6 +67,9 @@ class Operator:
         self._acting = True
         self.metrics.leading.set(1)
         self._queue.start()
+        self._waking = asyncio.create_task(
+            wake(self._reconciler.fleets, self._scraper.held_by_model, self.enqueue), name="wake"
+        )
         for key in self._cluster.list():
             self.enqueue(key)
 
@@ -70,6 +77,10 @@ class Operator:
         """Act no more, and still tell where requests go."""
         self._acting = False
         self.metrics.leading.set(0)
+        if self._waking is not None:
+            self._waking.cancel()
+            await asyncio.gather(self._waking, return_exceptions=True)
+            self._waking = None
         await self._queue.stop()
 
     async def stop(self) -> None:
@@ -79,7 +90,7 @@ class Operator:
 
     @property
     def alive(self) -> bool:
-        return not self._acting or self._queue.alive
+        return not self._acting or (self._queue.alive and self._waking is not None and not self._waking.done())
 
     def fleet(self, key: Key) -> Fleet | None:
         """What is known of one LLMDeployment, for a view."""
@@ -93,11 +104,7 @@ class Operator:
             if resource is None:
                 continue
             observed = Observed.from_cluster(None, self._cluster.pods(key))
-            admission = resource.spec.admission
-            route = models.setdefault(
-                resource.served_name,
-                ModelRoute(max_held=admission.max_held_requests, hold_timeout_seconds=admission.hold_timeout_seconds),
-            )
+            route = models.setdefault(resource.served_name, build_route(resource))
             route.replicas += [
                 Replica(name=pod.name, url=pod.url, ready=True) for pod in observed.serving if pod.url is not None
             ]

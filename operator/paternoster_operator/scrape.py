@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import Mapping
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -39,17 +40,23 @@ class Scraper:
         return {pod: stats for pod, stats in zip(urls, answers, strict=True) if stats is not None}
 
     async def held(self, model: str) -> int:
-        """Requests for ``model`` that all gateways hold; those that do not answer count none."""
+        """Requests for ``model`` that found no replica: see :meth:`held_by_model`."""
+        return (await self.held_by_model()).get(model, 0)
+
+    async def held_by_model(self) -> dict[str, int]:
+        """Requests that all gateways hold, or have told to come again, by model; a silent gateway counts none."""
         if self._gateway_url is None:
-            return 0
+            return {}
         try:
             urls = await addresses(self._gateway_url)
         except OSError as error:
             log.debug("gateway %s: %s", self._gateway_url, error)
-            return 0
-        answers = await asyncio.gather(*(self._stats(url, GatewayStats) for url in urls))
-        models = [stats.models.get(model) for stats in answers if stats is not None]
-        return sum(stats.held for stats in models if stats is not None)
+            return {}
+        held: Counter[str] = Counter()
+        for stats in await asyncio.gather(*(self._stats(url, GatewayStats) for url in urls)):
+            if stats is not None:
+                held.update({model: numbers.held + numbers.refused for model, numbers in stats.models.items()})
+        return dict(held)
 
     async def set_live_cap(self, url: str, cap: int) -> LiveConfig | None:
         """Tell one engine its cap; None when it refused or did not answer."""

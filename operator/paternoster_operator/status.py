@@ -4,7 +4,7 @@ Conditions follow the Kubernetes API conventions and kstatus: ``Ready`` is alway
 only while true.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,12 +15,13 @@ from paternoster_operator.api.v1alpha1 import (
     LLMDeploymentSpec,
 )
 from paternoster_operator.desired.ownership import selector
+from paternoster_operator.economics import economics
 from paternoster_operator.observe import Observed
 from paternoster_operator.obstacle import find_obstacle
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
+from paternoster_operator.scaling.policy import ReplicaPolicy
 from paternoster_operator.scaling.signals import Signals
 
-MAX_DECISIONS = 10
 LOAD_REFRESH_SECONDS = 60
 LOAD_CHANGE = 0.1
 """Load numbers are written again when one moved by more than this share, or the last ones are old."""
@@ -55,10 +56,14 @@ def build_status(
     *,
     age_of_load: float,
     endpoint: str,
+    bounds: ReplicaPolicy | None = None,
+    history: Sequence[Mapping[str, Any]] = (),
+    startup: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """The whole status. ``now`` is an RFC 3339 time; ``age_of_load`` says how old the load in the last status is, in s.
 
-    ``decision`` is this look's; ``standing`` has the last word of each loop, also where it was not due now.
+    ``decision`` is this look's; ``standing`` has the last word of each loop, also where it was not due now. ``bounds``
+    are the replica loop's where it is on, ``history`` its and the cap loop's records, newest first.
     """
     previous = resource.status
     state = decision.state
@@ -82,8 +87,16 @@ def build_status(
             "currentMax": signals.highest_cap,
         },
         "load": _load(signals, previous.get("load", {}), now, age_of_load),
-        "decisions": _history(decision, previous.get("decisions", []), now),
+        "decisions": [dict(record) for record in history],
     }
+    if bounds is not None:
+        in_force = {"minReplicas": bounds.lowest, "maxReplicas": bounds.highest, "schedules": list(bounds.schedules)}
+        status["bounds"] = in_force
+    if startup is not None:
+        status["startup"] = dict(startup)
+    costs = economics(resource.spec, observed, status["load"])
+    if costs is not None:
+        status["economics"] = costs
     if decision.replicas is not None and decision.replicas.action != "Hold" and decision.replicas.applied:
         status["lastScaleTime"] = now
     elif "lastScaleTime" in previous:
@@ -109,7 +122,7 @@ def _conditions(resource: LLMDeployment, observed: Observed, signals: Signals, d
     spec, state = resource.spec, decision.state
     obstacle = find_obstacle(observed)
     stalled = None if obstacle is None else _Condition("Stalled", "True", obstacle.reason, obstacle.message)
-    reconciling = None if spec.paused else _reconciling(observed, state)
+    reconciling = None if spec.paused else _reconciling(spec, observed, state)
     conditions = [_ready(observed, state, stalled, reconciling)]
     if reconciling is not None and stalled is None:
         conditions.append(reconciling)
@@ -136,7 +149,7 @@ def _ready(observed: Observed, state: LawState, stalled: _Condition | None, movi
     return _Condition("Ready", "Unknown", reason, f"0 of {state.replicas} replicas serve yet")
 
 
-def _reconciling(observed: Observed, state: LawState) -> _Condition | None:
+def _reconciling(spec: LLMDeploymentSpec, observed: Observed, state: LawState) -> _Condition | None:
     serving = len(observed.serving)
     deployment = observed.deployment
     # Before the rest: a rollout starts pods and drains others, too.
@@ -144,6 +157,8 @@ def _reconciling(observed: Observed, state: LawState) -> _Condition | None:
         return _Condition(
             "Reconciling", "True", "RollingOut", f"{deployment.updated} of {state.replicas} replicas updated"
         )
+    if serving == 0 < state.replicas and spec.autoscaling is not None and spec.autoscaling.scale_to_zero.enabled:
+        return _Condition("Reconciling", "True", "Activating", f"0 of {state.replicas} replicas serve")
     if deployment is not None and deployment.unseen:
         return _Condition("Reconciling", "True", "Progressing", "the last change of the Deployment is not yet acted on")
     if observed.draining:
@@ -230,16 +245,3 @@ def _load(signals: Signals, previous: Mapping[str, Any], now: str, age: float) -
 
 def _moved(load: Mapping[str, int], previous: Mapping[str, Any]) -> bool:
     return any(abs(value - previous.get(key, 0)) > LOAD_CHANGE * previous.get(key, 0) for key, value in load.items())
-
-
-def _history(decision: Decision, previous: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:
-    """Newest first: changes, and the beginnings of holding for another reason."""
-    history = list(previous)
-    for made in (decision.concurrency, decision.replicas):
-        if made is None:
-            continue
-        last = next((record for record in history if record["loop"] == made.loop), None)
-        same_hold = last is not None and last["action"] == "Hold" and last["reason"] == made.reason.value
-        if made.action != "Hold" or not same_hold:
-            history.insert(0, {"time": now, **made.document()})
-    return history[:MAX_DECISIONS]

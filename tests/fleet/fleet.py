@@ -97,8 +97,13 @@ class Up:
         return [pid for pid in children(self.process.pid) if "serve" in command_line(pid)]
 
     def get(self, *flags: str) -> str:
-        done = subprocess.run([PATERNOSTER, "get", *flags], env=self.env, capture_output=True, text=True, check=True)
-        return done.stdout
+        return self._run("get", *flags)
+
+    def explain(self, *flags: str) -> str:
+        return self._run("explain", "smollm2", *flags)
+
+    def _run(self, *words: str) -> str:
+        return subprocess.run([PATERNOSTER, *words], env=self.env, capture_output=True, text=True, check=True).stdout
 
     def interrupt(self) -> int:
         """Ctrl-C; returns the exit status."""

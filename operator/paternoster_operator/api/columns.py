@@ -28,6 +28,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("Queue", ".status.load.waitingRequests", "integer", 1, "Waiting requests"),
     Column("Preempt/1k", ".status.load.preemptionsPerThousand", "integer", 1, "Preempted of 1000 finished requests"),
     Column("KV%", ".status.load.kvCachePercent", "integer", 1, "KV cache in use"),
+    Column("Cost/1M", ".status.economics.costPerMillionOutputTokens", priority=1, description="Of generated tokens"),
     Column("Mode", ".spec.autoscaling.mode", priority=1),
     Column("URL", ".status.endpoint", priority=1),
 )

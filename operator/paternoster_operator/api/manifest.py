@@ -93,7 +93,12 @@ def _rule_line(rule: Rule, subject: Mapping[str, Any], field: str) -> str:
     value: Any = subject
     for part in rule.field.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    shown = "is unset" if value is None else f"is {_shown(value)}"
+    if value is None:
+        shown = "is unset"
+    elif isinstance(value, list):
+        shown = f"has {', '.join(str(item['name']) for item in value)}"  # the entries that rules speak of have names
+    else:
+        shown = f"is {_shown(value)}"
     return f"{field}: {shown}: {rule.message}"
 
 

@@ -18,6 +18,8 @@ class Rule:
     """A transition rule: compares with the stored object, so it is only checked on updates."""
 
 
+_EACH_SCHEDULE = "!has(self.autoscaling) || !has(self.autoscaling.schedules) || self.autoscaling.schedules.all"
+
 SPEC_RULES: tuple[Rule, ...] = (
     Rule(
         "!has(self.replicas) || !has(self.autoscaling) || self.autoscaling.mode == 'External'",
@@ -33,6 +35,40 @@ SPEC_RULES: tuple[Rule, ...] = (
         "!has(self.autoscaling) || self.autoscaling.minReplicas <= self.autoscaling.maxReplicas",
         "autoscaling.minReplicas must be at most autoscaling.maxReplicas",
         "autoscaling.minReplicas",
+    ),
+    Rule(
+        "!has(self.autoscaling) || (self.autoscaling.minReplicas == 0) == self.autoscaling.scaleToZero.enabled",
+        "autoscaling.minReplicas must be 0 if autoscaling.scaleToZero.enabled is true, and at least 1 if not",
+        "autoscaling.minReplicas",
+    ),
+    Rule(
+        f"{_EACH_SCHEDULE}(s, self.autoscaling.schedules.exists_one(t, t.name == s.name))",
+        "each of autoscaling.schedules must have a name of its own",
+        "autoscaling.schedules",
+    ),
+    Rule(
+        f"{_EACH_SCHEDULE}(s, has(s.minReplicas) || has(s.maxReplicas))",
+        "each of autoscaling.schedules must set minReplicas, maxReplicas or both",
+        "autoscaling.schedules",
+    ),
+    Rule(
+        f"{_EACH_SCHEDULE}(s, !has(s.minReplicas) || !has(s.maxReplicas) || s.minReplicas <= s.maxReplicas)",
+        "minReplicas of each of autoscaling.schedules must be at most its maxReplicas",
+        "autoscaling.schedules",
+    ),
+    Rule(
+        f"{_EACH_SCHEDULE}(s, (!has(s.minReplicas) || (s.minReplicas >= self.autoscaling.minReplicas && "
+        "s.minReplicas <= self.autoscaling.maxReplicas)) && "
+        "(!has(s.maxReplicas) || (s.maxReplicas >= self.autoscaling.minReplicas && "
+        "s.maxReplicas <= self.autoscaling.maxReplicas)))",
+        "bounds of each of autoscaling.schedules must lie between autoscaling.minReplicas and autoscaling.maxReplicas",
+        "autoscaling.schedules",
+    ),
+    Rule(
+        f"!has(self.budget.maxGPUs) || {_EACH_SCHEDULE}"
+        "(s, !has(s.minReplicas) || s.minReplicas * self.resources.gpu.count <= self.budget.maxGPUs)",
+        "minReplicas of each of autoscaling.schedules must fit into budget.maxGPUs",
+        "autoscaling.schedules",
     ),
     Rule(
         "self.engine.maxBatchedTokens >= self.engine.maxNumSeqs",
@@ -69,6 +105,11 @@ SPEC_RULES: tuple[Rule, ...] = (
     Rule(
         "!has(self.resources.gpu.claimTemplateName) || self.resources.gpu.count >= 1",
         "resources.gpu.count must say how many GPUs resources.gpu.claimTemplateName brings",
+        "resources.gpu.count",
+    ),
+    Rule(
+        "!has(self.cost) || self.resources.gpu.count >= 1",
+        "cost.gpuHour prices GPUs: resources.gpu.count must be at least 1",
         "resources.gpu.count",
     ),
 )

@@ -43,6 +43,38 @@ class LoadStatus(Document):
     fresh: bool = False
 
 
+class BoundsStatus(Document):
+    """Replicas allowed now."""
+
+    min_replicas: Count = 0
+    max_replicas: Count = 0
+    """The GPU budget is in it."""
+    schedules: list[str] = Field(default_factory=list, max_length=16)
+    """Those in force."""
+
+
+class StartupStatus(Document):
+    """How long a replica takes from its creation until it serves."""
+
+    last_seconds: Count = 0
+    average_seconds: Count = 0
+    """Weighted towards the latest."""
+    observed_starts: Count = 0
+
+
+class EconomicsStatus(Document):
+    """What the fleet costs."""
+
+    basis: Literal["Allocation"] = "Allocation"
+    """GPUs count while pods hold them, whether they serve or not."""
+    currency: str = ""
+    gpus: Count = 0
+    """GPUs that pods hold."""
+    cost_per_hour: str = ""
+    cost_per_million_output_tokens: str | None = None
+    """At the load's rate of tokens; unset while there are none."""
+
+
 class DecisionRecord(Document):
     """One decision of the scaling law."""
 
@@ -57,6 +89,10 @@ class DecisionRecord(Document):
     message: str
     limited_by: list[str] = Field(default_factory=list)
     inputs: dict[str, str] = Field(default_factory=dict)
+    formula: str = Field(default="", max_length=1024)
+    """How recommended came about, with its numbers."""
+    otherwise: str = Field(default="", max_length=1024)
+    """What would have happened without limits, or without the other loop."""
     applied: bool = False
 
 
@@ -81,6 +117,9 @@ class LLMDeploymentStatus(Document):
     served_model: str = ""
     concurrency: ConcurrencyStatus = Field(default_factory=ConcurrencyStatus)
     load: LoadStatus = Field(default_factory=LoadStatus)
+    bounds: BoundsStatus | None = None
+    startup: StartupStatus | None = None
+    economics: EconomicsStatus | None = None
     decisions: list[DecisionRecord] = Field(default_factory=list, max_length=10)
     """The last decisions that changed something, or that began to hold for another reason; newest first."""
     last_scale_time: str | None = Field(default=None, json_schema_extra=DATE_TIME)

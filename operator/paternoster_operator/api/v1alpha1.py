@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from paternoster_operator.api.autoscaling_types import ScaleToZero, Schedule
 from paternoster_operator.api.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
+from paternoster_operator.api.objective_types import Cost, Slo
 from paternoster_operator.api.scheduling_types import SecretName, Toleration, TopologySpread
 
 
@@ -93,8 +95,8 @@ class ScaleUp(Document):
 class ScaleDown(Document):
     """How fast replicas may be taken away."""
 
-    stabilization_window_seconds: Seconds = 300
-    """Take away only what was superfluous throughout this window."""
+    stabilization_window_seconds: Seconds | None = None
+    """Take away only what was superfluous throughout this window; learnt from the time that starts take if unset."""
     max_percent: int = Field(default=25, ge=0, le=100, json_schema_extra=INT32)
     """Most replicas taken per period, in percent of those at its beginning; the larger of the two limits counts."""
     max_pods: Count = 1
@@ -113,7 +115,8 @@ class Autoscaling(Document):
 
     mode: AutoscalingMode = AutoscalingMode.AUTO
     """Auto acts; Advisory computes and records; External leaves replicas to whoever writes /scale."""
-    min_replicas: int = Field(default=1, ge=1, le=1000, json_schema_extra=INT32)
+    min_replicas: int = Field(default=1, ge=0, le=1000, json_schema_extra=INT32)
+    """0 with scaleToZero only."""
     max_replicas: int = Field(ge=1, le=1000, json_schema_extra=INT32)
     target_utilization_percent: int = Field(default=80, ge=10, le=100, json_schema_extra=INT32)
     """Demand (running, waiting and held requests) that is aimed at, in percent of the sum of live caps."""
@@ -121,6 +124,10 @@ class Autoscaling(Document):
     """Distance from the target that is left alone, in percent of it."""
     scale_up: ScaleUp = Field(default_factory=ScaleUp)
     scale_down: ScaleDown = Field(default_factory=ScaleDown)
+    scale_to_zero: ScaleToZero = Field(default_factory=ScaleToZero)
+    schedules: list[Schedule] = Field(default_factory=list, max_length=16)
+    """Narrower bounds at certain times. Where several hold at once, the highest minimum and the lowest maximum count;
+    where these cross, the maximum does."""
 
 
 class ConcurrencyMode(StrEnum):
@@ -220,10 +227,12 @@ class LLMDeploymentSpec(Document):
     """Fixed number of engines; 1 when neither this nor autoscaling is set."""
     autoscaling: Autoscaling | None = None
     concurrency: Concurrency = Field(default_factory=Concurrency)
+    slo: Slo = Field(default_factory=Slo)
     rollout: Rollout = Field(default_factory=Rollout)
     drain: Drain = Field(default_factory=Drain)
     admission: Admission = Field(default_factory=Admission)
     budget: Budget = Field(default_factory=Budget)
+    cost: Cost | None = None
     paused: bool = False
     """Freeze: the operator looks and reports, and writes nothing but status."""
 

@@ -18,10 +18,15 @@ def run(args: argparse.Namespace) -> int:
     import yaml
     from rich.console import Console
 
+    from paternoster_operator.local.client import fetch_objects, running_server
     from paternoster_operator.terminal.table import columns_table
 
+    server = args.server or running_server()
+    if server is None:
+        print("paternoster get: no 'paternoster up' runs on this machine; give --server", file=sys.stderr)
+        return 1
     try:
-        objects = _fetch(args.server or _running_server())
+        objects = fetch_objects(server)
     except OSError as error:
         print(f"paternoster get: {error}", file=sys.stderr)
         return 1
@@ -41,29 +46,3 @@ def run(args: argparse.Namespace) -> int:
         return 0
     Console(width=1000).print(columns_table(objects, wide=args.output == "wide"))
     return 0
-
-
-def _running_server() -> str:
-    from paternoster_operator.local.session import state_file
-
-    path = state_file()
-    try:
-        server: str = json.loads(path.read_text(encoding="utf-8"))["server"]
-    except FileNotFoundError as error:
-        raise OSError("no 'paternoster up' runs on this machine; give --server") from error
-    return server
-
-
-def _fetch(server: str) -> list[dict[str, Any]]:
-    from urllib.request import urlopen
-
-    from paternoster_operator.publish import OBJECTS
-
-    try:
-        with urlopen(server.rstrip("/") + OBJECTS, timeout=5) as response:
-            items: list[dict[str, Any]] = json.load(response)["items"]
-    except ValueError as error:
-        raise OSError(f"{server} is no operator's address: {error}") from error
-    except OSError as error:
-        raise OSError(f"{server} does not answer: {getattr(error, 'reason', error)}") from error
-    return items

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -32,6 +32,9 @@ class LocalPod:
         self.template_hash = template_hash
         self.created = time.monotonic()
         self._deletion: asyncio.Task[None] | None = None
+        self._ready_since: float | None = None
+        self._ready_changed = _now()
+        """When it last became ready or unready, as far as :attr:`_ready_since` knows."""
         self._metadata: dict[str, Any] = {
             "name": name,
             "namespace": namespace,
@@ -87,7 +90,7 @@ class LocalPod:
                 "conditions": [
                     {"type": "PodScheduled", "status": "True"},
                     {"type": "ContainersReady", "status": ready},
-                    {"type": "Ready", "status": ready},
+                    {"type": "Ready", "status": ready, "lastTransitionTime": self._last_transition()},
                 ],
                 "containerStatuses": [
                     {
@@ -114,6 +117,13 @@ class LocalPod:
         if self._program.ready:
             await asyncio.sleep(self._pre_stop_seconds())
         await self._program.stop(self._spec["terminationGracePeriodSeconds"])
+
+    def _last_transition(self) -> str:
+        since = self._program.ready_since
+        if since != self._ready_since:
+            ago = 0.0 if since is None else time.monotonic() - since
+            self._ready_since, self._ready_changed = since, _now(ago)
+        return self._ready_changed
 
     def _pre_stop_seconds(self) -> float:
         hook = self._container.get("lifecycle", {}).get("preStop", {})
@@ -144,5 +154,5 @@ def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:
     return kept
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _now(ago_seconds: float = 0.0) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=ago_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")

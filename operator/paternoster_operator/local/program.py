@@ -118,7 +118,8 @@ class Program:
             process.terminate()
         self._tell()
         probes = asyncio.create_task(run_probes(self._probes, http_check(session, launch.url), self._on_ready))
-        probes.add_done_callback(lambda _: process.kill())
+        # One that ends may have stopped listening while it finishes its answers: how long that takes is for stop().
+        probes.add_done_callback(lambda _: None if self._stopping else process.kill())
         status = await process.wait()
         killed = probes.result() if probes.done() else ""
         probes.cancel()

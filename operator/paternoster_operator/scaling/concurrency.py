@@ -1,10 +1,12 @@
 """The inner loop: the live cap, from preemptions. Multiplicative decrease, additive increase, as in TCP (RFC 5681)."""
 
+import math
 from dataclasses import replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason
-from paternoster_operator.scaling.policy import CapPolicy
+from paternoster_operator.scaling.capacity import itl_room
+from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason, is_early
+from paternoster_operator.scaling.policy import CapPolicy, ScalingPolicy, SloPolicy
 from paternoster_operator.scaling.signals import Signals
 
 PERIOD_SECONDS = 5.0
@@ -15,22 +17,32 @@ CALM_WINDOWS = 2
 """Windows without a cut before the cap is raised: probing upwards is slower than backing off."""
 
 
+EVIDENCE_WINDOWS = 4
+"""Windows over which evidence adds up while the cap stands: a quiet fleet needs that long to know a rate of 2 %."""
+
+
+def longest_window(policy: CapPolicy) -> float:
+    """Seconds for which samples are of use."""
+    return EVIDENCE_WINDOWS * policy.window_seconds
+
+
 def observation_window(policy: CapPolicy, state: LawState, now: float) -> float:
-    """Seconds to look back: never past the last change, whose effect is what matters."""
-    since_change = policy.window_seconds if state.cap_changed is None else now - state.cap_changed
-    return min(policy.window_seconds, max(since_change, 0.0))
+    """Seconds to look back for preemptions: never past the last change, whose effect is what matters."""
+    since_change = longest_window(policy) if state.cap_changed is None else now - state.cap_changed
+    return min(longest_window(policy), max(since_change, 0.0))
 
 
 def decide_cap(
-    policy: CapPolicy, signals: Signals, state: LawState, now: float
+    policy: ScalingPolicy, signals: Signals, state: LawState, now: float
 ) -> tuple[LoopDecision | None, LawState]:
     """The cap loop's word, or None when it is off or not due."""
-    if policy.mode is ConcurrencyMode.FIXED:
-        return None, replace(state, cap=policy.initial, wants_replica=False)
-    bounded = min(max(state.cap, policy.minimum), policy.maximum)
-    if bounded == state.cap and now < state.cap_due:
+    loop = policy.cap
+    if loop.mode is ConcurrencyMode.FIXED:
+        return None, replace(state, cap=loop.initial, wants_replica=False)
+    bounded = min(max(state.cap, loop.minimum), loop.maximum)
+    if bounded == state.cap and is_early(now, state.cap_due, PERIOD_SECONDS):
         return None, state
-    applied = policy.mode is ConcurrencyMode.AUTO
+    applied = loop.mode is ConcurrencyMode.AUTO
     target, reason, message, limited_by = _judge(policy, signals, replace(state, cap=bounded), now)
     decision = LoopDecision(
         loop="Concurrency",
@@ -40,7 +52,7 @@ def decide_cap(
         reason=reason,
         message=f"max_num_seqs {state.cap}->{target}: {message}" if target != state.cap else message,
         limited_by=limited_by,
-        inputs=_inputs(policy, signals),
+        inputs=_inputs(loop, signals),
         applied=applied,
     )
     storm = reason is Reason.AT_FLOOR and signals.preemption_rate > STORM_RATE
@@ -54,53 +66,82 @@ def decide_cap(
 Verdict = tuple[int, Reason, str, tuple[Reason, ...]]
 
 
-def _judge(policy: CapPolicy, signals: Signals, state: LawState, now: float) -> Verdict:
-    cap = state.cap
+def _judge(policy: ScalingPolicy, signals: Signals, state: LawState, now: float) -> Verdict:
+    loop, cap = policy.cap, state.cap
     if signals.ready == 0:
         return cap, Reason.INSUFFICIENT_DATA, "no replica is ready", ()
     if not signals.fresh:
         return cap, Reason.METRICS_STALE, f"no recent numbers from {', '.join(signals.stale_pods)}", ()
-    if state.cap_changed is not None and now - state.cap_changed < policy.cooldown_seconds:
+    if state.cap_changed is not None and 0 <= now - state.cap_changed < loop.cooldown_seconds:
         return cap, Reason.STABILIZING, f"changed {now - state.cap_changed:.0f} s ago", ()
     evidence = max(signals.finished, signals.preempted)
-    rate = signals.preemption_rate
+    rate, target = signals.preemption_rate, loop.preemption_target
     said = f"{signals.preempted} of {evidence} requests preempted = {rate:.1%}"
-    if signals.preempted > 0 and rate > policy.preemption_target:
-        if evidence < policy.min_finished:
+    # One standard deviation of a count of rare events: a single preemption among few requests may be chance.
+    doubt = math.sqrt(signals.preempted)
+    if signals.preempted > 0 and rate > target:
+        if evidence < loop.min_finished or signals.preempted - doubt <= target * evidence:
             return cap, Reason.INSUFFICIENT_DATA, f"{said}, too few to judge by", ()
-        return _cut(policy, signals, cap, f"{said} > {policy.preemption_target:.1%}")
-    if signals.preempted > 0:
-        return cap, Reason.WITHIN_TOLERANCE, f"{said} <= {policy.preemption_target:.1%}", ()
+        # From what really ran: a cap far above it could be cut many times before anything changed.
+        ran = min(cap, max(signals.peak_running, loop.minimum))
+        kept = int(ran * (1 - loop.decrease))
+        return _cut(loop, cap, kept, Reason.PREEMPTION_ABOVE_TARGET, f"{said} > {target:.1%}")
+    if (slow := _too_slow(policy.slo, signals)) is not None:
+        room = itl_room(policy.slo, state.experience, margin=1.0)
+        if room is not None and room < cap:
+            return _cut(loop, cap, max(int(room), int(cap * (1 - loop.decrease))), Reason.LATENCY_ABOVE_TARGET, slow)
+    if signals.preempted + doubt > target / 2 * evidence:
+        return cap, Reason.WITHIN_TOLERANCE, f"{said}, target {target:.1%}", ()
     return _raise(policy, signals, state, now)
 
 
-def _cut(policy: CapPolicy, signals: Signals, cap: int, said: str) -> Verdict:
-    if cap <= policy.minimum:
-        return cap, Reason.AT_FLOOR, f"{said}, and the cap is at its floor {policy.minimum}", ()
-    # From what really ran: a cap far above it could be cut many times before anything changed.
-    ran = min(cap, max(signals.peak_running, policy.minimum))
-    target = max(policy.minimum, min(cap - 1, int(ran * (1 - policy.decrease))))
-    return target, Reason.PREEMPTION_ABOVE_TARGET, said, (Reason.AT_FLOOR,) if target == policy.minimum else ()
+def _too_slow(slo: SloPolicy | None, signals: Signals) -> str | None:
+    """What is said of tokens that come more slowly than the limit allows; None where they do not."""
+    if slo is None or slo.itl is None:
+        return None
+    paces = [load.inter_token_seconds for load in signals.replicas if load.inter_token_seconds is not None]
+    if not paces or (mean := sum(paces) / len(paces)) <= slo.itl:
+        return None
+    return f"{mean * 1000:.0f} ms between tokens > {slo.itl * 1000:.0f} ms"
 
 
-def _raise(policy: CapPolicy, signals: Signals, state: LawState, now: float) -> Verdict:
-    cap = state.cap
+def _cut(loop: CapPolicy, cap: int, target: int, reason: Reason, said: str) -> Verdict:
+    if cap <= loop.minimum:
+        return cap, Reason.AT_FLOOR, f"{said}, and the cap is at its floor {loop.minimum}", ()
+    target = max(loop.minimum, min(cap - 1, target))
+    return target, reason, said, (Reason.AT_FLOOR,) if target == loop.minimum else ()
+
+
+def _raise(policy: ScalingPolicy, signals: Signals, state: LawState, now: float) -> Verdict:
+    loop, cap = policy.cap, state.cap
     if signals.waiting == 0:
-        return cap, Reason.WITHIN_TOLERANCE, "no preemptions and no queue", ()
-    if cap >= policy.maximum:
-        return cap, Reason.AT_CAPACITY, f"{signals.waiting} waiting, and the cap is at its highest {policy.maximum}", ()
-    # Memory grows with what runs: as many as would bring it to the high-water mark, and no more.
-    room = policy.maximum
-    if signals.kv_peak_usage > 0:
-        room = int(policy.kv_high_watermark / signals.kv_peak_usage * signals.peak_running)
+        return cap, Reason.WITHIN_TOLERANCE, "few preemptions and no queue", ()
+    if cap >= loop.maximum:
+        return cap, Reason.AT_CAPACITY, f"{signals.waiting} waiting, and the cap is at its highest {loop.maximum}", ()
+    room, bound, said = _room(policy, signals, state)
     if room <= cap:
-        said = f"{signals.waiting} waiting, but {signals.peak_running} sequences used {signals.kv_peak_usage:.0%} of KV"
-        return cap, Reason.KV_HIGH_WATERMARK, said, ()
-    if state.cap_cut is not None and now - state.cap_cut < CALM_WINDOWS * policy.window_seconds:
+        return cap, bound, said, ()
+    if state.cap_cut is not None and 0 <= now - state.cap_cut < CALM_WINDOWS * loop.window_seconds:
         return cap, Reason.STABILIZING, f"cut {now - state.cap_cut:.0f} s ago", ()
-    target = min(cap + policy.increase_step, policy.maximum, room)
-    said = f"no preemptions, {signals.waiting} waiting, KV use {signals.kv_peak_usage:.0%}"
-    return target, Reason.HEADROOM_AVAILABLE, said, (Reason.AT_CAPACITY,) if target == policy.maximum else ()
+    # Half of the way, where the way is known and long: after a change of the traffic steps alone take minutes.
+    target = min(max(cap + loop.increase_step, (cap + room) // 2), room)
+    said = f"{signals.preempted} preempted, {signals.waiting} waiting, KV use {signals.kv_peak_usage:.0%}"
+    return target, Reason.HEADROOM_AVAILABLE, said, (Reason.AT_CAPACITY,) if target == loop.maximum else ()
+
+
+def _room(policy: ScalingPolicy, signals: Signals, state: LawState) -> tuple[int, Reason, str]:
+    """How high the cap may go, what bounds it, and in words."""
+    loop, waiting = policy.cap, f"{signals.waiting} waiting"
+    rooms = [(loop.maximum, Reason.AT_CAPACITY, waiting)]
+    if signals.kv_peak_usage > 0:
+        # Memory grows with what runs: as many as would bring it to the high-water mark.
+        room = int(loop.kv_high_watermark / signals.kv_peak_usage * signals.peak_running)
+        said = f"{waiting}, but {signals.peak_running} sequences used {signals.kv_peak_usage:.0%} of KV"
+        rooms.append((room, Reason.KV_HIGH_WATERMARK, said))
+    if (fit := itl_room(policy.slo, state.experience, margin=1.0)) is not None:
+        said = f"{waiting}, but more than {fit:.0f} sequences would be too slow"
+        rooms.append((int(fit), Reason.LATENCY_ABOVE_TARGET, said))
+    return min(rooms, key=lambda room: room[0])
 
 
 def _inputs(policy: CapPolicy, signals: Signals) -> dict[str, str]:

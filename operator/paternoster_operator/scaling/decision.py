@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from paternoster_operator.scaling.experience import Experience
+from paternoster_operator.scaling.trend import Arrivals
+
 Loop = Literal["Replicas", "Concurrency"]
 Action = Literal["Up", "Down", "Hold"]
 
@@ -24,10 +27,13 @@ class Reason(StrEnum):
     METRICS_STALE = "MetricsStale"
     INSUFFICIENT_DATA = "InsufficientData"
     PREEMPTION_ABOVE_TARGET = "PreemptionAboveTarget"
+    LATENCY_ABOVE_TARGET = "LatencyAboveTarget"
     HEADROOM_AVAILABLE = "HeadroomAvailable"
     KV_HIGH_WATERMARK = "KVHighWatermark"
     AT_FLOOR = "AtFloor"
     AT_CAPACITY = "AtCapacity"
+    SCALE_TO_ZERO_IDLE = "ScaleToZeroIdle"
+    ACTIVATED_BY_REQUEST = "ActivatedByRequest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,10 @@ class LoopDecision:
     inputs: dict[str, str] = field(default_factory=dict)
     applied: bool = True
     """False in advisory mode: the target is what would have been."""
+    formula: str = ""
+    """How ``recommended`` came about, with its numbers: ``ceil(118 / (0.80 x 48)) = 4``."""
+    otherwise: str = ""
+    """What would have happened without a limit, or without the other loop; empty where it would have been the same."""
 
     @property
     def action(self) -> Action:
@@ -65,6 +75,8 @@ class LoopDecision:
             "message": self.message,
             "limitedBy": [reason.value for reason in self.limited_by],
             "inputs": dict(self.inputs),
+            "formula": self.formula,
+            "otherwise": self.otherwise,
             "applied": self.applied and self.action != "Hold",
         }
 
@@ -83,6 +95,14 @@ class LawState:
     cap_due: float = 0.0
     cap_changed: float | None = None
     cap_cut: float | None = None
+    looked: float | None = None
+    """Time of the last look whose numbers were learnt from."""
+    experience: Experience = field(default_factory=Experience)
+    """What a sequence takes of a replica."""
+    arrivals: Arrivals = ()
+    """The rate of the last minutes."""
+    idle_since: float | None = None
+    """Since when nobody has asked for anything."""
     wants_replica: bool = False
     """The cap is at its floor and preemptions are still too many: only another replica can help."""
     recommendations: tuple[tuple[float, int], ...] = ()
@@ -98,3 +118,8 @@ class Decision:
     replicas: LoopDecision | None
     concurrency: LoopDecision | None
     state: LawState
+
+
+def is_early(now: float, due: float, period: float) -> bool:
+    """Whether a loop has to wait; not for longer than its period, so that a clock set back does not stop it."""
+    return due - period <= now < due

@@ -1,7 +1,9 @@
 """The part of a spec that the law reads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
+from paternoster_operator.api.objective_types import Slo
 from paternoster_operator.api.v1alpha1 import (
     AutoscalingMode,
     Concurrency,
@@ -10,6 +12,7 @@ from paternoster_operator.api.v1alpha1 import (
     ScaleDown,
     ScaleUp,
 )
+from paternoster_operator.scaling.schedule import bounds_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,10 @@ class ReplicaPolicy:
     scale_down: ScaleDown
     budget: int | None
     """Most replicas that the GPU budget pays for; None without a budget."""
+    idle_seconds: float | None = None
+    """Time without demand after which no replica is wanted; None where the fewest allowed now are more than none."""
+    schedules: tuple[str, ...] = ()
+    """Names of the schedules that ``minimum`` and ``maximum`` come from."""
 
     @property
     def lowest(self) -> int:
@@ -53,6 +60,16 @@ class CapPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class SloPolicy:
+    """Latencies to keep at the 95th percentile, in seconds; None where the user names none."""
+
+    ttft: float | None = None
+    """Time to first token."""
+    itl: float | None = None
+    """Inter-token latency."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScalingPolicy:
     """Everything the law is told by the user."""
 
@@ -60,25 +77,37 @@ class ScalingPolicy:
     """Replicas where the replica loop does not act."""
     replicas: ReplicaPolicy | None
     cap: CapPolicy
+    slo: SloPolicy | None = None
 
     @classmethod
-    def from_spec(cls, spec: LLMDeploymentSpec) -> "ScalingPolicy":
-        """Percent and per thousand become shares."""
+    def from_spec(cls, spec: LLMDeploymentSpec, at: datetime | None = None) -> "ScalingPolicy":
+        """Percent and per thousand become shares, milliseconds seconds.
+
+        ``at`` is the moment whose schedules hold, with its time zone; without it the spec's own bounds do. What is
+        paused is advised only.
+        """
         auto = spec.autoscaling
         replicas = None
         if auto is not None and auto.mode is not AutoscalingMode.EXTERNAL:
+            bounds = bounds_at(auto, at)
+            to_zero = auto.scale_to_zero.enabled and bounds.minimum == 0
             replicas = ReplicaPolicy(
-                mode=auto.mode,
-                minimum=auto.min_replicas,
-                maximum=auto.max_replicas,
+                mode=AutoscalingMode.ADVISORY if spec.paused else auto.mode,
+                minimum=bounds.minimum,
+                maximum=bounds.maximum,
                 target_utilization=auto.target_utilization_percent / 100,
                 tolerance=auto.tolerance_percent / 100,
                 scale_up=auto.scale_up,
                 scale_down=auto.scale_down,
                 budget=_budget(spec),
+                idle_seconds=auto.scale_to_zero.idle_seconds if to_zero else None,
+                schedules=bounds.schedules,
             )
         fixed = spec.replicas if spec.replicas is not None else auto.min_replicas if auto is not None else 1
-        return cls(fixed_replicas=fixed, replicas=replicas, cap=_cap(spec.concurrency, spec.engine.max_num_seqs))
+        cap = _cap(spec.concurrency, spec.engine.max_num_seqs)
+        if spec.paused and cap.mode is ConcurrencyMode.AUTO:
+            cap = replace(cap, mode=ConcurrencyMode.ADVISORY)
+        return cls(fixed_replicas=fixed, replicas=replicas, cap=cap, slo=_slo(spec.slo))
 
 
 def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
@@ -96,6 +125,16 @@ def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
         kv_high_watermark=concurrency.kv_high_watermark_percent / 100,
         min_finished=concurrency.min_finished_requests,
     )
+
+
+def _slo(slo: Slo) -> SloPolicy | None:
+    if slo.ttft_p95_milliseconds is None and slo.itl_p95_milliseconds is None:
+        return None
+    return SloPolicy(ttft=_seconds(slo.ttft_p95_milliseconds), itl=_seconds(slo.itl_p95_milliseconds))
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def _budget(spec: LLMDeploymentSpec) -> int | None:

@@ -7,12 +7,27 @@ start instead of a negative jump.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from paternoster_contract.stats import EngineStats
+
+N = TypeVar("N", int, float)
 
 STALE_SECONDS = 15.0
 """Age of an engine's last sample beyond which it says nothing of now: three missed scrapes."""
 LONGEST_WINDOW_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLoad:
+    """What one serving replica carried in the window, on average."""
+
+    running: float
+    """Sequences at once."""
+    kv_usage: float
+    """Share of its KV blocks in use, 0..1."""
+    inter_token_seconds: float | None
+    """Mean time between two tokens of a request; None where none came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +48,7 @@ class Signals:
     held: int = 0
     """Requests that the gateway holds for want of a replica."""
     peak_running: int = 0
-    """Most sequences one engine ran at once in the window."""
+    """Most sequences one engine ran at once in the flow window."""
     capacity: int = 0
     """Sum of the live caps of the serving replicas."""
     lowest_cap: int = 0
@@ -43,7 +58,23 @@ class Signals:
     kv_usage: float = 0.0
     """Mean share of KV blocks in use, 0..1."""
     kv_peak_usage: float = 0.0
-    """Highest share of KV blocks one engine had in use in the window."""
+    """Highest share of KV blocks one engine had in use in the flow window."""
+
+    replicas: tuple[ReplicaLoad, ...] = ()
+    """Each serving replica that reported, over the flow window."""
+    flow_seconds: float = 0.0
+    """The window of ``replicas`` to ``first_token_seconds``: a change of the cap, which
+    begins the other window anew, is no change of the traffic."""
+    arrived: int = 0
+    """Requests that engines took into their queues."""
+    departed: int = 0
+    """Requests that ended."""
+    generated: int = 0
+    """Output tokens."""
+    first_token_seconds: float | None = None
+    """Mean time from arrival to first token; None where none came."""
+    startup_seconds: float | None = None
+    """Time from a pod's creation until it serves, as learnt; None when no start was seen."""
 
     finished: int = 0
     preempted: int = 0
@@ -60,6 +91,11 @@ class Signals:
     @property
     def queued(self) -> int:
         return self.waiting + self.held
+
+    @property
+    def mean_running(self) -> float:
+        """Sequences at once in the whole fleet, on average over the window."""
+        return sum(load.running for load in self.replicas)
 
     @property
     def preemption_rate(self) -> float:
@@ -90,15 +126,26 @@ class SignalWindows:
             del self._samples[pod]
 
     def summarize(
-        self, *, window_seconds: float, now: float, ready_pods: Collection[str], pending_pods: int = 0, held: int = 0
+        self,
+        *,
+        window_seconds: float,
+        now: float,
+        ready_pods: Collection[str],
+        pending_pods: int = 0,
+        held: int = 0,
+        flow_seconds: float | None = None,
+        startup_seconds: float | None = None,
     ) -> Signals:
-        """Numbers of the serving replicas ``ready_pods`` over the last ``window_seconds``.
+        """Numbers of the serving replicas ``ready_pods`` over the last ``window_seconds``, and of the traffic over the
+        last ``flow_seconds`` (as long, if None).
 
         What draining replicas still do counts as events of the window, not as capacity.
         """
         recent = {pod: sample for pod in ready_pods if (sample := self._fresh(pod, now)) is not None}
         stats = list(recent.values())
         begin = now - window_seconds
+        flow_seconds = window_seconds if flow_seconds is None else flow_seconds
+        flow = now - flow_seconds
         generated = self._increase(lambda s: s.generation_tokens_total, begin)
         return Signals(
             ready=len(ready_pods),
@@ -109,18 +156,39 @@ class SignalWindows:
             running=sum(s.running for s in stats),
             waiting=sum(s.waiting for s in stats),
             held=held,
-            peak_running=max((s.running for s in self._within(recent, begin)), default=0),
+            peak_running=max((s.running for s in self._within(recent, flow)), default=0),
             capacity=sum(s.live_cap for s in stats),
             lowest_cap=min((s.live_cap for s in stats), default=0),
             highest_cap=max((s.live_cap for s in stats), default=0),
             engine_capacity=min((s.capacity for s in stats), default=0),
             kv_usage=sum(s.kv_usage for s in stats) / len(stats) if stats else 0.0,
-            kv_peak_usage=max((s.kv_usage for s in self._within(recent, begin)), default=0.0),
+            kv_peak_usage=max((s.kv_usage for s in self._within(recent, flow)), default=0.0),
+            replicas=tuple(self._load(pod, flow) for pod in recent),
+            flow_seconds=flow_seconds,
+            arrived=self._increase(lambda s: s.requests_total, flow),
+            departed=self._increase(lambda s: s.requests_finished_total, flow),
+            generated=self._increase(lambda s: s.generation_tokens_total, flow),
+            first_token_seconds=_mean(
+                self._increase(lambda s: s.first_token_seconds_total, flow),
+                self._increase(lambda s: s.first_token_count_total, flow),
+            ),
+            startup_seconds=startup_seconds,
             finished=self._increase(lambda s: s.requests_finished_total, begin),
             preempted=self._increase(lambda s: s.requests_preempted_total, begin),
             computed_tokens=self._increase(lambda s: s.computed_tokens_total, begin),
             recomputed_tokens=self._increase(lambda s: s.recomputed_tokens_total, begin),
             generation_tokens_per_second=generated / self._span(begin),
+        )
+
+    def _load(self, pod: str, begin: float) -> ReplicaLoad:
+        inside = [stats for when, stats in self._samples[pod] if when > begin] or [self._samples[pod][-1][1]]
+        return ReplicaLoad(
+            running=sum(s.running for s in inside) / len(inside),
+            kv_usage=sum(s.kv_usage for s in inside) / len(inside),
+            inter_token_seconds=_mean(
+                self._increase(lambda s: s.inter_token_seconds_total, begin, (pod,)),
+                self._increase(lambda s: s.inter_token_count_total, begin, (pod,)),
+            ),
         )
 
     def _fresh(self, pod: str, now: float) -> EngineStats | None:
@@ -130,10 +198,12 @@ class SignalWindows:
     def _within(self, pods: Iterable[str], begin: float) -> Iterable[EngineStats]:
         return (stats for pod in pods for when, stats in self._samples[pod] if when > begin)
 
-    def _increase(self, counter: Callable[[EngineStats], int], begin: float) -> int:
-        """How much a counter grew after ``begin`` over all engines; a sample taken at ``begin`` is where it starts."""
-        total = 0
-        for samples in self._samples.values():
+    def _increase(self, counter: Callable[[EngineStats], N], begin: float, pods: Collection[str] | None = None) -> N:
+        """How much a counter grew after ``begin`` over all engines, or over ``pods``; a sample taken at ``begin`` is
+        where it starts.
+        """
+        total: N = 0
+        for samples in self._samples.values() if pods is None else [self._samples[pod] for pod in pods]:
             previous: EngineStats | None = None
             for when, stats in samples:
                 if previous is not None and when > begin:
@@ -152,3 +222,7 @@ class SignalWindows:
                 first = min(first, times[max(0, inside[0] - 1)])
                 last = max(last, times[-1])
         return max(last - first, 1.0)
+
+
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None

@@ -50,6 +50,7 @@ def test_defaults_reach_every_part_that_rules_look_at() -> None:
     for name in ("engine", "concurrency", "rollout", "budget", "resources"):
         assert spec[name]["default"] == {}
     assert spec["resources"]["properties"]["gpu"]["default"] == {}
+    assert spec["autoscaling"]["properties"]["scaleToZero"]["default"] == {}
     assert "default" not in spec["autoscaling"], "its presence means something"
 
 
@@ -57,7 +58,7 @@ def test_defaults_are_the_types_own() -> None:
     spec = schema()["properties"]["spec"]["properties"]
     types = LLMDeploymentSpec.model_validate({"model": {"source": "package://x"}})
     dumped = types.model_dump(mode="json", by_alias=True)
-    for part in ("engine", "concurrency", "rollout", "drain", "admission"):
+    for part in ("engine", "concurrency", "slo", "rollout", "drain", "admission"):
         for name, child in spec[part]["properties"].items():
             assert child.get("default") == dumped[part][name], f"{part}.{name}"
 

@@ -12,6 +12,12 @@ from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
 
 Document = Callable[..., dict[str, Any]]
 
+
+def schedule(name: str, **fields: Any) -> dict[str, Any]:
+    """One of spec.autoscaling.schedules."""
+    return {"name": name, "timezone": "Europe/Berlin", "days": ["Monday"], "start": "08:00", "end": "18:00", **fields}
+
+
 GOOD: list[dict[str, Any]] = [
     {},
     {"replicas": 2},
@@ -23,6 +29,16 @@ GOOD: list[dict[str, Any]] = [
     {"budget": {"maxGPUs": 2}, "replicas": 2, "resources": {"gpu": {"count": 1}}},
     {"resources": {"limits": {"cpu": 1}}},
     {"resources": {"gpu": {"count": 1, "claimTemplateName": "one-gpu"}}},
+    {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "scaleToZero": {"enabled": True, "idleSeconds": 5}}},
+    {"autoscaling": {"minReplicas": 1, "maxReplicas": 8, "schedules": [schedule("day", minReplicas=2)]}},
+    {"autoscaling": {"maxReplicas": 8, "schedules": [schedule("a", maxReplicas=1), schedule("b", maxReplicas=8)]}},
+    {
+        "autoscaling": {"maxReplicas": 4, "schedules": [schedule("day", minReplicas=4)]},
+        "budget": {"maxGPUs": 8},
+        "resources": {"gpu": {"count": 2}},
+    },
+    {"slo": {"ttftP95Milliseconds": 500, "itlP95Milliseconds": 50}},
+    {"cost": {"gpuHour": "2.49"}, "resources": {"gpu": {"count": 1}}},
 ]
 
 BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
@@ -51,6 +67,39 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
         {"budget": {"maxGPUs": 1}, "replicas": 2, "resources": {"gpu": {"count": 1}}},
         "spec.budget.maxGPUs: is 1: budget.maxGPUs must allow the GPUs of the fewest replicas",
     ),
+    (
+        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2}},
+        "spec.autoscaling.minReplicas: is 0: autoscaling.minReplicas must be 0 if autoscaling.scaleToZero.enabled",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "scaleToZero": {"enabled": True}}},
+        "spec.autoscaling.minReplicas: is 1: autoscaling.minReplicas must be 0 if autoscaling.scaleToZero.enabled",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "schedules": [schedule("a", maxReplicas=1), schedule("a", maxReplicas=2)]}},
+        "spec.autoscaling.schedules: has a, a: each of autoscaling.schedules must have a name of its own",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "schedules": [schedule("a")]}},
+        "spec.autoscaling.schedules: has a: each of autoscaling.schedules must set minReplicas, maxReplicas or both",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 9, "schedules": [schedule("a", minReplicas=3, maxReplicas=2)]}},
+        "spec.autoscaling.schedules: has a: minReplicas of each of autoscaling.schedules must be at most",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "schedules": [schedule("a", minReplicas=3)]}},
+        "spec.autoscaling.schedules: has a: bounds of each of autoscaling.schedules must lie between",
+    ),
+    (
+        {
+            "autoscaling": {"maxReplicas": 4, "schedules": [schedule("a", minReplicas=4)]},
+            "budget": {"maxGPUs": 7},
+            "resources": {"gpu": {"count": 2}},
+        },
+        "spec.autoscaling.schedules: has a: minReplicas of each of autoscaling.schedules must fit into budget.maxGPUs",
+    ),
+    ({"cost": {"gpuHour": "2"}}, "spec.resources.gpu.count: is 0: cost.gpuHour prices GPUs: resources.gpu.count must"),
 ]
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
@@ -64,6 +113,29 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"model": {}}, "spec.model.source: is missing: it is required"),
     ({"autoscaling": {}}, "spec.autoscaling.maxReplicas: is missing: it is required"),
     ({"replicas": -1}, "spec.replicas: is -1: must be at least 0"),
+    (
+        {"autoscaling": {"maxReplicas": 2, "scaleToZero": {"coldRequestPolicy": "Drop"}}},
+        "spec.autoscaling.scaleToZero.coldRequestPolicy: is 'Drop': must be one of 'Hold' or 'Reject'",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "scaleToZero": {"idleSeconds": 0}}},
+        "spec.autoscaling.scaleToZero.idleSeconds: is 0: must be at least 1",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "schedules": [schedule("a", maxReplicas=1, start="8:00")]}},
+        "spec.autoscaling.schedules[0].start: is '8:00': must match",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "schedules": [schedule("a", maxReplicas=1, days=["Mo"])]}},
+        "spec.autoscaling.schedules[0].days[0]: is 'Mo': must be one of 'Monday', 'Tuesday'",
+    ),
+    (
+        {"autoscaling": {"maxReplicas": 2, "schedules": [schedule("a", maxReplicas=1, timezone="../etc")]}},
+        "spec.autoscaling.schedules[0].timezone: is '../etc': must match",
+    ),
+    ({"slo": {"ttftP95Milliseconds": 0}}, "spec.slo.ttftP95Milliseconds: is 0: must be at least 1"),
+    ({"cost": {"gpuHour": "2,49"}}, "spec.cost.gpuHour: is '2,49': must match"),
+    ({"cost": {"gpuHour": "1", "currency": "usd"}}, "spec.cost.currency: is 'usd': must match"),
 ]
 
 
@@ -93,6 +165,16 @@ def test_every_rule_is_broken_by_some_manifest(document: Document) -> None:
 def test_a_long_name_is_refused(document: Document) -> None:
     with pytest.raises(InvalidManifest, match=r"metadata\.name"):
         parse(document() | {"metadata": {"name": "x" * 51}})
+
+
+@pytest.mark.parametrize("zone", ["Europe/Atlantis", "Europe", "posix"])
+def test_an_unknown_time_zone_is_refused(document: Document, zone: str) -> None:
+    """A schema cannot know them: a cluster takes the manifest, and the operator calls it invalid."""
+    timed = schedule("a", maxReplicas=1, timezone=zone)
+    with pytest.raises(InvalidManifest) as refused:
+        parse(document(autoscaling={"maxReplicas": 2, "schedules": [timed]}))
+    (line,) = refused.value.errors
+    assert line == (f"spec.autoscaling.schedules[0].timezone: is '{zone}': must be a time zone of the IANA database")
 
 
 def test_all_faults_are_told_at_once(document: Document) -> None:

@@ -9,11 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from paternoster_operator.local.probe import Probe, Probes
 from paternoster_operator.local.program import (
     FIRST_BACKOFF_SECONDS,
     LONGEST_BACKOFF_SECONDS,
+    Launch,
+    Program,
     backoff_seconds,
     find_program,
+    free_port,
 )
 
 PARENT = """
@@ -27,6 +31,36 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+ENDING = """
+import http.server, signal, sys, threading, time
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+server.serve_forever()
+server.server_close()
+time.sleep(1.5)
+print("answered all", flush=True)
+"""
+"""Listens no more after SIGTERM, and takes its time to end."""
+
+
+async def test_a_program_that_ends_is_not_killed_because_it_listens_no_more(tmp_path: Path) -> None:
+    port = free_port()
+    log = tmp_path / "log"
+    probe = Probe("/", period_seconds=0.1, timeout_seconds=1, failure_threshold=100)
+    probes = Probes(probe, probe, Probe("/", period_seconds=0.1, timeout_seconds=0.5, failure_threshold=2))
+    launch = Launch([sys.executable, "-c", ENDING, str(port)], {}, f"http://127.0.0.1:{port}")
+    program = Program("ending", lambda: launch, probes, log, lambda: None)
+    assert await program.first_run()
+    await program.stop(grace_seconds=30)
+    assert log.read_text().endswith("answered all\n")
 
 
 def test_backoff_doubles_up_to_the_longest() -> None:

@@ -14,9 +14,9 @@ from paternoster_operator.scrape import Scraper, addresses
 
 
 @asynccontextmanager
-async def gateway(host: str, port: int, held: int) -> AsyncIterator[int]:
-    """One gateway that holds ``held`` requests for model m; yields its port."""
-    model = GatewayModelStats(in_flight=0, held=held, requests_total=0, failed_total=0)
+async def gateway(host: str, port: int, held: int, refused: int = 0) -> AsyncIterator[int]:
+    """One gateway that holds ``held`` requests for model m and has refused others; yields its port."""
+    model = GatewayModelStats(in_flight=0, held=held, refused=refused, requests_total=0, failed_total=0)
 
     async def stats(_: web.Request) -> web.Response:
         return web.json_response(text=GatewayStats(instance=host, time=0, models={"m": model}).model_dump_json())
@@ -42,7 +42,7 @@ def name_stands_for(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
 async def test_every_gateway_behind_a_name_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(gateway("127.0.0.1", 0, held=3))
-        await stack.enter_async_context(gateway("127.0.0.2", port, held=4))
+        await stack.enter_async_context(gateway("127.0.0.2", port, held=3, refused=1))
         name_stands_for(monkeypatch, "127.0.0.1", "127.0.0.2", "127.0.0.3")
         scraper = Scraper(timeout_seconds=2, gateway_url=f"http://gateways:{port}", admin_key=None)
         assert await scraper.held("m") == 7, "the third does not answer and counts none"

@@ -9,8 +9,9 @@ from paternoster_operator.api.status_types import LLMDeploymentStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import DeploymentView, Observed, PodView
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
+from paternoster_operator.scaling.policy import ScalingPolicy
 from paternoster_operator.scaling.signals import Signals
-from paternoster_operator.status import MAX_DECISIONS, build_status, invalid_status
+from paternoster_operator.status import build_status, invalid_status
 
 Resource = Callable[..., LLMDeployment]
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
@@ -106,24 +107,41 @@ def test_load_is_written_when_it_moved_or_grew_old(resource: Resource) -> None:
     assert status_of(fleet, settled, running=105, now=LATER, age=61)["load"]["runningRequests"] == 105
 
 
-def test_the_history_is_bounded_and_does_not_repeat_itself(resource: Resource) -> None:
+def test_a_change_that_acted_is_the_last_scaling(resource: Resource) -> None:
     settled = Observed(deployment(2), (pod("a"), pod("b")))
     fleet = resource()
-
-    def made(target: int, reason: Reason) -> Decision:
-        word = LoopDecision("Replicas", 2, target, target, reason, "said")
-        return Decision(word, None, LawState(target, 8, since=0))
-
-    for _ in range(5):
-        fleet.status = status_of(fleet, settled, made=made(2, Reason.WITHIN_TOLERANCE))
-    assert len(fleet.status["decisions"]) == 1, "holding for the same reason is told once"
-    fleet.status = status_of(fleet, settled, made=made(2, Reason.STABILIZING))
-    for target in range(3, 20):
-        fleet.status = status_of(fleet, settled, made=made(target, Reason.DEMAND_ABOVE_TARGET))
-    decisions = fleet.status["decisions"]
-    assert len(decisions) == MAX_DECISIONS
-    assert (decisions[0]["to"], decisions[0]["action"], decisions[0]["applied"]) == (19, "Up", True)
+    word = LoopDecision("Replicas", 2, 3, 3, Reason.DEMAND_ABOVE_TARGET, "said")
+    fleet.status = status_of(fleet, settled, made=Decision(word, None, LawState(3, 8, since=0)))
     assert fleet.status["lastScaleTime"] == NOW
+    assert status_of(fleet, settled, now=LATER)["lastScaleTime"] == NOW
+
+
+def test_what_is_known_of_bounds_and_starts_is_told(resource: Resource) -> None:
+    fleet = resource(autoscaling={"maxReplicas": 3})
+    observed, state = Observed(None, ()), LawState(1, 8, since=0)
+    decision = Decision(None, None, state)
+    policy = ScalingPolicy.from_spec(fleet.spec).replicas
+    status = build_status(
+        fleet, observed, Signals(), decision, decision, NOW, age_of_load=0, endpoint="http://door", bounds=policy,
+        startup={"lastSeconds": 40, "averageSeconds": 38, "observedStarts": 2},
+    )  # fmt: skip
+    LLMDeploymentStatus.model_validate(status)
+    assert status["bounds"] == {"minReplicas": 1, "maxReplicas": 3, "schedules": []}
+    assert status["startup"]["averageSeconds"] == 38
+    assert not {"bounds", "startup", "economics"} & status_of(resource(), observed).keys()
+
+
+TO_ZERO = {"minReplicas": 0, "maxReplicas": 2, "scaleToZero": {"enabled": True}}
+
+
+def test_a_fleet_without_replicas_is_ready_and_one_that_wakes_is_not(resource: Resource) -> None:
+    fleet = resource(autoscaling=TO_ZERO)
+    asleep = status_of(fleet, Observed(deployment(0), ()), replicas=0)
+    assert kstatus({"metadata": {"generation": 3}, "status": asleep}) == "Current"
+    assert asleep["conditions"][0]["reason"] == "ScaledToZero"
+    waking = status_of(fleet, Observed(deployment(1), (pod("a", ready=False),)), replicas=1, held=1)
+    assert kstatus({"metadata": {"generation": 3}, "status": waking}) == "InProgress"
+    assert next(c["reason"] for c in waking["conditions"] if c["type"] == "Reconciling") == "Activating"
 
 
 def test_limits_are_a_condition(resource: Resource) -> None:

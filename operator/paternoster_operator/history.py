@@ -1,0 +1,38 @@
+"""What is worth telling of the decisions made look after look: changes, and beginnings. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paternoster_operator.scaling.decision import Decision, LoopDecision
+
+MAX_DECISIONS = 10
+"""Records that are kept: each write of a status is a write to etcd."""
+
+
+class History:
+    """The last decisions, newest first, as the status has them."""
+
+    def __init__(self, records: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.records: list[Mapping[str, Any]] = list(records)[:MAX_DECISIONS]
+        self._last: dict[str, Mapping[str, Any]] = {record["loop"]: record for record in reversed(self.records)}
+        """The newest of each loop, which may have left the list."""
+
+    def add(self, decision: Decision, time: str) -> tuple[LoopDecision, ...]:
+        """Take in one look's decision, made at ``time`` (RFC 3339); returns the words of it that are news."""
+        words = (decision.concurrency, decision.replicas)
+        news = tuple(made for made in words if made is not None and is_news(made, self._last.get(made.loop)))
+        for made in news:
+            self._last[made.loop] = {"time": time, **made.document()}
+            self.records.insert(0, self._last[made.loop])
+        del self.records[MAX_DECISIONS:]
+        return news
+
+
+def is_news(made: LoopDecision, last: Mapping[str, Any] | None) -> bool:
+    """A change always is; holding when its reason begins, and advice when it differs from the last."""
+    if last is None or (made.applied and made.action != "Hold"):
+        return True
+    if made.action == "Hold":
+        return bool(last["action"] != "Hold" or last["reason"] != made.reason.value)
+    said = (made.action, made.target, made.reason.value, False)
+    return said != (last["action"], last["to"], last["reason"], last["applied"])

@@ -1,0 +1,22 @@
+"""The routing table's entry for one LLMDeployment. Pure."""
+
+from paternoster_contract.routing import ModelRoute
+from paternoster_operator.api.autoscaling_types import ColdRequestPolicy
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+
+SOONEST_RETRY_SECONDS = 5
+
+
+def build_route(resource: LLMDeployment) -> ModelRoute:
+    """What the gateway does with requests while no replica is ready; replicas are added by the caller."""
+    admission, auto = resource.spec.admission, resource.spec.autoscaling
+    if auto is None or not auto.scale_to_zero.enabled:
+        return ModelRoute(max_held=admission.max_held_requests, hold_timeout_seconds=admission.hold_timeout_seconds)
+    to_zero = auto.scale_to_zero
+    learnt = resource.status.get("startup", {}).get("averageSeconds", 0)
+    return ModelRoute(
+        max_held=admission.max_held_requests,
+        hold_timeout_seconds=to_zero.activation_timeout_seconds,
+        hold=to_zero.cold_request_policy is ColdRequestPolicy.HOLD,
+        retry_after_seconds=min(max(learnt, SOONEST_RETRY_SECONDS), to_zero.activation_timeout_seconds),
+    )

@@ -1,0 +1,48 @@
+"""How many sequences one replica can run at once and stay healthy: the smallest of what bounds it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from paternoster_operator.api.v1alpha1 import ConcurrencyMode
+from paternoster_operator.scaling.experience import Experience
+from paternoster_operator.scaling.policy import CapPolicy, ScalingPolicy, SloPolicy
+
+ITL_MARGIN = 0.9
+"""Share of the latency limit that the mean is planned for: requests differ, and the limit is for the slow ones."""
+
+Bound = Literal["max_num_seqs", "KV", "ITL"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Sequences at once of one replica, and what allows no more."""
+
+    sequences: float
+    bound: Bound
+
+
+def replica_capacity(policy: ScalingPolicy, experience: Experience) -> Capacity:
+    """What one replica sustains, as far as is known; what is unknown does not bound. At least one sequence.
+
+    Independent of the live cap, so that cutting the cap never looks like new demand.
+    """
+    cap = policy.cap
+    top = cap.initial if cap.mode is ConcurrencyMode.FIXED else cap.maximum
+    bounds = [Capacity(top, "max_num_seqs")]
+    if (room := kv_room(cap, experience)) is not None:
+        bounds.append(Capacity(room, "KV"))
+    if (room := itl_room(policy.slo, experience)) is not None:
+        bounds.append(Capacity(room, "ITL"))
+    least = min(bounds, key=lambda capacity: capacity.sequences)
+    return Capacity(max(least.sequences, 1.0), least.bound)
+
+
+def kv_room(cap: CapPolicy, experience: Experience) -> float | None:
+    """Sequences that fill the KV pool up to the high-water mark; None while their size is unknown."""
+    share = experience.kv_per_sequence
+    return None if share is None else cap.kv_high_watermark / share
+
+
+def itl_room(slo: SloPolicy | None, experience: Experience, margin: float = ITL_MARGIN) -> float | None:
+    """Sequences that keep the time between two tokens within its limit; None without a limit or while unknown."""
+    return None if slo is None or slo.itl is None else experience.most_within(slo.itl * margin)

@@ -1,0 +1,65 @@
+"""How many sequences the traffic wants to run at once.
+
+By Little's law: arrivals a second, times the tokens of an answer, times the seconds of a token on a full replica. None
+of the three is a queue's length, so a step in the traffic is seen within one window and not by what it will have left.
+Until they are known, what runs now stands for them. The queue counts by what it takes to work it off in time.
+"""
+
+from dataclasses import dataclass
+
+from paternoster_operator.scaling.experience import Experience
+from paternoster_operator.scaling.signals import Signals
+
+DRAIN_SECONDS = 60.0
+"""Time in which a queue is to be worked off: more replicas than that takes would come when it is gone."""
+CONFIDENCE = 10
+"""Arrivals that weigh as much as what runs now: few requests say little about a rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Sequences at once, each as slow as on a full replica: their share of its places is their share of its work."""
+
+    steady: float
+    """For what arrives."""
+    backlog: float
+    """On top, to work the queue off."""
+
+    @property
+    def sequences(self) -> float:
+        return self.steady + self.backlog
+
+
+def estimate_demand(signals: Signals, experience: Experience, full: float, growth: float = 1.0) -> Demand:
+    """Demand on replicas that run ``full`` sequences when full.
+
+    ``growth`` is by how much the arrivals will have grown when a new replica could serve.
+    """
+    if signals.ready == 0 or signals.mean_running == 0:
+        return Demand(signals.demand, 0.0)
+    pace, tokens = experience.pace(full), experience.tokens_per_answer
+    running = _running_when_full(signals, experience, full)
+    if pace is None or tokens is None:
+        # More cannot be wanted than is there, as far as is known.
+        return Demand(running, _backlog(signals, running))
+    arriving = signals.arrived / signals.flow_seconds * tokens * pace
+    steady = (arriving * signals.arrived + running * CONFIDENCE) / (signals.arrived + CONFIDENCE)
+    return Demand(steady * growth, _backlog(signals, steady))
+
+
+def _running_when_full(signals: Signals, experience: Experience, full: float) -> float:
+    """What runs now, on full replicas: fewer of them are slower ones."""
+    now = experience.pace(signals.mean_running / max(len(signals.replicas), 1))
+    then = experience.pace(full)
+    return signals.mean_running if not now or not then else signals.mean_running * then / now
+
+
+def _backlog(signals: Signals, steady: float) -> float:
+    """Sequences on top of the steady ones that work the queue off in time."""
+    if signals.pending:
+        # Replicas on their way were ordered for the queue there is.
+        return 0.0
+    service = steady * signals.flow_seconds / signals.arrived if signals.arrived else float("inf")
+    horizon = max(DRAIN_SECONDS, signals.startup_seconds or 0.0)
+    # A queue never has to run at once unless its requests take longer than it may last.
+    return signals.queued * min(service / horizon, 1.0)

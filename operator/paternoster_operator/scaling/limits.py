@@ -1,0 +1,59 @@
+"""How fast replicas may change: stabilization windows and step limits, as in the HorizontalPodAutoscaler."""
+
+import math
+from dataclasses import replace
+
+from paternoster_operator.scaling.decision import LawState
+from paternoster_operator.scaling.policy import ReplicaPolicy
+from paternoster_operator.scaling.signals import Signals
+
+PERIOD_SECONDS = 15.0
+"""Time between two looks at replicas: three times the cap loop's, so that a cap has settled before they are judged."""
+COVERAGE = 0.75
+"""Share of a window's looks that must have been made for it to count."""
+UNKNOWN_STARTUP_SECONDS = 120.0
+"""Assumed while no start was seen."""
+STARTUPS = 4.0
+"""A replica is kept for so many times what it would take to get it back: bursts come again within a few starts."""
+SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 600.0
+"""Bounds of the learnt window: two windows of evidence at least, and never so long that a fleet forgets to shrink."""
+
+
+def down_window(loop: ReplicaPolicy, signals: Signals) -> float:
+    """Seconds for which fewer replicas must be enough before one is given up; learnt from starts unless it is set."""
+    if loop.scale_down.stabilization_window_seconds is not None:
+        return loop.scale_down.stabilization_window_seconds
+    startup = UNKNOWN_STARTUP_SECONDS if signals.startup_seconds is None else signals.startup_seconds
+    return min(max(STARTUPS * startup, SHORTEST_SECONDS), LONGEST_SECONDS)
+
+
+def remember(loop: ReplicaPolicy, state: LawState, now: float, wanted: int) -> LawState:
+    """Note what the formula gave; what no window can ask for any more is forgotten."""
+    horizon = max(
+        loop.scale_up.stabilization_window_seconds,
+        LONGEST_SECONDS,
+        loop.scale_down.stabilization_window_seconds or 0,
+    )
+    period = max(loop.scale_up.period_seconds, loop.scale_down.period_seconds)
+    return replace(
+        state,
+        recommendations=(*(r for r in state.recommendations if r[0] >= now - horizon), (now, wanted)),
+        changes=tuple(change for change in state.changes if change[0] > now - period),
+    )
+
+
+def recommended_within(state: LawState, now: float, window: float) -> list[int]:
+    """What the formula gave in the last ``window`` seconds, this moment included.
+
+    Empty when it was asked too rarely in that time: after a start, a silence or a jump of the clock nothing is steady.
+    """
+    within = [wanted for when, wanted in state.recommendations if now - window <= when <= now]
+    return within if len(within) * PERIOD_SECONDS >= COVERAGE * window else []
+
+
+def steps_left(state: LawState, now: float, period: float, percent: int, pods: int, sign: int) -> int:
+    """How many replicas may still change in direction ``sign`` in this period; the larger of the two limits."""
+    recent = sum(difference for when, difference in state.changes if when > now - period)
+    done = sum(difference for when, difference in state.changes if when > now - period and difference * sign > 0) * sign
+    at_begin = state.replicas - recent
+    return max(0, max(pods, math.ceil(at_begin * percent / 100)) - done)

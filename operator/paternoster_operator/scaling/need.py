@@ -1,0 +1,60 @@
+"""The formula of the outer loop: replicas = demand / (utilization x what one replica carries), rounded up."""
+
+import math
+from dataclasses import dataclass
+
+from paternoster_operator.scaling.capacity import Capacity, replica_capacity
+from paternoster_operator.scaling.decision import LawState
+from paternoster_operator.scaling.demand import Demand, estimate_demand
+from paternoster_operator.scaling.limits import PERIOD_SECONDS, UNKNOWN_STARTUP_SECONDS
+from paternoster_operator.scaling.policy import ReplicaPolicy, ScalingPolicy
+from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.scaling.trend import growth
+
+SAFETY = 1.0
+"""Spare sequences in units of the square root of demand (square-root staffing, Halfin and Whitt 1981): that is how
+much independent arrivals vary, so a large fleet may run fuller than a small one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """How many replicas the traffic needs, and the numbers that say so."""
+
+    replicas: int
+    demand: Demand
+    capacity: Capacity
+    per_replica: float
+    """Sequences at once of one replica."""
+    utilization: float
+    """Share of that which is planned for."""
+
+    def ratio(self, replicas: int) -> float:
+        """Demand over what so many replicas carry."""
+        return self.demand.sequences / (self.per_replica * max(replicas, 1))
+
+    def compared(self, replicas: int) -> str:
+        """In words, with the numbers."""
+        demand, capacity = self.demand.sequences, self.per_replica * replicas
+        return f"demand {demand:.0f} / capacity {capacity:.0f} = {self.ratio(replicas):.0%}"
+
+    @property
+    def formula(self) -> str:
+        return (
+            f"ceil({self.demand.sequences:.1f} / ({self.utilization:.2f} x {self.per_replica:.1f})) = {self.replicas}"
+        )
+
+
+def replicas_needed(policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals, state: LawState, now: float) -> Need:
+    """At least one; tolerance, windows and limits come after."""
+    capacity = replica_capacity(policy, state.experience)
+    per_replica = capacity.sequences
+    settled = state.cap_changed is None or now - state.cap_changed >= policy.cap.cooldown_seconds
+    if signals.queued and settled:
+        # The cap has done what it can and a queue is left: then the cap is what a replica carries.
+        per_replica = min(per_replica, state.cap)
+    ahead = (UNKNOWN_STARTUP_SECONDS if signals.startup_seconds is None else signals.startup_seconds) + PERIOD_SECONDS
+    demand = estimate_demand(signals, state.experience, per_replica, growth(state.arrivals, ahead))
+    root = math.sqrt(demand.sequences)
+    utilization = min(loop.target_utilization, root / (root + SAFETY)) if root > 0 else loop.target_utilization
+    replicas = math.ceil(demand.sequences / (utilization * per_replica) - 1e-9)
+    return Need(max(replicas, 1), demand, capacity, per_replica, utilization)

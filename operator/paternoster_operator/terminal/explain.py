@@ -1,0 +1,114 @@
+"""Why a fleet is as it is: its state, what keeps it, and the last decisions, in words. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_ABNORMAL = ("Reconciling", "Stalled", "ScalingLimited")
+"""Conditions worth telling while true."""
+_NORMAL = ("Ready", "MetricsFresh", "ScalingActive", "ConcurrencyStable")
+"""Conditions worth telling while not true; Ready always is."""
+_SUMMARY = (
+    "conditions", "replicas", "readyReplicas", "pendingReplicas", "drainingReplicas", "desiredReplicas", "bounds",
+    "concurrency", "load", "startup", "economics", "decisions",
+)  # fmt: skip
+
+Status = Mapping[str, Any]
+
+
+def summary(document: Mapping[str, Any], *, last: int) -> dict[str, Any]:
+    """What is told, as JSON with the names of the status."""
+    metadata, status = document["metadata"], document.get("status", {})
+    told = {key: status[key] for key in _SUMMARY if key in status}
+    told["decisions"] = list(status.get("decisions", ()))[:last]
+    return {"namespace": metadata.get("namespace", "default"), "name": metadata["name"], **told}
+
+
+def explain(document: Mapping[str, Any], *, last: int) -> str:
+    """The same for a reader; ends with a newline."""
+    metadata, status = document["metadata"], document.get("status", {})
+    lines = [f"{metadata.get('namespace', 'default')}/{metadata['name']}"]
+    if not status.get("conditions"):
+        return f"{lines[0]}\n\nNo operator has looked at it yet.\n"
+    lines += ["", *_columns(_state(document.get("spec", {}), status)), ""]
+    lines += _columns(_conditions(status["conditions"]))
+    decisions = list(status.get("decisions", ()))[:last]
+    lines += ["", f"Last {len(decisions)} decisions, newest first" if decisions else "No decision yet"]
+    for decision in decisions:
+        lines += ["", *_decision(decision)]
+    return "\n".join(lines) + "\n"
+
+
+def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]:
+    moving = [f"{status[key]} {word}" for key, word in _MOVING if status.get(key)]
+    replicas = ", ".join([f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', 0)} serve", *moving])
+    yield "replicas", replicas + _bounds(status.get("bounds")) + (", paused" if spec.get("paused") else "")
+    cap = status.get("concurrency", {})
+    yield "live cap", f"{cap.get('target', 0)} of {cap.get('capacity', 0)} sequences an engine"
+    load = status.get("load", {})
+    demand = f"{load.get('runningRequests', 0)} running, {load.get('waitingRequests', 0)} waiting"
+    yield "demand", f"{demand}, {load.get('heldRequests', 0)} held = {load.get('utilizationPercent', 0)}% of capacity"
+    preempted = f"{load.get('preemptionsPerThousand', 0)} of 1000 requests preempted"
+    tokens = f"{load.get('generationTokensPerSecond', 0)} tokens/s"
+    yield "engines", f"{tokens}, {preempted}, {load.get('kvCachePercent', 0)}% of KV used"
+    startup = status.get("startup")
+    if startup is not None:
+        yield "start-up", f"{startup['averageSeconds']} s on average, {startup['lastSeconds']} s the last"
+    costs = status.get("economics")
+    if costs is not None:
+        each = costs.get("costPerMillionOutputTokens")
+        per_token = f", {each} per million output tokens" if each else ""
+        yield "cost", f"{costs['costPerHour']} {costs['currency']} an hour for {costs['gpus']} GPUs{per_token}"
+
+
+_MOVING = (("pendingReplicas", "on their way"), ("drainingReplicas", "draining"))
+
+
+def _bounds(bounds: Mapping[str, Any] | None) -> str:
+    if bounds is None:
+        return ""
+    by = f" by schedule {', '.join(bounds['schedules'])}" if bounds["schedules"] else ""
+    return f"; {bounds['minReplicas']} to {bounds['maxReplicas']} allowed{by}"
+
+
+def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    for each in conditions:
+        kind, status = each["type"], each["status"]
+        if kind == "Ready" or (kind in _ABNORMAL and status == "True") or (kind in _NORMAL and status != "True"):
+            yield kind, status, each["reason"], each.get("message", "")
+
+
+def _decision(decision: Mapping[str, Any]) -> Iterator[str]:
+    what = f"{decision['loop']} {decision['from']} -> {decision['to']}"
+    if decision["action"] == "Hold":
+        what, outcome = f"{decision['loop']} {decision['from']}", "held"
+    else:
+        outcome = "applied" if decision["applied"] else "advised, not applied"
+    yield f"{decision['time']}  {what}  {decision['reason']}  ({outcome})"
+    details = [
+        ("why", decision["message"]),
+        ("formula", decision.get("formula", "")),
+        ("limited by", ", ".join(decision.get("limitedBy", ()))),
+        ("otherwise", _otherwise(decision)),
+        ("inputs", "  ".join(f"{name}={value}" for name, value in decision.get("inputs", {}).items())),
+    ]
+    for line in _columns((name, text) for name, text in details if text):
+        yield f"  {line}"
+
+
+def _otherwise(decision: Mapping[str, Any]) -> str:
+    """What would have happened; from the recommendation where the law said no more."""
+    if decision.get("otherwise"):
+        return str(decision["otherwise"])
+    if decision["recommended"] != decision["to"]:
+        return f"{decision['recommended']} without limits"
+    return ""
+
+
+def _columns(rows: "Iterator[tuple[str, ...]]") -> list[str]:
+    """Rows with every column but the last padded to its widest cell."""
+    table = list(rows)
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]) - 1)] if table else []
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in table
+    ]

@@ -1,0 +1,182 @@
+"""``paternoster explain``: from an operator's HTTP, from a cluster, and in the very words."""
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from paternoster_operator.api.status_types import LLMDeploymentStatus
+from paternoster_operator.commands import explain as command
+from paternoster_operator.publish import OBJECTS, serve
+from paternoster_operator.terminal.explain import explain, summary
+
+NOW = "2026-11-20T12:00:00Z"
+GOLDEN = Path(__file__).with_name("explain.txt")
+
+
+def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, Any]:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
+
+
+DECISIONS: list[dict[str, Any]] = [
+    {
+        "time": "2026-11-20T12:00:00Z", "loop": "Replicas", "action": "Up", "from": 2, "to": 3, "recommended": 4,
+        "reason": "DemandAboveTarget", "message": "replicas 2->3: demand 118 / capacity 96 = 123% > 80%",
+        "limitedBy": ["StepLimited"], "inputs": {"running": "96", "waiting": "22"},
+        "formula": "ceil(118 / (0.80 x 48)) = 4", "otherwise": "4 replicas at once", "applied": True,
+    },
+    {
+        "time": "2026-11-20T11:59:00Z", "loop": "Concurrency", "action": "Down", "from": 60, "to": 48,
+        "recommended": 48, "reason": "PreemptionAboveTarget", "message": "max_num_seqs 60->48: 8 of 40 preempted",
+        "limitedBy": [], "inputs": {}, "applied": False,
+    },
+    {
+        "time": "2026-11-20T11:58:00Z", "loop": "Replicas", "action": "Hold", "from": 2, "to": 2, "recommended": 1,
+        "reason": "Stabilizing", "message": "demand 10 / capacity 96 = 10% < 80%, not yet for 300 s",
+        "limitedBy": [], "inputs": {}, "applied": False,
+    },
+]  # fmt: skip
+OBJECT: dict[str, Any] = {
+    "apiVersion": "paternoster.dev/v1alpha1",
+    "kind": "LLMDeployment",
+    "metadata": {"name": "ride", "namespace": "lifts", "creationTimestamp": NOW},
+    "spec": {},
+    "status": {
+        "conditions": [
+            condition("Ready", "True", "MinimumReplicasAvailable", "2 of 3 replicas serve"),
+            condition("Reconciling", "True", "ScalingUp", "2 of 3 replicas serve"),
+            condition("MetricsFresh", "True", "AllPodsReporting"),
+            condition("ScalingActive", "True", "Auto"),
+            condition("ScalingLimited", "True", "StepLimited", "as many as allowed were added"),
+            condition("ConcurrencyStable", "False", "ReducingOnPreemption", "8 of 40 preempted"),
+        ],
+        "replicas": 3,
+        "readyReplicas": 2,
+        "pendingReplicas": 1,
+        "drainingReplicas": 0,
+        "desiredReplicas": 3,
+        "bounds": {"minReplicas": 2, "maxReplicas": 6, "schedules": ["office-hours"]},
+        "concurrency": {"capacity": 64, "target": 48, "currentMin": 48, "currentMax": 48},
+        "load": {
+            "runningRequests": 96, "waitingRequests": 22, "heldRequests": 0, "utilizationPercent": 123,
+            "kvCachePercent": 71, "preemptionsPerThousand": 200, "generationTokensPerSecond": 1830,
+            "sampleTime": NOW, "fresh": True,
+        },
+        "startup": {"lastSeconds": 44, "averageSeconds": 41, "observedStarts": 5},
+        "economics": {
+            "basis": "Allocation", "currency": "USD", "gpus": 3, "costPerHour": "7.4700",
+            "costPerMillionOutputTokens": "1.1339",
+        },
+        "decisions": DECISIONS,
+    },
+}  # fmt: skip
+BARE = {**OBJECT, "metadata": {**OBJECT["metadata"], "name": "new"}, "status": {"observedGeneration": -1}}
+
+
+def test_the_sample_is_a_status() -> None:
+    LLMDeploymentStatus.model_validate(OBJECT["status"])
+
+
+def test_the_words() -> None:
+    assert explain(OBJECT, last=10) == GOLDEN.read_text()
+
+
+def test_so_many_decisions_as_asked_for() -> None:
+    told = explain(OBJECT, last=1)
+    assert "Last 1 decisions" in told
+    assert "PreemptionAboveTarget" not in told
+    assert [each["time"] for each in summary(OBJECT, last=2)["decisions"]] == [NOW, "2026-11-20T11:59:00Z"]
+
+
+def test_an_object_nobody_looked_at() -> None:
+    assert explain(BARE, last=10) == "lifts/new\n\nNo operator has looked at it yet.\n"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    """An operator that knows two LLMDeployments, and an API server that knows the same."""
+
+    async def objects(_: web.Request) -> web.Response:
+        return web.json_response({"items": [OBJECT, BARE]})
+
+    async def one(request: web.Request) -> web.Response:
+        wanted = request.match_info["namespace"], request.match_info["name"]
+        for item in (OBJECT, BARE):
+            if (item["metadata"]["namespace"], item["metadata"]["name"]) == wanted:
+                return web.json_response(item)
+        return web.json_response({"kind": "Status", "message": "not found"}, status=404)
+
+    app = web.Application()
+    group, plural = OBJECTS.rsplit("/", 1)
+    app.add_routes([web.get(OBJECTS, objects), web.get(f"{group}/namespaces/{{namespace}}/{plural}/{{name}}", one)])
+    runner, port = await serve(app, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{port}"
+    await runner.cleanup()
+
+
+@pytest.fixture
+def kubeconfig(server: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    """A kubeconfig whose only cluster is ``server``."""
+    path = tmp_path / "kubeconfig"
+    context = {"cluster": "house", "user": "rider", "namespace": "lifts"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "home",
+        "contexts": [{"name": "home", "context": context}],
+        "clusters": [{"name": "house", "cluster": {"server": server}}],
+        "users": [{"name": "rider", "user": {"token": "none"}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    environment["KUBECONFIG"] = str(path)
+
+
+@pytest.fixture
+def told(paternoster: Any) -> Callable[..., Awaitable[CompletedProcess[str]]]:
+    return lambda *words: asyncio.to_thread(paternoster, "explain", *words)
+
+
+async def test_from_an_operator(server: str, told: Any) -> None:
+    assert (await told("ride", "--server", server)).stdout == GOLDEN.read_text()
+    assert (await told("ride", "-n", "lifts", "--server", server)).stdout == GOLDEN.read_text()
+    as_json = json.loads((await told("ride", "--server", server, "--json", "--last", "2")).stdout)
+    assert as_json["decisions"] == DECISIONS[:2]
+    assert as_json["economics"] == OBJECT["status"]["economics"]
+    for words, said in (
+        (("ride", "-n", "elsewhere"), f"there is no LLMDeployment elsewhere/ride at {server}"),
+        (("down",), f"there is no LLMDeployment down at {server}"),
+    ):
+        done = await told(*words, "--server", server)
+        assert (done.returncode, done.stderr) == (1, f"paternoster explain: {said}\n")
+
+
+async def test_from_a_cluster(kubeconfig: None, told: Any) -> None:
+    """Without a session on this machine the kubeconfig's context is asked, in its own namespace."""
+    assert (await told("ride")).stdout == GOLDEN.read_text()
+    done = await told("ride", "-n", "other", "--kubeconfig")
+    assert done.returncode == 1
+    assert done.stderr == ("paternoster explain: there is no LLMDeployment other/ride in the cluster of context home\n")
+
+
+async def test_without_a_cluster_the_reason_is_told(told: Any, environment: dict[str, str], tmp_path: Path) -> None:
+    environment["KUBECONFIG"] = str(tmp_path / "nothing")
+    done = await told("ride")
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]  # the Kubernetes client has its own word first
+    assert line.startswith("paternoster explain: no 'paternoster up' runs on this machine, and no usable kubeconfig: ")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many"])
+def test_a_bad_number_is_refused(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["ride", f"--last={number}"])
+    assert f"--last: is '{number}': must be a whole number of at least 1" in capsys.readouterr().err

@@ -1,0 +1,89 @@
+"""What of the decisions is told: bounded, and never the same again."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paternoster_operator.api.status_types import DecisionRecord
+from paternoster_operator.history import MAX_DECISIONS, History
+from paternoster_operator.scaling.decision import Decision, LawState, Loop, LoopDecision, Reason
+
+NOW = "2026-01-01T00:00:00Z"
+
+
+def word(target: int, reason: Reason, *, loop: Loop = "Replicas", applied: bool = True) -> LoopDecision:
+    return LoopDecision(loop, 2, target, target, reason, "said", applied=applied)
+
+
+def decision(*words: LoopDecision) -> Decision:
+    by_loop: dict[str, Any] = {made.loop: made for made in words}
+    return Decision(by_loop.get("Replicas"), by_loop.get("Concurrency"), LawState(2, 8, since=0))
+
+
+def test_holding_for_the_same_reason_is_told_once() -> None:
+    history = History()
+    hold = word(2, Reason.WITHIN_TOLERANCE)
+    assert history.add(decision(hold), NOW) == (hold,)
+    assert history.add(decision(hold), NOW) == ()
+    assert history.add(decision(word(2, Reason.STABILIZING)), NOW)
+    assert len(history.records) == 2
+
+
+def test_a_change_is_told_each_time_and_holding_after_it_anew() -> None:
+    history = History()
+    for _ in range(2):
+        assert history.add(decision(word(3, Reason.DEMAND_ABOVE_TARGET)), NOW)
+    assert history.add(decision(word(2, Reason.WITHIN_TOLERANCE)), NOW)
+    assert [record["action"] for record in history.records] == ["Hold", "Up", "Up"]
+
+
+def test_the_same_advice_is_told_once() -> None:
+    history = History()
+    advice = word(3, Reason.DEMAND_ABOVE_TARGET, applied=False)
+    assert history.add(decision(advice), NOW)
+    assert not history.add(decision(advice), NOW)
+    assert history.add(decision(word(4, Reason.DEMAND_ABOVE_TARGET, applied=False)), NOW)
+    assert history.add(decision(word(4, Reason.DEMAND_ABOVE_TARGET)), NOW), "now it acts"
+    assert history.add(decision(advice), NOW), "what acted last is no advice"
+
+
+def test_one_loops_changes_do_not_make_the_others_silence_news() -> None:
+    history = History()
+    hold = word(2, Reason.WITHIN_TOLERANCE)
+    history.add(decision(hold), NOW)
+    for target in range(3, 30):
+        history.add(decision(word(target, Reason.HEADROOM_AVAILABLE, loop="Concurrency")), NOW)
+    assert {record["loop"] for record in history.records} == {"Concurrency"}
+    assert history.add(decision(hold), NOW) == ()
+
+
+def test_a_restarted_operator_goes_on_where_the_status_ends() -> None:
+    before = History()
+    before.add(decision(word(3, Reason.DEMAND_ABOVE_TARGET)), NOW)
+    before.add(decision(word(2, Reason.WITHIN_TOLERANCE)), NOW)
+    after = History(before.records)
+    assert after.add(decision(word(2, Reason.WITHIN_TOLERANCE)), NOW) == ()
+    assert after.records == before.records
+
+
+words = st.builds(
+    word,
+    st.integers(0, 4),
+    st.sampled_from(Reason),
+    loop=st.sampled_from(["Replicas", "Concurrency"]),
+    applied=st.booleans(),
+)
+
+
+@given(st.lists(words, max_size=40))
+def test_records_are_bounded_valid_and_only_changes_repeat(made: list[LoopDecision]) -> None:
+    history = History()
+    for each in made:
+        before = list(history.records)
+        news = history.add(decision(each), NOW)
+        assert history.records == [*({"time": NOW, **n.document()} for n in news), *before][:MAX_DECISIONS]
+        again = history.add(decision(each), NOW)
+        assert bool(again) == (each.applied and each.action != "Hold")
+    for record in history.records:
+        DecisionRecord.model_validate(record)
