@@ -1,0 +1,123 @@
+"""Who is compared: the law, the law with a loop taken out, a fleet that nobody steers, and every peer."""
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from control.spaces import CAP_SPACE, CAPS, LAW_SPACE
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_peers.bounds import Bounds
+from paternoster_simulator.fixed import FixedPolicy
+from paternoster_simulator.policy import Policy
+from paternoster_simulator.profile import Profile
+
+GROUP = "paternoster.policies"
+OURS = "paternoster"
+
+Document = Mapping[str, Any]
+"""An ``LLMDeployment`` spec as in a manifest."""
+Choice = Mapping[str, Any]
+"""Setting -> value; what is not named keeps its default."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to steer a fleet and what a search may try of it."""
+
+    name: str
+    search_space: Callable[[Document, Profile], Mapping[str, Sequence[Any]]]
+    policy: Callable[[Document, Profile, Choice], Policy]
+    sources: tuple[str, ...]
+    """Packages and modules whose text decides what it does."""
+    in_hindsight: bool = False
+    """Searched exhaustively on the very traffic it is judged by: a bound, and no contender that could be run."""
+
+    def choices(self, document: Document, profile: Profile, budget: int, seed: int = 0) -> list[Choice]:
+        """The defaults and ``budget`` - 1 other settings at random, or all there are when that is no more."""
+        space = self.search_space(document, profile)
+        grid: list[Choice] = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+        if self.in_hindsight or len(grid) <= budget:
+            return grid
+        return [{}, *random.Random(f"{self.name}-{seed}").sample(grid, budget - 1)]
+
+
+def with_settings(document: Document, choice: Choice) -> LLMDeploymentSpec:
+    """The spec with values put at dotted paths, such as ``autoscaling.maxReplicas``; None leaves the default."""
+    changed = deepcopy(dict(document))
+    for path, value in choice.items():
+        *parents, leaf = path.split(".")
+        part: dict[str, Any] = changed
+        for name in parents:
+            part = part.setdefault(name, {})
+        if value is not None:
+            part[leaf] = value
+    return LLMDeploymentSpec.model_validate(changed)
+
+
+@cache
+def contenders() -> dict[str, Contender]:
+    """All there are, by name: ours and its ablations first, then the registered peers."""
+    registered = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if OURS not in registered:
+        raise LookupError(f"no entry point {OURS!r} in {GROUP}: install the project anew with scripts/setup")
+    ours = registered.pop(OURS).load()
+    law = ("paternoster_operator.scaling", "paternoster_operator.api", "paternoster_simulator")
+
+    def steered(document: Document, profile: Profile, choice: Choice) -> Policy:
+        policy: Policy = ours(with_settings(document, choice), profile)
+        return policy
+
+    def caps(profile: Profile) -> list[int]:
+        return [cap for cap in CAPS if cap <= profile.max_num_seqs]
+
+    def cap_space(profile: Profile) -> dict[str, Sequence[Any]]:
+        known = caps(profile)
+        return {
+            **CAP_SPACE,
+            "concurrency.initial": [v for v in CAP_SPACE["concurrency.initial"] if not v or v in known],
+        }
+
+    def sizes(document: Document) -> range:
+        bounds = Bounds.of(LLMDeploymentSpec.model_validate(document))
+        return range(max(bounds.minimum, 1), bounds.maximum + 1)
+
+    def without_autoscaling(document: Document, profile: Profile, choice: Choice) -> Policy:
+        fixed = {name: part for name, part in document.items() if name != "autoscaling"}
+        return steered(fixed, profile, choice)
+
+    def without_cap_loop(document: Document, profile: Profile, choice: Choice) -> Policy:
+        return steered({**document, "concurrency": {"mode": "Fixed"}}, profile, choice)
+
+    known = [
+        Contender(OURS, lambda d, p: {**LAW_SPACE, **cap_space(p)}, steered, law),
+        Contender("without-cap-loop", lambda d, p: LAW_SPACE, without_cap_loop, law),
+        Contender(
+            "without-replica-loop", lambda d, p: {"replicas": sizes(d)}, without_autoscaling, law, in_hindsight=True
+        ),
+        Contender(
+            "fixed-in-hindsight",
+            lambda d, p: {"replicas": sizes(d), "cap": caps(p)},
+            lambda d, p, choice: FixedPolicy(**choice),
+            ("paternoster_simulator",),
+            in_hindsight=True,
+        ),
+    ]
+    for name, entry in sorted(registered.items()):
+        peer = entry.load()
+        if hasattr(peer, "search_space"):
+            known.append(_peer(name, peer))
+    return {contender.name: contender for contender in known}
+
+
+def _peer(name: str, peer: Any) -> Contender:
+    def policy(document: Document, profile: Profile, choice: Choice) -> Policy:
+        made: Policy = peer(LLMDeploymentSpec.model_validate(document), profile, **choice)
+        return made
+
+    sources = ("paternoster_peers", "paternoster_simulator")
+    return Contender(name, lambda d, p: peer.search_space, policy, sources)

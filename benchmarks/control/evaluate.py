@@ -1,0 +1,153 @@
+"""One policy on one part of a scenario, and a memory of what that came to."""
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from control.contenders import Choice, Contender, with_settings
+from control.scenarios import Part, Scenario
+from control.warm import Warmed
+from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.records import Fate
+from paternoster_simulator.settings import FleetSettings
+from paternoster_simulator.simulation import simulate
+
+PLANT = (
+    "paternoster_simulator",
+    "paternoster_engine.core",
+    "paternoster_engine.bench.synthetic",
+    "paternoster_engine.bench.trace",
+    "paternoster_engine.bench.workload",
+    "paternoster_gateway.routing",
+)
+"""What a fleet is made of, whoever steers it."""
+JUDGE = ("control.contenders", "control.evaluate", "control.warm", "control.workloads")
+"""What of this folder an evaluation depends on; scenarios and settings are compared by value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What users saw and what it cost, after the warm-up. Latencies in milliseconds, of finished requests."""
+
+    requests: int
+    lost: int
+    slo_attainment: float
+    ttft_attainment: float
+    itl_attainment: float
+    ttft_p99_ms: float
+    itl_p99_ms: float
+    preemption_rate: float
+    """Distinct requests preempted over requests finished."""
+    recomputed_tokens: int
+    """Warm-up included."""
+    gpu_hours: float
+    scale_events: int
+    """Warm-up included."""
+    cap_events: int
+    """Warm-up included."""
+
+
+def evaluate(scenario: Scenario, part: Part, contender: Contender, choice: Choice, traces: Path | None) -> Score:
+    """Simulate one part under one policy."""
+    profile, document = scenario.profile, scenario.document
+    policy = Warmed(
+        contender.policy(document, profile, choice), seconds=scenario.warm_seconds, replicas=scenario.start_replicas
+    )
+    spec = with_settings(document, {})
+    outcome = simulate(
+        profile,
+        scenario.requests(part, traces),
+        policy,
+        start_replicas=scenario.start_replicas,
+        duration=scenario.duration,
+        seed=0 if part == "tune" else 1,
+        settings=FleetSettings.from_spec(spec, profile, prefix_cache=scenario.prefix_cache),
+    )
+    return score(outcome, scenario)
+
+
+def score(outcome: Outcome, scenario: Scenario) -> Score:
+    """The numbers of the requests that came after the warm-up, and the GPU-hours after it."""
+    records, objective = outcome.records, outcome.objective
+    counts = records.arrival >= scenario.warm_seconds
+    finished = (records.fate == Fate.FINISHED)[counts]
+    ttft, itl = records.ttft[counts] * 1000, records.itl[counts] * 1000
+    in_ttft, in_itl = finished & (ttft <= objective.ttft_ms), finished & (itl <= objective.itl_ms)
+    # The fleet stands still while it warms up, so its share of the hours is known exactly.
+    warm_hours = scenario.start_replicas * scenario.warm_seconds / 3600
+    return Score(
+        requests=len(finished),
+        lost=int(np.count_nonzero(~finished)),
+        slo_attainment=_mean(in_ttft & in_itl),
+        ttft_attainment=_mean(in_ttft),
+        itl_attainment=_mean(in_itl),
+        ttft_p99_ms=_p99(ttft[finished]),
+        itl_p99_ms=_p99(itl[finished]),
+        preemption_rate=int(np.count_nonzero(records.preemptions[counts])) / max(int(np.count_nonzero(finished)), 1),
+        recomputed_tokens=outcome.totals.recomputed_tokens,
+        gpu_hours=(outcome.replica_hours - warm_hours) * max(outcome.profile.gpus_per_replica, 1),
+        scale_events=outcome.scale_events,
+        cap_events=outcome.cap_events,
+    )
+
+
+def _mean(flags: "np.typing.NDArray[np.bool_]") -> float:
+    return float(np.mean(flags)) if len(flags) else 1.0
+
+
+def _p99(values: "np.typing.NDArray[np.float32]") -> float:
+    return float(np.percentile(values, 99)) if len(values) else float("nan")
+
+
+class Memory:
+    """Scores by the content they follow from: scenario, part, settings and the text of the code that ran."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, scenario: Scenario, part: Part, contender: Contender, choice: Choice) -> Path:
+        question = {
+            "scenario": scenario.identity(),
+            "part": part,
+            "contender": contender.name,
+            "choice": dict(choice),
+            "code": digest((*PLANT, *JUDGE, *contender.sources)),
+        }
+        text = json.dumps(question, sort_keys=True, default=str)
+        return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+    def recall(self, path: Path) -> Score | None:
+        if not path.is_file():
+            return None
+        return Score(**json.loads(path.read_text(encoding="utf-8")))
+
+    def keep(self, path: Path, score: Score) -> None:
+        """Whole or not at all, so that an interrupted run leaves nothing half written."""
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(asdict(score)), encoding="utf-8")
+        part.replace(path)
+
+
+@cache
+def digest(modules: tuple[str, ...]) -> str:
+    """Of the text of modules and packages, by name."""
+    text = hashlib.sha256()
+    for path in sorted(set(_sources(modules))):
+        text.update(path.name.encode() + path.read_bytes())
+    return text.hexdigest()
+
+
+def _sources(modules: Iterable[str]) -> Iterable[Path]:
+    for module in modules:
+        spec = importlib.util.find_spec(module)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(module)
+        origin = Path(spec.origin)
+        yield from origin.parent.rglob("*.py") if origin.name == "__init__.py" else (origin,)

@@ -1,0 +1,191 @@
+"""What the fleets are put through: a trace or a pattern, on one kind of machine, within bounds.
+
+Every scenario has two parts that share no traffic: policies are tuned on one and judged on the other. A trace is cut
+into halves; a pattern is drawn with another seed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from control.workloads import REASONING, thickened
+from paternoster_engine.bench.synthetic import AZURE_CONVERSATION, Workload
+from paternoster_engine.bench.trace import TraceRow, read_trace
+from paternoster_engine.bench.workload import Limits
+from paternoster_simulator.arrivals import Pattern, bursts, day_night, step, synthetic
+from paternoster_simulator.profile import Profile, load_profile
+
+Part = Literal["tune", "test"]
+SEEDS: Mapping[Part, int] = {"tune": 1, "test": 2}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Where requests come from."""
+
+    trace: str | None = None
+    """File in the folder of traces; None draws them."""
+    copies: int = 1
+    """How many times the trace's traffic."""
+    pattern: Callable[[float], Pattern] | None = None
+    """Rate over time, from the duration in seconds."""
+    workload: Workload = AZURE_CONVERSATION
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One row of the comparison."""
+
+    name: str
+    what: str
+    profile_name: str
+    traffic: Traffic
+    duration: float
+    """Seconds of each part, the warm-up included."""
+    start_replicas: int
+    autoscaling: Mapping[str, Any]
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    slo: Mapping[str, Any] = field(default_factory=dict)
+    """Where the users expect anything else than the profile says."""
+    prefix_cache: bool = False
+    warm_seconds: float = 300.0
+    """At the beginning, when policies only look."""
+
+    @property
+    def profile(self) -> Profile:
+        return load_profile(self.profile_name)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The fleet's spec as in a manifest; the law's defaults with both loops on."""
+        objective = self.profile.objective
+        users = {"ttftP95Milliseconds": round(objective.ttft_ms), "itlP95Milliseconds": round(objective.itl_ms)}
+        return {
+            "model": {"source": "file:///models/model.gguf"},
+            "engine": dict(self.engine),
+            "autoscaling": dict(self.autoscaling),
+            "concurrency": {"mode": "Auto"},
+            "slo": {**users, **self.slo},
+        }
+
+    def requests(self, part: Part, traces: Path | None) -> Iterator[TraceRow]:
+        """The traffic of one part, from second 0."""
+        traffic = self.traffic
+        if traffic.trace is None:
+            assert traffic.pattern is not None, f"{self.name} has neither a trace nor a pattern"
+            pattern = traffic.pattern(self.duration)
+            return synthetic(
+                pattern, duration=self.duration, seed=SEEDS[part], limits=traffic.limits, workload=traffic.workload
+            )
+        assert traces is not None, f"{self.name} needs the folder of traces"
+        begin = 0.0 if part == "tune" else self.duration
+        return _cut(_trace(traces / traffic.trace, traffic.copies), begin, self.duration, traffic.limits)
+
+    def missing(self, traces: Path | None) -> str | None:
+        """Why it cannot run here, or None."""
+        if self.traffic.trace is None:
+            return None
+        if traces is None:
+            return f"needs {self.traffic.trace}: name its folder with --traces"
+        return None if (traces / self.traffic.trace).is_file() else f"{traces / self.traffic.trace} is not there"
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides what an evaluation of it comes to, but for the code."""
+        said = {name: value for name, value in asdict(self).items() if name not in ("what", "traffic")}
+        pattern = self.traffic.pattern(self.duration) if self.traffic.pattern else None
+        shape = [pattern.rate(self.duration * i / 100) for i in range(100)] if pattern else None
+        traffic = {**asdict(replace(self.traffic, pattern=None)), "pattern": shape}
+        return {**said, "traffic": traffic, "hardware": self.profile.model_dump()}
+
+
+@cache
+def _trace(path: Path, copies: int) -> tuple[TraceRow, ...]:
+    return tuple(thickened(read_trace(path), copies, seed=0))
+
+
+def _cut(rows: tuple[TraceRow, ...], begin: float, duration: float, limits: Limits) -> Iterator[TraceRow]:
+    for row in rows:
+        if begin <= row.arrival_s < begin + duration:
+            yield replace(limits.clip(row), arrival_s=row.arrival_s - begin)
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            name="azure",
+            what="Azure conversation trace of November 2023, twice its traffic, in halves of 29 minutes",
+            profile_name="llama-3-70b-h200x2",
+            traffic=Traffic(trace="azure_llm_2023_conv.csv", copies=2, limits=Limits(max_total=8192)),
+            duration=1740.0,
+            start_replicas=5,
+            autoscaling={"minReplicas": 2, "maxReplicas": 12},
+            engine={"maxBatchedTokens": 2048},
+        ),
+        Scenario(
+            name="mooncake",
+            what="Mooncake conversation trace (FAST '25) with its shared prefixes, in halves of 29 minutes",
+            profile_name="llama-3-70b-h200x2",
+            traffic=Traffic(trace="mooncake_fast25_conversation.csv", limits=Limits(max_total=16_384)),
+            duration=1740.0,
+            start_replicas=6,
+            autoscaling={"minReplicas": 2, "maxReplicas": 12},
+            engine={"maxModelLen": 16_384, "maxBatchedTokens": 2048},
+            slo={"ttftP95Milliseconds": 10_000, "itlP95Milliseconds": 300},
+            prefix_cache=True,
+        ),
+        Scenario(
+            name="bursts",
+            what="short questions with long answers; for a fifth of every ten minutes four times as many",
+            profile_name="llama-3-8b-h100",
+            traffic=Traffic(
+                pattern=lambda _: bursts(5.0, period=600.0), workload=REASONING, limits=Limits(max_total=8192)
+            ),
+            duration=1800.0,
+            start_replicas=3,
+            autoscaling={"minReplicas": 2, "maxReplicas": 12},
+        ),
+        Scenario(
+            name="day-night",
+            what="conversation; a day of 40 minutes, ten times as many at its height as at night",
+            profile_name="llama-3-70b-h200x2",
+            traffic=Traffic(
+                pattern=lambda t: day_night(11.0, period=2400.0, depth=0.82), limits=Limits(max_total=8192)
+            ),
+            duration=2400.0,
+            start_replicas=2,
+            autoscaling={"minReplicas": 1, "maxReplicas": 12},
+            engine={"maxBatchedTokens": 2048},
+        ),
+        Scenario(
+            name="step",
+            what="short questions with long answers; four times as many from the tenth minute on",
+            profile_name="llama-3-8b-h100",
+            traffic=Traffic(
+                pattern=lambda _: step(3.0, at=600.0, factor=4.0), workload=REASONING, limits=Limits(max_total=8192)
+            ),
+            duration=1500.0,
+            start_replicas=2,
+            autoscaling={"minReplicas": 1, "maxReplicas": 12},
+        ),
+    )
+}
+
+QUICK = {
+    "bursts": replace(
+        SCENARIOS["bursts"],
+        duration=480.0,
+        warm_seconds=60.0,
+        traffic=replace(SCENARIOS["bursts"].traffic, pattern=lambda _: bursts(3.0, period=240.0)),
+    ),
+    "step": replace(
+        SCENARIOS["step"],
+        duration=480.0,
+        warm_seconds=60.0,
+        traffic=replace(SCENARIOS["step"].traffic, pattern=lambda _: step(3.0, at=180.0)),
+    ),
+}
+"""Small enough to see in minutes that everything works; too short to judge anybody by."""

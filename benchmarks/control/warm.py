@@ -1,0 +1,22 @@
+"""The first minutes of a comparison: every policy looks and remembers, and nothing it says is done."""
+
+from dataclasses import replace
+
+from paternoster_simulator.policy import Look, Orders, Policy
+
+
+class Warmed:
+    """A policy whose orders of the first ``seconds`` leave the fleet at ``replicas``; caps are obeyed.
+
+    Windows fill with real traffic before anything counts, so that nobody is judged by how an empty memory begins.
+    """
+
+    def __init__(self, policy: Policy, *, seconds: float, replicas: int) -> None:
+        self.period_seconds = policy.period_seconds
+        self._policy = policy
+        self._seconds = seconds
+        self._replicas = replicas
+
+    def decide(self, look: Look) -> Orders:
+        orders = self._policy.decide(look)
+        return replace(orders, replicas=self._replicas) if look.now < self._seconds else orders

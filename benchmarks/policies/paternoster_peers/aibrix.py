@@ -1,0 +1,130 @@
+"""What AIBrix's two algorithms share: the metric, its windows, the guard for pending pods and the cooldown.
+
+Source: vllm-project/aibrix at e3e10f9e, ``pkg/controller/podautoscaler/{autoscaler,podautoscaler_controller}.go``,
+``context/context.go``, ``metrics/client.go``. The metric is read from every pod each 10 seconds and averaged over pods;
+the pipeline's result then goes through, in this order:
+
+1. the algorithm (:mod:`.aibrix_apa`, :mod:`.aibrix_kpa`);
+2. the pending-replica guard: up, pending pods count as zero load; down, as pods at target;
+3. the cooldown. Its comment promises what an HPA does, the highest wish of the window when going down; the source takes
+   the lowest, so that a cooldown makes scaling down faster, never slower. The source is followed;
+4. minimum and maximum.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from paternoster_contract.stats import EngineStats
+from paternoster_peers.bounds import Bounds
+from paternoster_simulator.policy import Look, Orders
+
+RESYNC_SECONDS = 10.0
+
+Metric = Literal["kv_cache_usage_perc", "num_requests_running", "num_requests_waiting"]
+
+READ: dict[Metric, Callable[[EngineStats], float]] = {
+    "kv_cache_usage_perc": lambda stats: stats.kv_usage,
+    "num_requests_running": lambda stats: float(stats.running),
+    "num_requests_waiting": lambda stats: float(stats.waiting),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PodAutoscalerSettings:
+    """Fields and annotations of a ``PodAutoscaler``; defaults of ``NewBaseScalingContext`` and of its samples."""
+
+    target_metric: Metric = "kv_cache_usage_perc"
+    target_value: float = 0.5
+    observe_window_seconds: float = 180.0
+    panic_window_seconds: float = 60.0
+    max_scale_up_rate: float = 2.0
+    max_scale_down_rate: float = 2.0
+    scale_up_tolerance: float = 0.1
+    scale_down_tolerance: float = 0.1
+    panic_threshold: float = 2.0
+    scale_up_cooldown_seconds: float = 0.0
+    scale_down_cooldown_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The metric, averaged over pods and then over each window."""
+
+    stable: float
+    panic: float
+
+
+class PodAutoscaler:
+    """The pipeline around one algorithm, ``(observed, replicas) -> (replicas, the value that decided)``."""
+
+    period_seconds = RESYNC_SECONDS
+
+    def __init__(
+        self,
+        settings: PodAutoscalerSettings,
+        bounds: Bounds,
+        algorithm: Callable[[PodAutoscalerSettings, Observed, int], tuple[int, float]],
+        *,
+        in_proportion: bool = False,
+        summed: bool = False,
+    ) -> None:
+        """``in_proportion`` algorithms multiply by the number of pods; ``summed`` ones get the sum over pods."""
+        self._settings = settings
+        self._bounds = bounds
+        self._algorithm = algorithm
+        self._in_proportion = in_proportion
+        self._summed = summed
+        self._samples: deque[tuple[float, float]] = deque()
+        self._wishes: deque[tuple[float, int]] = deque()
+
+    def decide(self, look: Look) -> Orders:
+        read = READ[self._settings.target_metric]
+        values = [read(look.engines[pod]) for pod in look.serving if pod in look.engines]
+        if not values:
+            return Orders(look.replicas)
+        self._samples.append((look.now, sum(values) / (1 if self._summed else len(values))))
+        wish, value = self._algorithm(self._settings, self._observed(look.now), look.replicas)
+        wish = self._guard(look, self._bounds.clip(wish), value)
+        return Orders(self._bounds.clip(self._cool_down(look.now, look.replicas, wish)))
+
+    def _observed(self, now: float) -> Observed:
+        longest = max(self._settings.observe_window_seconds, self._settings.panic_window_seconds)
+        while self._samples[0][0] <= now - longest:
+            self._samples.popleft()
+        return Observed(
+            stable=self._mean(now - self._settings.observe_window_seconds),
+            panic=self._mean(now - self._settings.panic_window_seconds),
+        )
+
+    def _mean(self, begin: float) -> float:
+        values = [value for when, value in self._samples if when > begin]
+        return sum(values) / len(values)
+
+    def _guard(self, look: Look, wish: int, value: float) -> int:
+        current, ready = look.replicas, min(len(look.serving), look.replicas)
+        pending = current - ready
+        if pending <= 0 or wish == current:
+            return wish
+        target = self._settings.target_value
+        if wish > current:
+            seen = value if self._summed else value * ready / current
+            adjusted = math.ceil((current if self._in_proportion else 1) * seen / target)
+            return min(max(adjusted, current), wish)
+        total = value if self._summed else value * ready
+        return max(min(math.ceil((total + target * pending) / target), current), wish)
+
+    def _cool_down(self, now: float, current: int, wish: int) -> int:
+        up, down = self._settings.scale_up_cooldown_seconds, self._settings.scale_down_cooldown_seconds
+        self._wishes.append((now, wish))
+        while self._wishes and self._wishes[0][0] <= now - max(up, down):
+            self._wishes.popleft()
+        if wish == current:
+            return current
+        begin = now - (up if wish > current else down)
+        recent = [then for when, then in self._wishes if when > begin]
+        if not recent:
+            return wish
+        return max(recent) if wish > current else min(recent)
