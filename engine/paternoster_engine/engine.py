@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler, StepOutput
 
 log = logging.getLogger(__name__)
@@ -35,31 +36,34 @@ class Engine:
     def __init__(self, scheduler: Scheduler, runner: Runner, clock: Callable[[], float] = time.monotonic) -> None:
         self.scheduler = scheduler
         self.seconds = StageSeconds()
-        self._runner = runner
+        self.runner = runner
         self._clock = clock
 
     def step(self) -> list[StepOutput]:
         """Run one batch; its new tokens, or nothing when there is nothing to run.
 
-        When the runner raises, the batch's requests end with ``FinishReason.ERROR`` and the engine goes on.
+        Requests whose deadline has passed end without a token. When the runner raises, the batch's requests end with
+        ``FinishReason.ERROR`` and the engine goes on.
         """
         started = self._clock()
         batch = self.scheduler.schedule(started)
         scheduled = self._clock()
         self.seconds.schedule += scheduled - started
+        expired = _ended(batch.expired)
         if not batch:
-            return []
+            return expired
         try:
-            sampled = self._runner.execute(batch)
+            sampled = self.runner.execute(batch)
         except Exception:
             log.exception("step %d failed; its %d requests end with an error", batch.step, len(batch.scheduled))
-            return [
-                StepOutput(request, token=None, finish_reason=request.finish_reason)
-                for request in self.scheduler.fail(batch)
-            ]
+            return expired + _ended(self.scheduler.fail(batch))
         finally:
             executed = self._clock()
             self.seconds.forward += executed - scheduled
         outputs = self.scheduler.update(batch, sampled, executed)
         self.seconds.update += self._clock() - executed
-        return outputs
+        return expired + outputs
+
+
+def _ended(requests: Sequence[Request]) -> list[StepOutput]:
+    return [StepOutput(request, token=None, finish_reason=request.finish_reason) for request in requests]

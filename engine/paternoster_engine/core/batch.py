@@ -21,18 +21,31 @@ class ScheduledRequest:
         return self.start + self.num_tokens
 
 
+BlockCopy = tuple[int, int]
+"""Block copied from, block copied to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one forward pass computes. Empty when there is nothing to run."""
+    """What one forward pass computes. Empty when there is nothing to run.
+
+    ``swap_out`` is copied before ``swap_in``, and that before the pass: blocks given up in this step are written by it.
+    """
 
     step: int
     scheduled: tuple[ScheduledRequest, ...] = ()
     preempted: tuple[Request, ...] = field(default=())
     """Requests that lost their blocks while this batch was made."""
+    expired: tuple[Request, ...] = ()
+    """Requests that ended, their deadlines past, before this batch was made."""
+    swap_out: tuple[BlockCopy, ...] = ()
+    """From the KV pool to host memory."""
+    swap_in: tuple[BlockCopy, ...] = ()
+    """From host memory to the KV pool."""
 
     @property
     def num_tokens(self) -> int:
         return sum(item.num_tokens for item in self.scheduled)
 
     def __bool__(self) -> bool:
-        return bool(self.scheduled)
+        return bool(self.scheduled or self.swap_out or self.swap_in)

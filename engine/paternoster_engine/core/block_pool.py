@@ -1,5 +1,6 @@
 """KV blocks and who holds them: reference counts, a free list in order of reuse, and the cache of full blocks."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 
@@ -101,6 +102,11 @@ class BlockPool:
     def num_unheld(self, block_ids: Sequence[int]) -> int:
         """How many of ``block_ids`` nobody holds: taking them uses up that many available blocks."""
         return sum(self._blocks[i].ref_count == 0 for i in block_ids)
+
+    def freed_by(self, tables: Iterable[Sequence[int]]) -> set[int]:
+        """Blocks that would become available if all of ``tables`` were released."""
+        held = Counter(i for table in tables for i in table)
+        return {i for i, count in held.items() if self._blocks[i].ref_count == count}
 
     def take_new(self, count: int) -> list[int]:
         """Hand out ``count`` blocks, the least recently useful first.

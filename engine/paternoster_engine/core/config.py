@@ -1,9 +1,14 @@
 """What the scheduler is built with."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
-Mode = Literal["continuous", "static"]
+ModeName = Literal["continuous", "dynamic", "static"]
+AdmissionName = Literal["greedy", "no-evict", "full-reserve"]
+VictimName = Literal["least-computed", "last-in", "priority"]
+OrderName = Literal["fcfs", "priority", "fair-share", "deadline"]
+PreemptionName = Literal["recompute", "swap", "auto"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +31,39 @@ class SchedulerConfig:
     """Waiting requests above which new ones are refused."""
     prefix_cache: bool = True
     """Share blocks between requests with equal prefixes."""
-    mode: Mode = "continuous"
-    """continuous: admit at every step; static: only when nothing runs."""
+    await_prefix: bool = True
+    """Let a request wait while another one computes the block that it would compute next; needs the prefix cache."""
+
+    mode: ModeName = "continuous"
+    """continuous: admit at every step; static: only when nothing runs; dynamic: static, and a batch is put off."""
+    batch_size: int = 0
+    """dynamic: waiting requests that make a batch; 0 is ``max_num_seqs``."""
+    batch_wait: float = 0.0
+    """dynamic: seconds of waiting after which a batch is made of those there are."""
+    prefill_first: bool = False
+    """A step computes either prompts or, when there are none, single tokens; else it mixes them to fill the budget."""
+    admission: AdmissionName = "greedy"
+    victim: VictimName = "least-computed"
+    order: OrderName = "fcfs"
+    priority_aging: float = 0.0
+    """order priority: seconds of waiting that are worth one class; 0 is no aging."""
+    reserved_slots: int = 0
+    """Places under the live cap that only requests with a priority below 0 get; one is always left for the others."""
+    tenant_weights: Mapping[str, float] = field(default_factory=dict)
+    """order fair-share: shares of tenants relative to others; 1 for those not named."""
+
+    preemption: PreemptionName = "recompute"
+    """What happens to a victim's blocks: dropped, copied to host memory, or whichever was measured to be cheaper."""
+    host_blocks: int = 0
+    """Blocks of host memory to swap to; a victim that finds no room there is recomputed."""
+
+    max_queued_per_tenant: int = 0
+    """Waiting requests of one tenant above which its new ones are refused; 0 is no limit."""
+    tenant_tokens_per_second: float = 0.0
+    """Prompt and output tokens a tenant may use per second; 0 is no limit."""
+    tenant_token_burst: float = 0.0
+    """Tokens a tenant that was quiet may use at once; 0 is ten seconds' worth."""
+
     force_preempt_every: int = 0
     """Preempt one running request every so many steps; 0 is never. For tests and chaos runs."""
 
@@ -35,6 +71,37 @@ class SchedulerConfig:
         for name in ("max_num_seqs", "max_batched_tokens", "max_model_len", "block_size", "num_blocks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: must be at least 1")
-        for name in ("watermark_blocks", "max_queued_requests", "force_preempt_every"):
+        for name in (
+            "watermark_blocks",
+            "max_queued_requests",
+            "force_preempt_every",
+            "batch_size",
+            "batch_wait",
+            "priority_aging",
+            "reserved_slots",
+            "host_blocks",
+            "max_queued_per_tenant",
+            "tenant_tokens_per_second",
+            "tenant_token_burst",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: must be at least 0")
+        if self.reserved_slots >= self.max_num_seqs:
+            raise ValueError(
+                f"reserved_slots is {self.reserved_slots}: must be below max_num_seqs, which is {self.max_num_seqs}"
+            )
+        for tenant, weight in self.tenant_weights.items():
+            if not weight > 0:
+                raise ValueError(f"tenant_weights is {weight} for {tenant!r}: must be above 0")
+        if self.preemption != "recompute" and self.host_blocks == 0:
+            raise ValueError(f"host_blocks is 0: must be at least 1 with preemption {self.preemption!r}")
+
+    @property
+    def uses_priority(self) -> bool:
+        """Whether a request's ``priority`` changes anything."""
+        return self.order == "priority" or self.victim == "priority" or self.reserved_slots > 0
+
+    @property
+    def uses_tenants(self) -> bool:
+        """Whether a request's ``tenant`` changes anything."""
+        return self.order == "fair-share" or self.max_queued_per_tenant > 0 or self.tenant_tokens_per_second > 0

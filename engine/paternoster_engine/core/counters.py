@@ -17,6 +17,12 @@ class Counters:
     """Preemption events."""
     requests_preempted: int = 0
     """Distinct requests preempted at least once."""
+    displacements: int = 0
+    """Preemptions that made way for a more important request."""
+    prefix_waits: int = 0
+    """Steps that a request sat out because another one was computing its next block."""
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0
     prompt_tokens: int = 0
     """Prompt tokens of requests scheduled for the first time."""
     cached_prompt_tokens: int = 0

@@ -41,3 +41,28 @@ class QueueFull(AdmissionError):
             f"The engine is busy: {num_waiting} requests are waiting, which is as many as it queues. "
             "Please try again later or on a different instance."
         )
+
+
+class TenantQueueFull(AdmissionError):
+    """As many requests of this tenant wait as may; others' are taken."""
+
+    reason = "tenant_queue_full"
+
+    def __init__(self, tenant: str, limit: int) -> None:
+        super().__init__(
+            f"Too many requests: {limit} requests of user {tenant[:100]!r} are waiting, which is as many as are "
+            "queued for one user. Please try again later."
+        )
+
+
+class TenantRateExceeded(AdmissionError):
+    """The tenant has used up its tokens; ``retry_after`` is the number of seconds until it has some again."""
+
+    reason = "tenant_rate_exceeded"
+
+    def __init__(self, tenant: str, rate: float, retry_after: int) -> None:
+        super().__init__(
+            f"Rate limit reached: user {tenant[:100]!r} may use {rate:g} tokens per second. "
+            f"Please try again in {retry_after} s."
+        )
+        self.retry_after = retry_after

@@ -25,6 +25,8 @@ class KVCache:
         self.pool = pool
         self.block_size = block_size
         self.prefix_cache = prefix_cache
+        self._claims: dict[bytes, Request] = {}
+        """Key of a full block that is not in the pool yet -> the running request that computes it next."""
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -44,16 +46,29 @@ class KVCache:
             found.append(block_id)
         return found
 
-    def admit(self, request: Request, prefix: list[int], *, reserve: int) -> bool:
-        """Give a request without blocks room for all its known tokens, ``prefix`` shared; False if fewer than
-        ``reserve`` blocks would be left.
+    def awaits(self, request: Request, prefix: list[int]) -> bool:
+        """Whether the block after ``prefix`` is one that a running request is computing now.
+
+        Whoever waits for it holds nothing, so a wait ends: with the block, or with its computer's preemption or end.
         """
-        new = self.blocks_for(request.num_tokens) - len(prefix)
-        if new + self.pool.num_unheld(prefix) + reserve > self.pool.num_available:
+        index = len(prefix)
+        if (index + 1) * self.block_size >= request.num_tokens or not self._claims:
             return False
+        return self._key(request, index) in self._claims
+
+    def new_blocks(self, request: Request, prefix: list[int]) -> int:
+        """Available blocks that the request would take for all its known tokens, ``prefix`` shared."""
+        return self.blocks_for(request.num_tokens) - len(prefix) + self.pool.num_unheld(prefix)
+
+    def admit(self, request: Request, prefix: list[int]) -> None:
+        """Give a request without blocks room for all its known tokens, ``prefix`` shared.
+
+        Raises ``IndexError`` when fewer than :meth:`new_blocks` are available.
+        """
         self.pool.share(prefix)
-        request.block_ids = [*prefix, *self.pool.take_new(new)]
-        return True
+        request.block_ids = [*prefix, *self.pool.take_new(self.blocks_for(request.num_tokens) - len(prefix))]
+        request.num_kept_blocks = len(prefix)
+        self._claim_next(request)
 
     def grow(self, request: Request, num_tokens: int) -> bool:
         """Room for ``num_tokens`` tokens in all; False, and nothing changed, when the pool is dry."""
@@ -66,17 +81,35 @@ class KVCache:
 
     def keep(self, request: Request, num_computed: int) -> None:
         """The first ``num_computed`` tokens are in the pool: make their full blocks findable."""
-        if not self.prefix_cache:
+        first, full = request.num_kept_blocks, num_computed // self.block_size
+        if not self.prefix_cache or first >= full:
             return
-        for i in range(request.num_kept_blocks, num_computed // self.block_size):
+        for i in range(first, full):
             self.pool.remember(request.block_ids[i], self._key(request, i))
-            request.num_kept_blocks = i + 1
+        request.num_kept_blocks = full
+        self._disclaim(request)
+        self._claim_next(request)
 
     def release(self, request: Request) -> None:
         """Take all blocks back, tail first, so that the beginning, which others may share, lives longest."""
         self.pool.release(reversed(request.block_ids))
         request.block_ids = []
         request.num_kept_blocks = 0
+        self._disclaim(request)
+
+    def _claim_next(self, request: Request) -> None:
+        """Say which block the request computes next, if it knows all its tokens and nobody else computes it."""
+        index = request.num_kept_blocks
+        if not self.prefix_cache or (index + 1) * self.block_size > request.num_tokens:
+            return
+        key = self._key(request, index)
+        if self._claims.setdefault(key, request) is request:
+            request.claimed_key = key
+
+    def _disclaim(self, request: Request) -> None:
+        if request.claimed_key is not None:
+            del self._claims[request.claimed_key]
+            request.claimed_key = None
 
     def _key(self, request: Request, index: int) -> bytes:
         keys = request.block_keys

@@ -20,13 +20,15 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     ABORT = "abort"
     ERROR = "error"
+    TIMEOUT = "timeout"
+    """Its deadline passed before it had a token, or while it waited to go on after a preemption."""
 
 
 @dataclass(slots=True, eq=False)
 class Request:
     """One sequence from arrival to end.
 
-    The scheduler owns ``status``, ``num_computed``, ``num_cached``, ``block_ids`` and the counters; tokens are
+    The scheduler owns ``status``, ``num_computed``, ``num_cached``, the block tables and the counters; tokens are
     appended to ``output`` by :meth:`Scheduler.update`. Times are whatever clock the caller stamps them with.
     """
 
@@ -37,6 +39,12 @@ class Request:
     eos_token_ids: tuple[int, ...] = ()
     seed: int = 0
     """Key of the stateless sampler: ``params.seed``, or one drawn at arrival."""
+    priority: int = 0
+    """Class: lower is served first, as in vLLM. Below 0 may use the reserved slots."""
+    tenant: str = ""
+    """Whom fair shares and quotas count the request for."""
+    deadline: float | None = None
+    """When it is no longer worth a prefill, on the clock of ``arrival``."""
 
     output: list[int] = field(default_factory=list)
     status: RequestStatus = RequestStatus.WAITING
@@ -51,6 +59,12 @@ class Request:
     """Prefix-cache keys of the first full blocks, made when first asked for."""
     num_kept_blocks: int = 0
     """Leading blocks that the prefix cache has been told of."""
+    claimed_key: bytes | None = None
+    """Prefix-cache key of the block it is computing now, for others to wait for."""
+    host_block_ids: list[int] = field(default_factory=list)
+    """Where in host memory its blocks are while it is swapped out."""
+    num_swapped: int = 0
+    """Tokens whose keys and values are in those."""
     num_preemptions: int = 0
     max_computed: int = 0
     """High-water mark of ``num_computed``: computing below it again is the cost of preemption."""
@@ -75,6 +89,11 @@ class Request:
     def max_total_tokens(self) -> int:
         """Tokens at the longest this request can get."""
         return len(self.prompt) + self.params.max_tokens
+
+    @property
+    def prefilling(self) -> bool:
+        """More than its last sampled token is left to compute."""
+        return self.num_uncomputed > 1 or not self.output
 
     @property
     def finished(self) -> bool:

@@ -1,21 +1,35 @@
 """Iteration-level scheduling (Orca) over a paged KV cache: one token budget a step, no prefill or decode phases.
 
 Every request has tokens that are known and tokens that are computed; a step hands out the budget so that the second
-number catches up with the first. Those that run come first, then those that wait, in order of arrival.
+number catches up with the first. Those that run come first, then those that wait. When requests may board, in which
+order they wait, what memory an admission must leave and who loses its blocks is up to :mod:`.policies`.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.batch import Batch
 from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.counters import Counters
-from paternoster_engine.core.errors import AdmissionError, NeverFits, PromptTooLong, QueueFull
+from paternoster_engine.core.deadlines import Deadlines
+from paternoster_engine.core.displacement import Displacement
+from paternoster_engine.core.errors import AdmissionError
+from paternoster_engine.core.gate import Gate
+from paternoster_engine.core.integrity import check_requests
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.policies import LeastComputed, VictimPolicy, projected_peak_tokens
+from paternoster_engine.core.policies.admission import make_admission, projected_peak_tokens
+from paternoster_engine.core.policies.mode import make_mode
+from paternoster_engine.core.policies.queues import make_queue
+from paternoster_engine.core.policies.victim import VICTIMS
+from paternoster_engine.core.preemption_cost import PreemptionCost
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
+from paternoster_engine.core.step_plan import StepPlan
+from paternoster_engine.core.stopping import finish_reason
+from paternoster_engine.core.swap import Swap
+
+MAX_PREFIX_WAITS = 32
+"""Requests a step passes over because others compute their next block, before it looks no further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +41,28 @@ class StepOutput:
     finish_reason: FinishReason | None
 
 
-@dataclass(slots=True)
-class _Step:
-    """A batch in the making."""
-
-    budget: int
-    chunks: dict[Request, int]
-    preempted: list[Request]
-
-
 class Scheduler:
     """Decides who runs; knows nothing of models, tensors or time. Not thread-safe."""
 
-    def __init__(
-        self, config: SchedulerConfig, live_cap: int | None = None, victim: VictimPolicy | None = None
-    ) -> None:
+    def __init__(self, config: SchedulerConfig, live_cap: int | None = None) -> None:
         self.config = config
         self.pool = BlockPool(config.num_blocks)
         self.counters = Counters()
         self.kv = KVCache(self.pool, config.block_size, prefix_cache=config.prefix_cache)
-        self._victim = victim or LeastComputed()
+        self.preemption_cost = PreemptionCost()
+        self.swap = Swap(config, self.preemption_cost, self.counters)
+        self._mode = make_mode(config)
+        self._admission = make_admission(config)
+        self._victim = VICTIMS[config.victim]()
+        self._queue = make_queue(config)
+        self._displacement = Displacement(self._queue, self._admission, self.kv)
+        self._gate = Gate(config)
+        self._deadlines = Deadlines()
+        # A whole batch cannot wait for one of its own members.
+        self._await_prefix = config.await_prefix and not self._mode.whole_batches
+        self._meters_output = config.order == "fair-share" or self._gate.quota is not None
         self._requests: dict[str, Request] = {}
         self._running: list[Request] = []
-        self._waiting: deque[Request] = deque()
         self._step = 0
         self._live_cap = config.max_num_seqs
         if live_cap is not None:
@@ -62,8 +75,8 @@ class Scheduler:
 
     @property
     def waiting(self) -> Sequence[Request]:
-        """Requests without blocks, next to be admitted first; preempted ones lead."""
-        return self._waiting
+        """Requests without blocks, next to be admitted first; preempted ones lead among equals."""
+        return self._queue.waiting
 
     @property
     def has_work(self) -> bool:
@@ -81,13 +94,16 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request; raises :class:`AdmissionError`, with nothing changed, when it cannot or may not wait."""
+        if request.request_id in self._requests:
+            raise ValueError(f"request_id {request.request_id!r} is already in use")
         try:
-            self._check_admissible(request)
+            self._gate.admit(request, self.waiting)
         except AdmissionError as error:
             self.counters.rejected[error.reason] += 1
             raise
         self._requests[request.request_id] = request
-        self._waiting.append(request)
+        self._queue.insert(request)
+        self._deadlines.watch(request)
         self.counters.requests += 1
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORT) -> Request | None:
@@ -98,16 +114,24 @@ class Scheduler:
         return request
 
     def schedule(self, now: float) -> Batch:
-        """Hand out one step's token budget."""
+        """Hand out one step's token budget. Requests past their deadline end first, before they cost a prefill."""
         self._step += 1
-        step = _Step(self.config.max_batched_tokens, {}, [])
-        batch_drained = not self._running
+        plan = StepPlan(self.config.max_batched_tokens)
+        for request in self._deadlines.expired(now):
+            self._finish(request, FinishReason.TIMEOUT)
+            plan.expired.append(request)
+        boards = self._mode.boards(len(self._running), self._queue, now)
         if self.config.force_preempt_every and self._step % self.config.force_preempt_every == 0 and self._running:
-            self._preempt(self._victim.choose(self._running), step)
-        self._continue_running(step)
-        if not step.preempted and (self.config.mode == "continuous" or batch_drained):
-            self._admit_waiting(step, now)
-        return self._seal(step)
+            self._preempt(self._victim.choose(self._running), plan)
+        if self.config.prefill_first:
+            self._continue(plan, [request for request in self._running if request.prefilling])
+            self._admit_waiting(plan, now, boards)
+            if not plan.chunks:
+                self._continue(plan, list(self._running))
+        else:
+            self._continue(plan, list(self._running))
+            self._admit_waiting(plan, now, boards)
+        return plan.seal(self._step, self.swap.take_copies(), self.counters)
 
     def update(self, batch: Batch, sampled: Sequence[int | None], now: float) -> list[StepOutput]:
         """Take the step's tokens in, one entry of ``sampled`` a scheduled item; requests ended since are skipped."""
@@ -124,7 +148,9 @@ class Scheduler:
             request.first_token = now if request.first_token is None else request.first_token
             request.last_token = now
             self.counters.generation_tokens += 1
-            reason = self._stop_reason(request, token)
+            if self._meters_output:
+                self._meter_output(request, now)
+            reason = finish_reason(request, token, self.config.max_model_len)
             if reason is not None:
                 self._finish(request, reason)
             outputs.append(StepOutput(request, token, reason))
@@ -133,6 +159,11 @@ class Scheduler:
     def fail(self, batch: Batch) -> list[Request]:
         """The step could not be computed: end its requests with an error and go on with the others."""
         failed = [item.request for item in batch.scheduled if not item.request.finished]
+        # Whether the step's copies were made is not known either.
+        torn = {block for _, block in batch.swap_in}
+        failed += [r for r in self._running if r not in failed and not torn.isdisjoint(r.block_ids)]
+        for request in batch.preempted:
+            self.swap.drop(request)
         for request in failed:
             self._finish(request, FinishReason.ERROR)
         return failed
@@ -149,116 +180,116 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise ``AssertionError`` unless every block and every request is where it should be."""
         self.pool.check_integrity(request.block_ids for request in self._requests.values())
-        assert len(self._running) <= self.config.max_num_seqs
-        assert {id(r) for r in self._requests.values()} == {id(r) for r in [*self._running, *self._waiting]}
-        assert len(self._requests) == len(self._running) + len(self._waiting)
-        for request in self._running:
-            assert request.status is RequestStatus.RUNNING
-            assert 0 <= request.num_cached <= request.num_computed <= request.num_tokens
-            assert request.num_computed <= len(request.block_ids) * self.config.block_size
-        for request in self._waiting:
-            assert request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
-            assert request.num_computed == 0
-            assert not request.block_ids
+        self.swap.check_integrity(self._requests.values(), self.config.host_blocks)
+        check_requests(self.config, self._requests.values(), self._running, self.waiting)
 
-    def _continue_running(self, step: _Step) -> None:
-        for request in list(self._running):
-            if request.status is not RequestStatus.RUNNING or step.budget == 0:
+    def _continue(self, plan: StepPlan, requests: Sequence[Request]) -> None:
+        """Let ``requests``, which run, catch up with their tokens; whoever must makes room."""
+        block_size = self.config.block_size
+        for request in requests:
+            if request.status is not RequestStatus.RUNNING or plan.budget == 0:
                 continue
-            count = min(request.num_uncomputed, step.budget)
-            while not self.kv.grow(request, request.num_computed + count):
-                victim = self._victim.choose(self._running)
-                self._preempt(victim, step)
+            count = min(request.num_uncomputed, plan.budget)
+            needed = request.num_computed + count
+            # Most steps stay within the last block: nothing is asked of the pool then.
+            while needed > len(request.block_ids) * block_size and not self.kv.grow(request, needed):
+                victim = self._victim.choose(self._no_more_important(request))
+                self._preempt(victim, plan)
                 if victim is request:
                     break
             else:
-                step.chunks[request] = count
-                step.budget -= count
+                plan.chunks[request] = count
+                plan.budget -= count
 
-    def _admit_waiting(self, step: _Step, now: float) -> None:
-        # A static batch is chosen whole, however many steps its prompts take.
-        whole = self.config.mode == "static"
-        while self._waiting and (step.budget > 0 or whole) and len(self._running) < self._live_cap:
-            request = self._waiting[0]
+    def _no_more_important(self, request: Request) -> Sequence[Request]:
+        """Running requests that may be preempted for ``request``: those below its class, else its equals and itself."""
+        if not self.config.uses_priority:
+            return self._running
+        below = [other for other in self._running if other.priority > request.priority]
+        return below or [other for other in self._running if other.priority == request.priority]
+
+    def _admit_waiting(self, plan: StepPlan, now: float, boards: bool) -> None:
+        """Admit in the queue's order until one does not fit.
+
+        A step that preempted for want of blocks admits nobody; one that displaces admits nobody after that.
+        """
+        if plan.preempted or not boards:
+            return
+        waits = 0
+        for request in self._queue.candidates():
+            full = len(self._running) >= self._live_cap
+            if (full and not self._queue.displaces) or (plan.budget == 0 and not self._mode.whole_batches):
+                return
+            if self._needs_reserved_slot(request):
+                continue
             prefix = self.kv.find_prefix(request)
-            reserve = self.config.watermark_blocks if self._running else 0
-            if not self.kv.admit(request, prefix, reserve=reserve):
-                break
-            self._waiting.popleft()
-            self._running.append(request)
-            request.status = RequestStatus.RUNNING
-            request.num_cached = request.num_computed = len(prefix) * self.config.block_size
-            self._count_admission(request, now)
-            count = min(request.num_uncomputed, step.budget)
-            if count > 0:
-                step.chunks[request] = count
-                step.budget -= count
+            if self._await_prefix and not request.host_block_ids and self.kv.awaits(request, prefix):
+                self.counters.prefix_waits += 1
+                waits += 1
+                if waits == MAX_PREFIX_WAITS:
+                    return
+                continue
+            new = self.kv.new_blocks(request, prefix)
+            if not full and self._admission.admits(request, self._running, new, self.pool.num_available):
+                self._admit(request, prefix, plan, now)
+                continue
+            displaced = self._displacement.victims_for(request, prefix, self._running)
+            if displaced:
+                for victim in displaced:
+                    self._preempt(victim, plan)
+                self.counters.displacements += len(displaced)
+                self._admit(request, prefix, plan, now)
+            return
 
-    def _seal(self, step: _Step) -> Batch:
-        """Count the step's tokens as computed: a later step may be planned before this one has run."""
-        scheduled = []
-        for request, count in step.chunks.items():
-            start, stop = request.num_computed, request.num_computed + count
-            scheduled.append(ScheduledRequest(request, start, count, samples=stop == request.num_tokens))
-            self.counters.computed_tokens += count
-            self.counters.recomputed_tokens += max(0, min(stop, request.max_computed) - start)
-            request.num_computed = stop
-            request.max_computed = max(stop, request.max_computed)
-        return Batch(self._step, tuple(scheduled), tuple(step.preempted))
+    def _needs_reserved_slot(self, request: Request) -> bool:
+        reserved = self.config.reserved_slots
+        if reserved == 0 or request.priority < 0:
+            return False
+        ordinary = sum(other.priority >= 0 for other in self._running)
+        return ordinary >= max(1, self._live_cap - reserved)
 
-    def _preempt(self, request: Request, step: _Step) -> None:
-        """Take all blocks of a running request and put it back at the front, behind earlier arrivals."""
-        step.budget += step.chunks.pop(request, 0)
-        step.preempted.append(request)
+    def _admit(self, request: Request, prefix: list[int], plan: StepPlan, now: float) -> None:
+        self._queue.remove(request)
+        self.kv.admit(request, prefix)
+        self._running.append(request)
+        request.status = RequestStatus.RUNNING
+        request.num_cached = request.num_computed = len(prefix) * self.config.block_size
+        if request.host_block_ids:
+            request.num_computed = self.swap.restore(request, len(prefix))
+        self._count_admission(request, now)
+        plan.give(request)
+
+    def _preempt(self, request: Request, plan: StepPlan) -> None:
+        """Take all blocks of a running request and put it back into the queue."""
+        plan.take_back(request)
+        plan.preempted.append(request)
         self._running.remove(request)
+        self.swap.save(request)
         self.kv.release(request)
         request.num_computed = request.num_cached = 0
         request.status = RequestStatus.PREEMPTED
         self.counters.preemptions += 1
         self.counters.requests_preempted += request.num_preemptions == 0
         request.num_preemptions += 1
-        place = 0
-        for other in self._waiting:
-            if other.status is not RequestStatus.PREEMPTED or other.arrival > request.arrival:
-                break
-            place += 1
-        self._waiting.insert(place, request)
+        self._deadlines.watch(request)
+        self._queue.insert(request)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         if request.status is RequestStatus.RUNNING:
             self._running.remove(request)
             self.kv.release(request)
         else:
-            self._waiting.remove(request)
+            self._queue.remove(request)
+            self.swap.drop(request)
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason
         del self._requests[request.request_id]
         self.counters.finished[reason] += 1
 
-    def _stop_reason(self, request: Request, token: int) -> FinishReason | None:
-        params = request.params
-        if len(request.output) >= params.min_tokens:
-            if token in params.stop_token_ids:
-                return FinishReason.STOP
-            if token in request.eos_token_ids and not params.ignore_eos:
-                return FinishReason.STOP
-        if len(request.output) >= params.max_tokens or request.num_tokens >= self.config.max_model_len:
-            return FinishReason.LENGTH
-        return None
-
-    def _check_admissible(self, request: Request) -> None:
-        if request.request_id in self._requests:
-            raise ValueError(f"request_id {request.request_id!r} is already in use")
-        if request.num_prompt == 0 or request.params.max_tokens < 1:
-            raise ValueError("a request needs at least one prompt token and one output token")
-        if request.max_total_tokens > self.config.max_model_len:
-            raise PromptTooLong(request.num_prompt, request.params.max_tokens, self.config.max_model_len)
-        # The last token sampled is never computed.
-        blocks = self.kv.blocks_for(request.max_total_tokens - 1)
-        if blocks > self.config.num_blocks:
-            raise NeverFits(blocks, self.config.num_blocks, self.config.block_size)
-        if len(self._waiting) >= self.config.max_queued_requests:
-            raise QueueFull(len(self._waiting))
+    def _meter_output(self, request: Request, now: float) -> None:
+        self._queue.sampled(request)
+        if self._gate.quota is not None:
+            self._gate.quota.charge(request, 1, now)
 
     def _checked_cap(self, cap: int) -> int:
         if not 1 <= cap <= self.config.max_num_seqs:
@@ -276,3 +307,4 @@ class Scheduler:
             counters.cached_prompt_tokens += request.num_cached
             counters.queue_seconds += now - request.arrival
             counters.queue_count += 1
+            self._queue.admitted(request)

@@ -1,11 +1,13 @@
-"""The memory behind the KV cache."""
+"""The memory behind the KV cache, on the device and, for what is swapped out, on the host."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
+from paternoster_engine.runner import huge_pages
 
 MIN_BLOCKS = 2
 """Below this not even one short sequence could grow past its first block."""
@@ -49,9 +51,47 @@ def allocate_kv_cache(
 
     Zeroed, so that padding read by attention is finite.
     """
-    cache = torch.zeros(
-        (config.num_layers, shape.num_blocks + 1, config.num_kv_heads, shape.block_size, 2 * config.head_dim),
-        dtype=dtype,
-        device=device,
-    )
+    sizes = (config.num_layers, shape.num_blocks + 1, config.num_kv_heads, shape.block_size, 2 * config.head_dim)
+    cache = huge_pages.zeros(sizes, dtype) if device.type == "cpu" else torch.zeros(sizes, dtype=dtype, device=device)
     return tuple(cache.unbind(0))
+
+
+class HostKVCache:
+    """Room in host memory for blocks of the pool, each with all its layers: ``[blocks, layers, heads, size, 2 * dim]``.
+
+    Page-locked where the pool is on a CUDA device, so that copies run at the speed of the bus.
+    """
+
+    def __init__(self, num_blocks: int, kv_cache: Sequence[torch.Tensor]) -> None:
+        """``kv_cache``: the pool, one tensor a layer, from :func:`allocate_kv_cache`."""
+        self._layers = kv_cache
+        first = kv_cache[0]
+        self._blocks = torch.empty(
+            (num_blocks, len(kv_cache), *first.shape[1:]), dtype=first.dtype, pin_memory=first.is_cuda
+        )
+
+    def save(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy (pool block, host block) pairs out; returns when they are made."""
+        index = self._index(source for source, _ in copies)
+        gathered = torch.stack([layer.index_select(0, index) for layer in self._layers], dim=1)
+        for row, (_, target) in zip(gathered, copies, strict=True):
+            self._blocks[target].copy_(row, non_blocking=True)
+        self._wait()
+
+    def load(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copy (host block, pool block) pairs in; returns when they are made."""
+        first = self._layers[0]
+        gathered = torch.empty((len(copies), *self._blocks.shape[1:]), dtype=first.dtype, device=first.device)
+        for row, (source, _) in zip(gathered, copies, strict=True):
+            row.copy_(self._blocks[source], non_blocking=True)
+        index = self._index(target for _, target in copies)
+        for number, layer in enumerate(self._layers):
+            layer.index_copy_(0, index, gathered[:, number])
+        self._wait()
+
+    def _index(self, blocks: Iterable[int]) -> torch.Tensor:
+        return torch.tensor(list(blocks), dtype=torch.int64, device=self._layers[0].device)
+
+    def _wait(self) -> None:
+        if self._blocks.is_pinned():
+            torch.cuda.synchronize(self._layers[0].device)

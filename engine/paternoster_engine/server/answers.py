@@ -45,9 +45,10 @@ class Answer(Protocol):
 class ChatAnswer:
     """``chat.completion`` and ``chat.completion.chunk``."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, choices: int = 1) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self._model = model
+        self._choices = choices
         self._created = int(time.time())
 
     def whole(self, texts: Sequence[Piece], usage: Usage) -> ChatCompletion:
@@ -69,7 +70,7 @@ class ChatAnswer:
         )
 
     def opening(self) -> list[BaseModel]:
-        return [self._chunk(0, Delta(role="assistant", content=""), Piece(""))]
+        return [self._chunk(index, Delta(role="assistant", content=""), Piece("")) for index in range(self._choices)]
 
     def chunk(self, index: int, piece: Piece) -> ChatCompletionChunk:
         return self._chunk(index, Delta(content=piece.text), piece)

@@ -9,9 +9,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull
+from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull, TenantQueueFull, TenantRateExceeded
 from paternoster_engine.model.chat_template import ChatTemplateError
-from paternoster_engine.server.generation import EngineEnding, StepFailed
+from paternoster_engine.server.generation import DeadlineExceeded, EngineEnding, StepFailed
 from paternoster_engine.server.loop import LoopStopped
 
 MAX_LISTED = 10
@@ -20,6 +20,9 @@ MAX_SHOWN = 200
 """Most characters of a refused value shown in an answer."""
 CLIENT_CLOSED_REQUEST = 499
 """nginx's status for an answer that nobody waits for."""
+
+SHOULD_RETRY = "x-should-retry"
+"""Overrules what OpenAI's SDKs make of a status."""
 
 
 class UnknownModel(LookupError):
@@ -55,6 +58,8 @@ class Answer(NamedTuple):
     param: str | None = None
     retry_after: int | None = None
     """Seconds; SDKs that retry honour it."""
+    final: bool = False
+    """Sending it again is of no use, although the status says that it may be."""
 
 
 TABLE: Mapping[type[Exception], Answer] = {
@@ -65,6 +70,9 @@ TABLE: Mapping[type[Exception], Answer] = {
     UnknownModel: Answer(404, "NotFoundError", "model"),
     ClientGone: Answer(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
     StepFailed: Answer(500, "InternalServerError"),
+    TenantQueueFull: Answer(429, "RateLimitError", "user", retry_after=1),
+    TenantRateExceeded: Answer(429, "RateLimitError", "user"),
+    DeadlineExceeded: Answer(504, "DeadlineExceededError", "deadline_ms", final=True),
     QueueFull: Answer(503, "Service Unavailable", retry_after=1),
     Loading: Answer(503, "ServiceUnavailableError", retry_after=5),
     Draining: Answer(503, "ServiceUnavailableError", retry_after=1),
@@ -87,7 +95,10 @@ def describe(error: Exception) -> tuple[Answer, dict[str, Any]]:
 
 def error_response(error: Exception) -> JSONResponse:
     answer, body = describe(error)
-    headers = None if answer.retry_after is None else {"Retry-After": str(answer.retry_after)}
+    retry_after = error.retry_after if isinstance(error, TenantRateExceeded) else answer.retry_after
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    if answer.final:
+        headers[SHOULD_RETRY] = "false"
     return JSONResponse(body, answer.status, headers)
 
 

@@ -1,7 +1,7 @@
 """The sequences of one API call: from prompts to pieces of text."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paternoster_engine.core.request import FinishReason, Request
@@ -25,9 +25,24 @@ class EngineEnding(RuntimeError):
         super().__init__("The engine is ending and this request was not finished in time. Please send it again.")
 
 
+class DeadlineExceeded(TimeoutError):
+    """A request was not computed in time and is given up."""
+
+    def __init__(self) -> None:
+        super().__init__("The deadline passed before the request could be computed; no answer was begun or it was cut.")
+
+
+FAILURES: Mapping[FinishReason, type[Exception]] = {
+    FinishReason.ERROR: StepFailed,
+    FinishReason.TIMEOUT: DeadlineExceeded,
+    FinishReason.ABORT: EngineEnding,
+}
+"""What a sequence that ended without a token tells its client."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one API call, over all its sequences."""
+    """Token counts of one API call, over all its sequences; a prompt counts once however many choices it has."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -37,10 +52,17 @@ class Generation:
     """Submitted sequences whose text is awaited. Whoever starts one closes it."""
 
     def __init__(
-        self, loop: EngineLoop, tokenizer: Tokenizer, requests: Sequence[Request], skip_special_tokens: bool = True
+        self,
+        loop: EngineLoop,
+        tokenizer: Tokenizer,
+        requests: Sequence[Request],
+        skip_special_tokens: bool = True,
+        choices: int = 1,
     ) -> None:
+        """``choices``: sequences for each prompt, which stand next to each other in ``requests``."""
         self._loop = loop
         self._requests = requests
+        self._choices = choices
         self._index = {request.request_id: index for index, request in enumerate(requests)}
         self._texts = [OutputText(tokenizer, request.params, skip_special_tokens) for request in requests]
         self._open = set(self._index)
@@ -49,7 +71,7 @@ class Generation:
     @property
     def usage(self) -> Usage:
         return Usage(
-            prompt_tokens=sum(request.num_prompt for request in self._requests),
+            prompt_tokens=sum(request.num_prompt for request in self._requests[:: self._choices]),
             completion_tokens=sum(text.num_tokens for text in self._texts),
         )
 
@@ -65,7 +87,7 @@ class Generation:
     async def pieces(self) -> AsyncIterator[tuple[int, Piece]]:
         """(index of the sequence, what became visible) until all have ended; a slow reader gets larger pieces.
 
-        Raises :class:`StepFailed` or :class:`EngineEnding`.
+        Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`.
         """
         while self._open:
             outputs = [await self._outputs.get()]
@@ -95,7 +117,8 @@ class Generation:
                 continue
             if output.token is None:
                 self._open.discard(request_id)
-                return pieces, StepFailed() if output.finish_reason is FinishReason.ERROR else EngineEnding()
+                assert output.finish_reason is not None
+                return pieces, FAILURES[output.finish_reason]()
             index = self._index[request_id]
             piece = self._texts[index].push(output.token, output.finish_reason)
             pieces[index] = pieces.get(index, Piece("")) + piece

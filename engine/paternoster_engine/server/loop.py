@@ -23,7 +23,7 @@ Deliver = Callable[[StepOutput], None]
 IDLE_TICK = 1.0
 """Seconds between ticks when there is nothing to do, so that a quiet night is told from a hung step."""
 EMPTY_STEP_PAUSE = 0.005
-"""Seconds to wait after a step that could compute nothing, such as one that only preempted."""
+"""Seconds to wait after a step that computed nothing: it only preempted, or a batch is being put off."""
 STOP_TIMEOUT = 5.0
 """Seconds that the end of the loop waits for the step under way."""
 
@@ -156,15 +156,14 @@ class EngineLoop:
             self._end_all(FinishReason.ERROR)
             return 0.0
         now, num_tokens = self.clock(), counters.computed_tokens - computed
-        if num_tokens == 0:
-            return EMPTY_STEP_PAUSE
-        self._observer.stepped(outputs, num_tokens, now - started, now)
+        if num_tokens > 0:
+            self._observer.stepped(outputs, num_tokens, now - started, now)
         for output in outputs:
             if output.finish_reason is not None:
                 self._observer.ended(output.request)
         if outputs:
             self._to_asyncio(self._deliver_all, outputs)
-        return 0.0
+        return 0.0 if num_tokens > 0 else EMPTY_STEP_PAUSE
 
     def _admit(self, requests: Sequence[Request]) -> None:
         for count, request in enumerate(requests):

@@ -51,6 +51,7 @@ def _gauges(loop: EngineLoop) -> dict[str, Values]:
     scheduler, pool = loop.engine.scheduler, loop.engine.scheduler.pool
     # tuple() copies a deque in one go; a loop over it would see the engine's thread change it.
     waiting = tuple(scheduler.waiting)
+    host_blocks = scheduler.config.host_blocks
     return _unlabelled(
         {
             "requests_running": len(scheduler.running),
@@ -61,6 +62,7 @@ def _gauges(loop: EngineLoop) -> dict[str, Values]:
             "kv_cache_usage_ratio": pool.num_used / pool.num_blocks,
             "kv_cached_ratio": pool.num_cached / pool.num_blocks,
             "kv_projected_peak_ratio": scheduler.projected_peak(),
+            "host_kv_usage_ratio": 1 - scheduler.swap.num_free / host_blocks if host_blocks else 0.0,
             "loop_heartbeat_timestamp_seconds": time.time() - loop.last_tick_age,
         }
     )
@@ -75,6 +77,8 @@ def _counters(loop: EngineLoop) -> dict[str, Values]:
                 "requests": counters.requests,
                 "requests_preempted": counters.requests_preempted,
                 "preemptions": counters.preemptions,
+                "displacements": counters.displacements,
+                "prefix_waits": counters.prefix_waits,
                 "prompt_tokens": counters.prompt_tokens,
                 "prompt_tokens_cached": counters.cached_prompt_tokens,
                 "generation_tokens": counters.generation_tokens,
@@ -88,6 +92,7 @@ def _counters(loop: EngineLoop) -> dict[str, Values]:
         # Every reason from the start: a counter that appears with its first event hides that event from rate().
         "requests_finished": {(reason,): finished[reason] for reason in FinishReason},
         "requests_rejected": {(reason,): rejected[reason] for reason in REJECTION_REASONS},
+        "swapped_blocks": {("out",): counters.swapped_out_blocks, ("in",): counters.swapped_in_blocks},
         "stage_seconds": {
             ("schedule",): seconds.schedule,
             ("forward",): seconds.forward,

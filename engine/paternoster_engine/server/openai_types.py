@@ -49,6 +49,8 @@ def _check_prompts(value: Any) -> list[str | list[int]]:
 
 
 MAX_PROMPTS = 128
+MAX_CHOICES = 128
+"""OpenAI's limit of ``n``."""
 Prompts = Annotated[
     list[str | list[int]],
     PlainValidator(_check_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
@@ -101,8 +103,14 @@ class GenerationRequest(Body):
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
 
-    user: str | None = Field(default=None, description="taken and not used")
-    n: Annotated[Any, only(1)] = 1
+    user: str | None = Field(
+        default=None, max_length=256, description="whom fair shares and quotas count the request for"
+    )
+    priority: int = Field(default=0, ge=-1000, le=1000, description="class; lower is served first, as in vLLM")
+    deadline_ms: int | None = Field(
+        default=None, ge=1, description="milliseconds after which the request is not worth a prefill any more"
+    )
+    n: int = Field(default=1, ge=1, le=MAX_CHOICES, description="choices for each prompt")
     logit_bias: Annotated[Any, only({})] = Field(default_factory=dict)
 
     @field_validator("stream_options")
@@ -207,7 +215,7 @@ class ChatCompletionRequest(GenerationRequest):
 
 
 class CompletionRequest(GenerationRequest):
-    """Body of ``POST /v1/completions``; each prompt of a list becomes one choice."""
+    """Body of ``POST /v1/completions``; each prompt of a list becomes ``n`` choices."""
 
     prompt: Prompts
     max_tokens: int = Field(default=16, ge=1)

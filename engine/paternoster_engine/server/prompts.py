@@ -34,14 +34,14 @@ async def encode_chat(
 
 
 async def chat_requests(served: ServedModel, body: ChatCompletionRequest, name: str) -> list[Request]:
-    """The one sequence of a chat call; without a limit it may fill what the context leaves."""
+    """The sequences of a chat call; without a limit each may fill what the context leaves."""
     prompt = await encode_chat(served, body.messages)
     limit = body.limit if body.limit is not None else max(1, served.longest_request - len(prompt))
     return _requests(served, body, [prompt], limit, name)
 
 
 async def completion_requests(served: ServedModel, body: CompletionRequest, name: str) -> list[Request]:
-    """One sequence for each prompt."""
+    """The sequences of a completion call, prompt by prompt."""
     prompts = []
     for prompt in body.prompt:
         if isinstance(prompt, str):
@@ -62,15 +62,31 @@ def check_token_ids(served: ServedModel, field: str, token_ids: Sequence[int]) -
 def _requests(
     served: ServedModel, body: GenerationRequest, prompts: Sequence[list[int]], max_tokens: int, name: str
 ) -> list[Request]:
+    """``n`` sequences for each prompt, next to each other; they share the prompt's blocks once these are computed."""
+    _check_class(served, body)
     params = body.sampling_params(max_tokens)
+    arrival = served.loop.clock()
     return [
         Request(
-            request_id=f"{name}-{index}",
+            request_id=f"{name}-{index * body.n + choice}",
             prompt=prompt,
             params=params,
-            arrival=served.loop.clock(),
+            arrival=arrival,
             eos_token_ids=served.tokenizer.eos_token_ids,
-            seed=secrets.randbits(63) if params.seed is None else params.seed,
+            seed=secrets.randbits(63) if params.seed is None else params.seed + choice,
+            priority=body.priority,
+            tenant=body.user or "",
+            deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
         )
         for index, prompt in enumerate(prompts)
+        for choice in range(body.n)
     ]
+
+
+def _check_class(served: ServedModel, body: GenerationRequest) -> None:
+    """Raises :class:`InvalidValue` for a priority that would change nothing."""
+    if body.priority != 0 and not served.scheduler.config.uses_priority:
+        raise InvalidValue(
+            "priority",
+            f"priority: this engine was not started with priorities, leave it out or send 0 (got {body.priority})",
+        )

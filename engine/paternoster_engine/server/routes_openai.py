@@ -29,7 +29,7 @@ async def models(state: State) -> ModelList:
 
 @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State) -> Response:
-    served, answer = state.accepting(body.model), ChatAnswer(state.served.name)
+    served, answer = state.accepting(body.model), ChatAnswer(state.served.name, body.n)
     return await _generate(request, body, served, answer, await chat_requests(served, body, answer.id))
 
 
@@ -47,7 +47,7 @@ async def _generate(
     sequences: Sequence[SequenceRequest],
 ) -> Response:
     """The answer to one call. A stream begins with its first text: what fails before that still gets a status."""
-    generation = Generation(served.loop, served.tokenizer, sequences, body.skip_special_tokens)
+    generation = Generation(served.loop, served.tokenizer, sequences, body.skip_special_tokens, body.n)
     try:
         await generation.start()
         if body.stream:

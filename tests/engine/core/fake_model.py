@@ -5,7 +5,9 @@ reads the whole history back through the block table, as attention would, and co
 """
 
 import zlib
+from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.core.config import SchedulerConfig
@@ -14,6 +16,9 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler, StepOutput
 
 VOCABULARY = 50
+
+Slots = dict[tuple[int, int], tuple[int, int]]
+"""(block, offset) -> (position, token)."""
 
 
 def next_token(history: Sequence[int]) -> int:
@@ -34,9 +39,14 @@ class FakeModel:
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
-        self._cache: dict[tuple[int, int], tuple[int, int]] = {}
+        self._cache: Slots = {}
+        self._host: Slots = {}
 
     def execute(self, batch: Batch) -> list[int | None]:
+        for block, host in batch.swap_out:
+            self._copy(self._cache, block, self._host, host)
+        for host, block in batch.swap_in:
+            self._copy(self._host, host, self._cache, block)
         for item in batch.scheduled:
             for position in range(item.start, item.stop):
                 token = item.request.tokens(position, position + 1)[0]
@@ -47,6 +57,13 @@ class FakeModel:
         history = [self._cache[self._slot(request, position)] for position in range(stop)]
         assert history == list(enumerate(request.tokens(0, stop))), f"{request.request_id} reads what it did not write"
         return next_token([token for _, token in history])
+
+    def _copy(self, source: Slots, block: int, target: Slots, other: int) -> None:
+        """A whole block, so that nothing of what was there before is left."""
+        for offset in range(self._block_size):
+            target.pop((other, offset), None)
+            if (block, offset) in source:
+                target[other, offset] = source[block, offset]
 
     def _slot(self, request: Request, position: int) -> tuple[int, int]:
         block = request.block_ids[position // self._block_size]
@@ -63,25 +80,49 @@ class Ride:
         self.now = 0.0
         self.outputs: list[StepOutput] = []
         self.batches: list[Batch] = []
+        self._names = count()
 
-    def add(self, prompt: list[int], max_tokens: int, *, ignore_eos: bool = True) -> Request:
+    def add(
+        self,
+        prompt: list[int],
+        max_tokens: int,
+        *,
+        ignore_eos: bool = True,
+        priority: int = 0,
+        tenant: str = "",
+        patience: float | None = None,
+    ) -> Request:
+        """Queue a request; ``patience``: seconds until its deadline."""
         params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=ignore_eos)
-        request = Request(f"r{self.now}-{id(object())}", prompt, params, arrival=self.now)
+        deadline = None if patience is None else self.now + patience
+        request = Request(
+            f"r{next(self._names)}",
+            prompt,
+            params,
+            arrival=self.now,
+            priority=priority,
+            tenant=tenant,
+            deadline=deadline,
+        )
         self.now += 0.001
         self.scheduler.add(request)
         return request
 
     def step(self) -> Batch:
         scheduler = self.scheduler
-        cap, running = scheduler.live_cap, len(scheduler.running)
+        cap, running = scheduler.live_cap, set(scheduler.running)
         self.now += 1
         batch = scheduler.schedule(self.now)
         self.batches.append(batch)
         assert batch.num_tokens <= scheduler.config.max_batched_tokens
         assert all(item.num_tokens >= 1 and item.stop <= item.request.num_tokens for item in batch.scheduled)
-        assert len(scheduler.running) <= max(cap, running), "admitted above the live cap"
-        assert not (batch.preempted and len(scheduler.running) > running), "admitted in a step that preempted"
+        assert len(scheduler.running) <= max(cap, len(running)), "admitted above the live cap"
+        self._check_admissions(batch, [r for r in scheduler.running if r not in running])
+        self._check_deadlines(batch)
+        self._check_sharing()
         scheduler.check_integrity()
+        # Steps that take longer with each token, so that preemption by measured cost has something to go by.
+        scheduler.preemption_cost.observe_step(batch.num_tokens, 0.01 + 0.002 * batch.num_tokens)
         self.outputs += scheduler.update(batch, self.model.execute(batch), self.now)
         scheduler.check_integrity()
         return batch
@@ -92,3 +133,32 @@ class Ride:
                 return
             self.step()
         raise AssertionError(f"work is left after {limit} steps: {[r.status for r in self.scheduler.waiting]}")
+
+    def _check_admissions(self, batch: Batch, admitted: list[Request]) -> None:
+        """Nobody boards in a step that preempted, but those who are more important than all who had to leave."""
+        if not batch.preempted or not admitted:
+            return
+        config = self.scheduler.config
+        assert config.order == "priority", "admitted in a step that preempted"
+        assert not set(batch.preempted).intersection(admitted), "preempted and admitted at once"
+        # The last one displaced the others; those before it only stood ahead of it.
+        assert all(admitted[-1].priority < victim.priority for victim in batch.preempted)
+
+    def _check_deadlines(self, batch: Batch) -> None:
+        for item in batch.scheduled:
+            request = item.request
+            late = request.deadline is not None and request.deadline <= self.now
+            decode = item.num_tokens == 1 and bool(request.output)
+            assert not late or decode, f"{request.request_id} is past its deadline and takes a prefill"
+
+    def _check_sharing(self) -> None:
+        """A block in two tables is at the same place in both, and full of the same tokens."""
+        size = self.scheduler.config.block_size
+        content: dict[int, list[int]] = {}
+        holders = Counter(block for request in self.scheduler.running for block in request.block_ids)
+        for request in self.scheduler.running:
+            for index, block in enumerate(request.block_ids):
+                if holders[block] > 1:
+                    history = request.tokens(0, (index + 1) * size)
+                    assert len(history) == (index + 1) * size, "a block that is not full is shared"
+                    assert content.setdefault(block, history) == history, "a block is shared by different beginnings"

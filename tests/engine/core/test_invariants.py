@@ -1,120 +1,60 @@
-"""What must hold on any trace, each by its number in the scheduler's list of invariants.
+"""What must hold on any trace and for any combination of policies, by its number in the list of invariants.
 
-The ride itself checks at every step: the token budget (I1), the live cap (I2), that every block is accounted for (I3)
-and that nothing is admitted in a step that preempted (I6).
+The ride itself checks at every step: the token budget (I1), the live cap (I2), that every block is accounted for (I3),
+that only full blocks are shared (I4), that nothing is admitted in a step that preempted, but for displacement (I6),
+and that nobody past a deadline takes a prefill. I5, I11 and I14 to I19 are about one policy each and have tests of
+their own, here and beside this file.
 """
-
-from dataclasses import dataclass
 
 import pytest
 from fake_model import Ride, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, play, rush
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull
 from paternoster_engine.core.request import FinishReason
 
-MAX_LEN = 60
 
-configs = st.builds(
-    lambda seqs, budget, size, blocks, watermark, cache, mode, force: SchedulerConfig(
-        max_num_seqs=seqs,
-        max_batched_tokens=budget,
-        max_model_len=MAX_LEN,
-        block_size=size,
-        num_blocks=max(blocks, -(-MAX_LEN // size)),
-        watermark_blocks=watermark,
-        prefix_cache=cache,
-        mode=mode,
-        # without the cache a prompt longer than that many steps' budget would never get through
-        force_preempt_every=force if cache else 0,
-    ),
-    seqs=st.integers(1, 6),
-    budget=st.integers(4, 40),
-    size=st.integers(1, 8),
-    blocks=st.integers(8, 70),
-    watermark=st.integers(0, 4),
-    cache=st.booleans(),
-    mode=st.sampled_from(["continuous", "static"]),
-    force=st.sampled_from([0, 0, 13]),
-)
-
-
-@dataclass
-class Arrival:
-    step: int
-    prompt: list[int]
-    max_tokens: int
-    abort_after: int | None
-
-
-arrivals = st.lists(
-    st.builds(
-        Arrival,
-        step=st.integers(0, 25),
-        # a small alphabet and a common beginning, so that prefixes are shared
-        prompt=st.builds(
-            lambda common, rest: [7] * common + rest,
-            st.integers(0, 25),
-            st.lists(st.integers(0, 2), min_size=1, max_size=14),
-        ),
-        max_tokens=st.integers(1, 20),
-        abort_after=st.sampled_from([None, None, None, 0, 1, 4]),
-    ),
-    min_size=1,
-    max_size=9,
-)
-caps = st.lists(st.integers(1, 6), max_size=6)
-
-
-def ride_through(config: SchedulerConfig, traffic: list[Arrival], caps: list[int]) -> list[tuple[Arrival, object]]:
-    """Play ``traffic`` with the live cap changing every few steps; returns each arrival with its request."""
-    ride = Ride(config)
-    pending = sorted(traffic, key=lambda arrival: arrival.step)
-    played: list[tuple[Arrival, object]] = []
-    aborts: list[tuple[int, str]] = []
-    step = 0
-    while pending or ride.scheduler.has_work:
-        assert step < 20_000, "work is left"
-        while pending and pending[0].step <= step:
-            arrival = pending.pop(0)
-            request = ride.add(arrival.prompt, arrival.max_tokens)
-            played.append((arrival, request))
-            if arrival.abort_after is not None:
-                aborts.append((step + arrival.abort_after, request.request_id))
-        for when, request_id in aborts:
-            if when == step:
-                ride.scheduler.abort(request_id)
-        if caps and step % 5 == 0:
-            ride.scheduler.live_cap = min(caps[step // 5 % len(caps)], config.max_num_seqs)
-        ride.step()
-        step += 1
-    pool = ride.scheduler.pool
-    assert pool.num_used == 0, "I15: blocks are held by nobody"
-    ride.scheduler.reset_prefix_cache()
-    assert pool.num_free == pool.num_blocks, "I15: a reset makes all free"
-    counters = ride.scheduler.counters
-    assert counters.finished.total() == len(played), "I10: each ends once"
-    assert counters.generation_tokens == len([o for o in ride.outputs if o.token is not None])
-    return played
-
-
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=NUM_TRACES, deadline=None)
 @given(configs, arrivals, caps)
-def test_i7_i10_i12_every_request_says_what_it_says_alone(
-    config: SchedulerConfig, traffic: list[Arrival], caps: list[int]
-) -> None:
-    """Batching, chunking, sharing, preemption and aborts of others change nothing in what a request says."""
-    for arrival, request in ride_through(config, traffic, caps):
+def test_any_trace_under_any_policies(config: SchedulerConfig, traffic: list[Arrival], caps: list[int]) -> None:
+    """Batching, chunking, sharing, preemption, swaps and ends of others change nothing in what a request says (I7)."""
+    check_trace(config, traffic, caps)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_any_rush_under_any_policies(part: int) -> None:
+    for seed in range(part, NUM_TRACES, 4):
+        check_trace(*rush(seed))
+
+
+def check_trace(config: SchedulerConfig, traffic: list[Arrival], caps: list[int]) -> None:
+    ride = Ride(config)
+    played = play(ride, traffic, caps)
+    for arrival, request in played:
         alone = unbatched(arrival.prompt, arrival.max_tokens, config.max_model_len)
         assert request.block_ids == []
-        if request.finish_reason is FinishReason.ABORT:
-            assert arrival.abort_after is not None
-            assert request.output == alone[: len(request.output)]
-        else:
-            assert request.finish_reason is FinishReason.LENGTH
-            assert request.output == alone
+        assert request.output == alone[: len(request.output)]
+        match request.finish_reason:
+            case FinishReason.LENGTH:
+                assert request.output == alone
+            case FinishReason.ABORT:
+                assert arrival.abort_after is not None
+            case FinishReason.TIMEOUT:
+                assert arrival.patience is not None
+                assert request.num_preemptions > 0 or not request.output
+            case other:
+                raise AssertionError(f"{request.request_id} ended with {other}")
+    scheduler = ride.scheduler
+    assert scheduler.pool.num_used == 0, "I15: blocks are held by nobody"
+    assert scheduler.swap.num_free == config.host_blocks, "I15: host blocks are held by nobody"
+    scheduler.reset_prefix_cache()
+    assert scheduler.pool.num_free == scheduler.pool.num_blocks, "I15: a reset makes all free"
+    counters = scheduler.counters
+    assert counters.finished.total() == len(played), "I10: each ends once"
+    assert counters.generation_tokens == len(ride.outputs)
 
 
 @settings(max_examples=50, deadline=None)
@@ -152,7 +92,7 @@ def test_i9_what_cannot_fit_is_refused_and_what_is_taken_ends(
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=8), st.integers(1, 4))
 def test_i11_admission_is_in_order_of_arrival(lengths: list[int], seqs: int) -> None:
     ride = Ride(SchedulerConfig(seqs, 16, MAX_LEN, 4, 100))
-    requests = [ride.add([i % 3] * length, 5) for i, length in enumerate(lengths)]
+    requests = [ride.add([i] * length, 5) for i, length in enumerate(lengths)]
     ride.run()
     times = [request.first_scheduled for request in requests]
     assert times == sorted(times)

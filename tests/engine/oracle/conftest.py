@@ -12,8 +12,9 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
+from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
+from paternoster_engine.runner.swapping_runner import SwappingRunner
 from paternoster_engine.sampling.sampler import Sampler
 
 BLOCK_SIZE = 32
@@ -34,8 +35,9 @@ class Ride:
         self._shape = KVPoolShape.fit(model.config, BLOCK_SIZE, torch.float32, POOL_BYTES)
         cache = allocate_kv_cache(self._shape, model.config, torch.float32, cpu)
         self._runner = ModelRunner(model, cache, Sampler(model.config.vocab_size, cpu))
+        self._cache = cache
 
-    def scheduler(self, **settings: int | bool) -> Scheduler:
+    def scheduler(self, **settings: int | bool | str) -> Scheduler:
         defaults = {
             "max_num_seqs": 32,
             "max_batched_tokens": 512,
@@ -50,13 +52,17 @@ class Ride:
         """Output tokens of ``prompts``, all submitted at once; seeds are their indices."""
         chosen = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, **params)
         requests = [Request(f"r{i}", list(prompt), chosen, seed=i) for i, prompt in enumerate(prompts)]
-        engine = Engine(scheduler, self._runner)
+        engine = Engine(scheduler, self._swapping(scheduler) if scheduler.config.host_blocks else self._runner)
         for request in requests:
             scheduler.add(request)
         while scheduler.has_work:
             engine.step()
         scheduler.check_integrity()
         return [request.output for request in requests]
+
+    def _swapping(self, scheduler: Scheduler) -> SwappingRunner:
+        host = HostKVCache(scheduler.config.host_blocks, self._cache)
+        return SwappingRunner(self._runner, host, scheduler.preemption_cost)
 
     def run_alone(self, prompts: list[list[int]], **params: float) -> Outputs:
         """As :meth:`run`, one request at a time."""

@@ -46,6 +46,37 @@ def test_preempted_for_want_of_blocks(ride, prompts: Outputs, expected: Expected
     assert ride.run(scheduler, prompts, **params) == outputs
 
 
+@pytest.mark.parametrize("force", [0, 3])
+def test_swapped_to_the_host_and_back(ride, prompts: Outputs, expected: Expected, force: int) -> None:
+    params, outputs = expected
+    scheduler = ride.scheduler(num_blocks=40, preemption="swap", host_blocks=200, force_preempt_every=force)
+    assert ride.run(scheduler, prompts, **params) == outputs
+    assert scheduler.counters.swapped_in_blocks > 0
+    assert scheduler.counters.recomputed_tokens == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prefill_first": True},
+        {"mode": "dynamic", "batch_size": 8},
+        {"admission": "no-evict", "num_blocks": 40},
+        {"order": "fair-share", "num_blocks": 40, "victim": "last-in"},
+    ],
+    ids=lambda settings: "-".join(str(value) for value in settings.values()),
+)
+def test_other_policies(ride, prompts: Outputs, transformers_greedy: Outputs, settings: dict) -> None:
+    scheduler = ride.scheduler(**settings)
+    assert ride.run(scheduler, prompts, temperature=0.0) == transformers_greedy
+
+
+def test_identical_prompts_are_computed_once(ride, prompts: Outputs, transformers_greedy: Outputs) -> None:
+    scheduler = ride.scheduler(prefix_cache=True)
+    assert ride.run(scheduler, [prompts[-1]] * 4, temperature=0.0) == [transformers_greedy[-1]] * 4
+    assert scheduler.counters.prefix_waits > 0
+    assert scheduler.counters.cached_prompt_tokens == 3 * ((len(prompts[-1]) - 1) // 32 * 32)
+
+
 def test_warm_prefix_cache(ride, prompts: Outputs, expected: Expected) -> None:
     params, outputs = expected
     scheduler = ride.scheduler(prefix_cache=True)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -93,14 +94,14 @@ def serve(tokenizer: Tokenizer) -> Serve:
         vllm_aliases: bool = True,
         loaded: bool = True,
         paced: bool = False,
-        clock: Callable[[], float] | None = None,
-        **config: int,
+        clock: Callable[[], float] = time.monotonic,
+        **config: int | float | str,
     ) -> AsyncIterator[Server]:
         script = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
         runner = ScriptedRunner(script, broken_steps, asyncio.get_running_loop() if paced else None)
-        engine = Engine(Scheduler(replace(CONFIG, **config)), runner)
+        engine = Engine(Scheduler(replace(CONFIG, **config)), runner, clock)
         distributions = Distributions("scripted")
-        loop = EngineLoop(engine, distributions) if clock is None else EngineLoop(engine, distributions, clock)
+        loop = EngineLoop(engine, distributions, clock)
         registry = CollectorRegistry()
         registry.register(EngineCollector(loop, distributions, "scripted", vllm_aliases=vllm_aliases))
         state = ServerState(api_key=api_key, admin_key=admin_key)

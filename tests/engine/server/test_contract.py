@@ -110,10 +110,18 @@ def test_wrong_model(client: openai.OpenAI) -> None:
     assert _error(raised)["param"] == "model"
 
 
-def test_n_is_refused(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as raised:
-        client.chat.completions.create(model=MODEL, messages=PROMPT, n=2)
-    assert _error(raised)["param"] == "n"
+def test_n_choices_of_one_prompt(client: openai.OpenAI) -> None:
+    ask: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "seed": 3, "max_tokens": 12}
+    one = client.chat.completions.create(**ask, n=1)
+    answer = client.chat.completions.create(**ask, n=3)
+    texts = [choice.message.content for choice in answer.choices]
+    assert [choice.index for choice in answer.choices] == [0, 1, 2]
+    assert len(set(texts)) == 3
+    assert texts[0] == one.choices[0].message.content
+    assert answer.usage is not None
+    assert one.usage is not None
+    assert answer.usage.prompt_tokens == one.usage.prompt_tokens
+    assert client.chat.completions.create(**ask, n=3).choices == answer.choices
 
 
 def test_too_long_states_both_lengths(client: openai.OpenAI) -> None:

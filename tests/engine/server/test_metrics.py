@@ -69,4 +69,6 @@ async def test_counters_begin_at_zero(serve: Any) -> None:
     async with serve() as server:
         families = await _scrape(server)
         reasons = {sample.labels["reason"] for sample in families["paternoster_engine_requests_rejected"].samples}
-        assert reasons == {"never_fits", "prompt_too_long", "queue_full"}
+        assert reasons == {
+            "never_fits", "prompt_too_long", "queue_full", "tenant_queue_full", "tenant_rate_exceeded",
+        }  # fmt: skip

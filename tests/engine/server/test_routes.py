@@ -107,7 +107,12 @@ async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
     [
         ("chat/completions", {"foo": 1}, "foo"),
         ("chat/completions", {"foo": None}, "foo"),
-        ("chat/completions", {"n": 2}, "n"),
+        ("chat/completions", {"n": 0}, "n"),
+        ("chat/completions", {"n": 129}, "n"),
+        ("chat/completions", {"priority": 1}, "priority"),
+        ("chat/completions", {"priority": 1.5}, "priority"),
+        ("chat/completions", {"deadline_ms": 0}, "deadline_ms"),
+        ("chat/completions", {"user": "x" * 257}, "user"),
         ("chat/completions", {"logprobs": True}, "logprobs"),
         ("chat/completions", {"tools": [{"type": "function"}]}, "tools"),
         ("chat/completions", {"response_format": {"type": "json_object"}}, "response_format"),

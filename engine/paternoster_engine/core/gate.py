@@ -1,0 +1,34 @@
+"""What is asked of a request before it may wait."""
+
+from collections.abc import Sequence
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull
+from paternoster_engine.core.quota import TenantQuota
+from paternoster_engine.core.request import Request
+
+
+class Gate:
+    """Refuses what can never be served and what there is no room for now."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+        limited = config.max_queued_per_tenant > 0 or config.tenant_tokens_per_second > 0
+        self.quota = TenantQuota(config) if limited else None
+
+    def admit(self, request: Request, waiting: Sequence[Request]) -> None:
+        """Raises :class:`AdmissionError`, and ``ValueError`` for a request that no caller should make."""
+        config = self._config
+        if request.num_prompt == 0 or request.params.max_tokens < 1:
+            raise ValueError("a request needs at least one prompt token and one output token")
+        if request.max_total_tokens > config.max_model_len:
+            raise PromptTooLong(request.num_prompt, request.params.max_tokens, config.max_model_len)
+        # The last token sampled is never computed.
+        blocks = -(-(request.max_total_tokens - 1) // config.block_size)
+        if blocks > config.num_blocks:
+            raise NeverFits(blocks, config.num_blocks, config.block_size)
+        if len(waiting) >= config.max_queued_requests:
+            raise QueueFull(len(waiting))
+        if self.quota is not None:
+            self.quota.check(request, waiting)
+            self.quota.charge(request, request.num_prompt, request.arrival)

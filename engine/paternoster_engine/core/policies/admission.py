@@ -1,0 +1,128 @@
+"""What memory an admission must leave, counted in KV blocks."""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import Request
+
+
+class AdmissionPolicy(Protocol):
+    """Says whether a request may join ``running``.
+
+    ``new`` blocks would be taken for the tokens it has now, out of ``available`` ones.
+    """
+
+    def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool: ...
+
+
+class Greedy:
+    """Room for the known tokens is enough, if a watermark is left for those that run already."""
+
+    def __init__(self, watermark: int) -> None:
+        self._watermark = watermark
+
+    def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
+        return new + (self._watermark if running else 0) <= available
+
+
+class FullReserve:
+    """Everybody on board can grow to full length at once: TensorRT-LLM's guaranteed no evict."""
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+
+    def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
+        later = self._full(request) - _blocks(request.num_tokens, self._block_size)
+        promised = sum(self._full(other) - len(other.block_ids) for other in running)
+        return new + later + promised <= available
+
+    def _full(self, request: Request) -> int:
+        return _blocks(request.max_total_tokens - 1, self._block_size)
+
+
+class NoEvict:
+    """The largest number of blocks held at any later step fits, since the short ones leave before the long ones peak.
+
+    LightLLM's future peak, made a bound that holds on any trace: a sequence that decodes grows by one token a step
+    and leaves after as many steps as it has tokens left, later by the steps that the token budget can keep it back
+    with its prompt. Blocks shared by several are counted for each.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._block_size = config.block_size
+        self._num_blocks = config.num_blocks
+        self._budget = config.max_batched_tokens
+        self._prefill_first = config.prefill_first
+
+    def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
+        """``running`` in order of admission."""
+        everybody = [*running, request]
+        leaving = sorted(zip(self._last_steps(everybody), everybody, strict=True), key=lambda pair: -pair[0])
+        tokens = 0
+        for count, (step, other) in enumerate(leaving, start=1):
+            tokens += other.num_tokens
+            # Most steps are far from the limit; only those near it are counted block by block.
+            if tokens + count * (step + self._block_size - 1) <= self._num_blocks * self._block_size:
+                continue
+            if self._blocks_at(step, [request for _, request in leaving[:count]]) > self._num_blocks:
+                return False
+        return True
+
+    def _blocks_at(self, step: float, on_board: Sequence[Request]) -> int:
+        return sum(
+            _blocks(int(min(request.num_tokens + step, request.max_total_tokens - 1)), self._block_size)
+            for request in on_board
+        )
+
+    def _last_steps(self, running: Sequence[Request]) -> list[float]:
+        """The last step at which each can still hold blocks; the step being planned is 0.
+
+        With prefill first all decode together or none does, so only steps that decode are counted.
+        """
+        if self._prefill_first:
+            together = len(running) <= self._budget
+            return [r.max_total_tokens - r.num_tokens if together else math.inf for r in running]
+        ends: list[float] = []
+        work = 0
+        for place, request in enumerate(running):
+            work += request.num_uncomputed
+            room = self._budget - place
+            if room <= 0:
+                # Those ahead may use up the budget at every step.
+                ends.append(math.inf)
+                continue
+            steps_to_first_sample = -(-work // room)
+            ends.append(request.max_total_tokens - request.num_tokens + steps_to_first_sample - 2)
+        return ends
+
+
+def make_admission(config: SchedulerConfig) -> AdmissionPolicy:
+    match config.admission:
+        case "greedy":
+            return Greedy(config.watermark_blocks)
+        case "no-evict":
+            return NoEvict(config)
+        case "full-reserve":
+            return FullReserve(config.block_size)
+
+
+def projected_peak_tokens(running: Sequence[Request], max_model_len: int) -> int:
+    """Most KV tokens ``running`` can hold together if each goes on to its limit and frees its memory at its end.
+
+    LightLLM's future peak: with requests sorted by tokens left, descending, the peak is the largest over k of what
+    the first k+1 hold now plus ``left[k]`` more for each of them.
+    """
+    pairs = sorted(
+        ((min(r.max_total_tokens, max_model_len) - r.num_tokens, r.num_tokens) for r in running), reverse=True
+    )
+    held = peak = 0
+    for count, (left, known) in enumerate(pairs, start=1):
+        held += known
+        peak = max(peak, held + left * count)
+    return peak
+
+
+def _blocks(num_tokens: int, block_size: int) -> int:
+    return -(-num_tokens // block_size)

@@ -1,0 +1,171 @@
+"""In which order requests wait."""
+
+from bisect import insort_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.policies.fair_share import FairShare
+from paternoster_engine.core.request import Request, RequestStatus
+
+Rank = tuple[float, float]
+
+
+class RequestQueue(Protocol):
+    """Requests without blocks."""
+
+    displaces: bool
+    """A waiting request may take the place of a running one that :meth:`outranks` names."""
+
+    @property
+    def waiting(self) -> Sequence[Request]:
+        """Next to be admitted first."""
+        ...
+
+    def insert(self, request: Request) -> None:
+        """Queue a request that is new or was preempted."""
+        ...
+
+    def remove(self, request: Request) -> None: ...
+
+    def candidates(self) -> Iterator[Request]:
+        """In order of admission; those removed meanwhile were admitted, the others are passed over."""
+        ...
+
+    def outranks(self, request: Request, running: Request) -> bool:
+        """Whether ``request`` may take the place of ``running``."""
+        ...
+
+    def admitted(self, request: Request) -> None:
+        """``request`` was removed to run for the first time."""
+        ...
+
+    def sampled(self, request: Request) -> None:
+        """``request`` was given a token."""
+        ...
+
+
+class RankedQueue:
+    """A queue in order of a rank that does not change while a request waits; of equals the first to come."""
+
+    displaces = False
+
+    def __init__(self) -> None:
+        self.waiting: deque[Request] = deque()
+
+    def rank(self, request: Request) -> Rank:
+        """Lowest first."""
+        raise NotImplementedError
+
+    def insert(self, request: Request) -> None:
+        queue, rank = self.waiting, self.rank
+        if not queue or rank(queue[-1]) <= rank(request):
+            queue.append(request)
+        else:
+            insort_right(queue, request, key=rank)
+
+    def remove(self, request: Request) -> None:
+        self.waiting.remove(request)
+
+    def candidates(self) -> Iterator[Request]:
+        queue, place = self.waiting, 0
+        while place < len(queue):
+            request = queue[place]
+            yield request
+            if place < len(queue) and queue[place] is request:
+                place += 1
+
+    def outranks(self, request: Request, running: Request) -> bool:
+        return False
+
+    def admitted(self, request: Request) -> None:
+        pass
+
+    def sampled(self, request: Request) -> None:
+        pass
+
+
+class FirstCome(RankedQueue):
+    """First come, first served; preempted requests lead, in order of arrival."""
+
+    def rank(self, request: Request) -> Rank:
+        return (0, request.arrival) if request.status is RequestStatus.PREEMPTED else (1, 0)
+
+
+class Interleaved(FirstCome):
+    """As :class:`FirstCome`, but preempted and fresh requests take turns.
+
+    For preemption by swap: coming back is cheap then, and a crowd of those that do must not shut out everybody else
+    (as in Hugging Face's continuous batching).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._preempted_next = True
+
+    def candidates(self) -> Iterator[Request]:
+        passed: set[Request] = set()
+        while (request := self._next(passed)) is not None:
+            preempted = request.status is RequestStatus.PREEMPTED
+            yield request
+            if request.status is RequestStatus.RUNNING:
+                self._preempted_next = not preempted
+            else:
+                passed.add(request)
+
+    def _next(self, passed: set[Request]) -> Request | None:
+        """The first of the kind whose turn it is, or of the other kind if there is none."""
+        first: Request | None = None
+        for request in self.waiting:
+            if request in passed:
+                continue
+            # Preempted ones lead the queue.
+            if self._preempted_next or request.status is not RequestStatus.PREEMPTED:
+                return request
+            first = first or request
+        return first
+
+
+class PriorityClasses(RankedQueue):
+    """Lower ``priority`` first, as in vLLM; a class may displace running requests of a class below it.
+
+    With aging, each ``aging`` seconds of waiting are worth one class, so that nobody starves. Waiting moves a request
+    forward in the queue and never makes it displace anybody; what a request displaces is strictly below it in class
+    and would queue behind it, so two requests can never take turns in displacing each other.
+    """
+
+    displaces = True
+
+    def __init__(self, aging: float) -> None:
+        """``aging``: seconds, 0 for never."""
+        super().__init__()
+        self._aging = aging
+
+    def rank(self, request: Request) -> Rank:
+        if self._aging == 0:
+            return request.priority, request.arrival
+        # All age at the same pace: who is ahead of whom does not change with time.
+        return request.arrival + request.priority * self._aging, request.priority
+
+    def outranks(self, request: Request, running: Request) -> bool:
+        return request.priority < running.priority and self.rank(request) < self.rank(running)
+
+
+class EarliestDeadline(RankedQueue):
+    """Earliest deadline first; those without one last."""
+
+    def rank(self, request: Request) -> Rank:
+        return float("inf") if request.deadline is None else request.deadline, request.arrival
+
+
+def make_queue(config: SchedulerConfig) -> RequestQueue:
+    match config.order:
+        case "fcfs":
+            return FirstCome() if config.preemption == "recompute" else Interleaved()
+        case "priority":
+            return PriorityClasses(config.priority_aging)
+        case "fair-share":
+            return FairShare(config.tenant_weights)
+        case "deadline":
+            return EarliestDeadline()

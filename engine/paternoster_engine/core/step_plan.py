@@ -1,0 +1,48 @@
+"""A batch in the making."""
+
+from dataclasses import dataclass, field
+
+from paternoster_engine.core.batch import Batch, BlockCopy, ScheduledRequest
+from paternoster_engine.core.counters import Counters
+from paternoster_engine.core.request import Request
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """The step's token budget and who got how much of it."""
+
+    budget: int
+    chunks: dict[Request, int] = field(default_factory=dict)
+    preempted: list[Request] = field(default_factory=list)
+    expired: list[Request] = field(default_factory=list)
+
+    def give(self, request: Request) -> None:
+        """As many of the request's uncomputed tokens as the budget has left."""
+        count = min(request.num_uncomputed, self.budget)
+        if count > 0:
+            self.chunks[request] = count
+            self.budget -= count
+
+    def take_back(self, request: Request) -> None:
+        self.budget += self.chunks.pop(request, 0)
+
+    def seal(self, step: int, copies: tuple[tuple[BlockCopy, ...], tuple[BlockCopy, ...]], counters: Counters) -> Batch:
+        """Count the step's tokens as computed: a later step may be planned before this one has run.
+
+        ``copies``: those out of the KV pool and those into it.
+        """
+        scheduled = []
+        computed = recomputed = 0
+        for request, count in self.chunks.items():
+            start, stop = request.num_computed, request.num_computed + count
+            scheduled.append(ScheduledRequest(request, start, count, samples=stop == request.num_tokens))
+            computed += count
+            before = request.max_computed
+            if start < before:
+                recomputed += min(stop, before) - start
+            if stop > before:
+                request.max_computed = stop
+            request.num_computed = stop
+        counters.computed_tokens += computed
+        counters.recomputed_tokens += recomputed
+        return Batch(step, tuple(scheduled), tuple(self.preempted), tuple(self.expired), *copies)

@@ -1,0 +1,89 @@
+"""What memory an admission leaves: policies that never evict, and what they leave unused."""
+
+from itertools import count
+from random import Random
+
+import pytest
+from fake_model import Ride
+from traces import NUM_TRACES
+
+from paternoster_engine.core.config import SchedulerConfig
+
+MAX_LEN = 48
+
+
+def _ride_through(config: SchedulerConfig, traffic: list[tuple[int, int, int]]) -> Ride:
+    """Play (prompt tokens, output tokens, step of arrival)."""
+    ride = Ride(config)
+    pending = sorted(traffic, key=lambda item: item[2])
+    for step in count():
+        if not pending and not ride.scheduler.has_work:
+            return ride
+        while pending and pending[0][2] <= step:
+            prompt, output, _ = pending.pop(0)
+            ride.add([len(pending) % 3] * prompt, output)
+        ride.step()
+    raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("admission", ["no-evict", "full-reserve"])
+def test_i18_nobody_is_ever_preempted(admission: str) -> None:
+    """Pools for one and a bit, budgets that keep prompts back for many steps or do not reach everybody."""
+    for seed in range(NUM_TRACES):
+        rng = Random(seed)
+        size = rng.choice([1, 1, 2, 5])
+        config = SchedulerConfig(
+            max_num_seqs=rng.randint(2, 8),
+            max_batched_tokens=rng.choice([2, 3, 4, 6, 40]),
+            max_model_len=MAX_LEN,
+            block_size=size,
+            num_blocks=-(-MAX_LEN // size) + rng.randint(0, 24 // size),
+            admission=admission,
+            order=rng.choice(["fcfs", "fair-share", "deadline"]),
+            mode=rng.choice(["continuous", "continuous", "continuous", "static"]),
+            prefill_first=rng.random() < 0.3,
+            prefix_cache=rng.random() < 0.3,
+        )
+        traffic = [
+            (rng.choice([1, 4, rng.randint(1, 24)]), rng.choice([2, rng.randint(1, 24)]), rng.choice([0, 0, 5, 9]))
+            for _ in range(rng.randint(4, 14))
+        ]
+        assert _ride_through(config, traffic).scheduler.counters.preemptions == 0, f"seed {seed}"
+
+
+def _board_at_once(admission: str, outputs: list[int], num_blocks: int) -> int:
+    ride = Ride(SchedulerConfig(8, 64, 64, 1, num_blocks, admission=admission, prefix_cache=False))
+    for output in outputs:
+        ride.add([1], output)
+    return len(ride.step().scheduled)
+
+
+def test_no_evict_boards_where_a_full_reserve_waits() -> None:
+    """Lengths 1+39 and 1+9 tokens: the short one is gone before the long one needs its blocks."""
+    assert _board_at_once("full-reserve", [39, 9], 44) == 1
+    assert _board_at_once("no-evict", [39, 9], 44) == 2
+
+
+def test_no_evict_is_exact_to_the_block() -> None:
+    """When the short one takes its last step both hold 9 blocks, and the long one ends with 39."""
+    assert _board_at_once("no-evict", [39, 9], 39) == 2
+    assert _board_at_once("no-evict", [20, 20], 40) == 2
+    assert _board_at_once("no-evict", [20, 20], 39) == 1
+
+
+def test_no_evict_counts_on_nobody_whom_the_budget_does_not_reach() -> None:
+    """The third of a static batch gets no token until one of the two before it has ended, and keeps its blocks."""
+    ride = Ride(SchedulerConfig(3, 2, 49, 1, 50, admission="no-evict", mode="static", prefix_cache=False))
+    requests = [ride.add([1] * prompt, output) for prompt, output in ((1, 24), (1, 24), (10, 2))]
+    ride.step()
+    assert requests[2].first_scheduled is None
+    ride.run()
+    assert ride.scheduler.counters.preemptions == 0
+
+
+def test_greedy_boards_more_and_pays_with_preemptions() -> None:
+    ride = Ride(SchedulerConfig(8, 64, 64, 1, 44, prefix_cache=False))
+    for _ in range(3):
+        ride.add([1], 39)
+    ride.run()
+    assert ride.scheduler.counters.preemptions > 0

@@ -1,0 +1,81 @@
+"""A deadline ends a request before it costs a prefill, and never one that decodes."""
+
+import pytest
+from fake_model import Ride
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.deadlines import Deadlines
+from paternoster_engine.core.request import FinishReason, Request, RequestStatus
+from paternoster_engine.core.sampling_params import SamplingParams
+
+
+def config(**changes: int | float | bool | str) -> SchedulerConfig:
+    values = {"max_num_seqs": 1, "max_batched_tokens": 8, "max_model_len": 60, "block_size": 4, "num_blocks": 40}
+    return SchedulerConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_who_waits_too_long_is_never_computed() -> None:
+    ride = Ride(config())
+    ride.add([1], 10)
+    late = ride.add([2] * 8, 5, patience=4.0)
+    batches = [ride.step() for _ in range(6)]
+    assert late.finish_reason is FinishReason.TIMEOUT
+    assert [batch.expired for batch in batches].count((late,)) == 1
+    assert all(item.request is not late for batch in batches for item in batch.scheduled)
+    assert ride.scheduler.counters.finished == {FinishReason.TIMEOUT: 1}
+    ride.run()
+
+
+def test_a_prompt_is_given_up_between_two_chunks() -> None:
+    ride = Ride(config())
+    long = ride.add([1] * 30, 5, patience=2.5)
+    chunks = [ride.step().num_tokens for _ in range(3)]
+    assert chunks == [8, 8, 0]
+    assert long.finish_reason is FinishReason.TIMEOUT
+    assert ride.scheduler.pool.num_used == 0
+
+
+def test_who_decodes_goes_on() -> None:
+    ride = Ride(config())
+    request = ride.add([1], 10, patience=3.0)
+    ride.run()
+    assert request.finish_reason is FinishReason.LENGTH
+
+
+def test_who_decoded_and_was_preempted_does_not_come_back() -> None:
+    ride = Ride(config(max_num_seqs=2, num_blocks=8, max_model_len=30, prefix_cache=False))
+    stays, leaves = ride.add([1] * 8, 20), ride.add([2] * 9, 20, patience=6.0)
+    ride.run()
+    assert stays.finish_reason is FinishReason.LENGTH
+    assert leaves.finish_reason is FinishReason.TIMEOUT
+    assert len(leaves.output) > 3
+
+
+def test_the_earliest_deadline_goes_first() -> None:
+    ride = Ride(config(order="deadline"))
+    patience = [None, 90.0, 30.0, None, 60.0]
+    requests = [ride.add([i], 3, patience=p) for i, p in enumerate(patience)]
+    ride.run()
+    served = sorted(requests, key=lambda request: request.first_scheduled or 0.0)
+    assert [requests.index(request) for request in served] == [2, 4, 1, 0, 3]
+
+
+def test_more_deadlines_are_met_in_their_order_than_in_that_of_arrival() -> None:
+    def met(order: str) -> int:
+        ride = Ride(config(order=order))
+        for i in range(8):
+            ride.add([i], 4, patience=4.0 * (9 - i))
+        ride.run()
+        return ride.scheduler.counters.finished[FinishReason.LENGTH]
+
+    assert met("fcfs") < met("deadline") == 8
+
+
+def test_those_that_ended_in_time_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paternoster_engine.core.deadlines.MIN_LIMIT", 8)
+    deadlines = Deadlines()
+    for i in range(100):
+        request = Request(f"r{i}", [1], SamplingParams(max_tokens=2), deadline=1000.0)
+        deadlines.watch(request)
+        request.status = RequestStatus.FINISHED
+    assert len(deadlines._heap) <= 16

@@ -1,0 +1,146 @@
+"""Classes: who goes first, who makes way, and that nobody starves or takes turns in pushing the other out."""
+
+from fake_model import Ride
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traces import Arrival, arrivals, caps, play
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import RequestStatus
+
+
+def config(**changes: int | float | bool | str) -> SchedulerConfig:
+    values = {
+        "max_num_seqs": 2, "max_batched_tokens": 64, "max_model_len": 60, "block_size": 4, "num_blocks": 40,
+        "order": "priority",
+    }  # fmt: skip
+    return SchedulerConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_the_more_important_goes_first_and_equals_in_order_of_arrival() -> None:
+    ride = Ride(config(max_num_seqs=1))
+    requests = [ride.add([i], 2, priority=priority) for i, priority in enumerate([1, 0, 2, 0, 1])]
+    ride.run()
+    served = sorted(requests, key=lambda request: request.first_scheduled or 0.0)
+    assert [requests.index(request) for request in served] == [1, 3, 0, 4, 2]
+
+
+def test_a_running_lower_class_makes_way_for_want_of_a_place() -> None:
+    ride = Ride(config())
+    low, lower = ride.add([1] * 5, 20, priority=1), ride.add([2] * 5, 20, priority=2)
+    ride.step()
+    high = ride.add([3] * 5, 4, priority=0)
+    batch = ride.step()
+    assert batch.preempted == (lower,)
+    assert {item.request for item in batch.scheduled} == {low, high}
+    assert ride.scheduler.counters.displacements == 1
+    ride.run()
+    assert (low.num_preemptions, lower.num_preemptions, high.num_preemptions) == (0, 1, 0)
+
+
+def test_a_running_lower_class_makes_way_for_want_of_blocks() -> None:
+    ride = Ride(config(num_blocks=15, max_num_seqs=4))
+    low = ride.add([1] * 40, 10, priority=1)
+    ride.step()
+    high = ride.add([2] * 40, 10, priority=0)
+    batch = ride.step()
+    assert batch.preempted == (low,)
+    assert high.status is RequestStatus.RUNNING
+    ride.run()
+
+
+def test_nobody_is_displaced_when_that_would_not_be_enough() -> None:
+    ride = Ride(config(num_blocks=15, max_num_seqs=4))
+    ride.add([1] * 40, 10, priority=0)
+    ride.add([2] * 12, 10, priority=2)
+    ride.step()
+    ride.add([3] * 40, 10, priority=1)
+    assert ride.step().preempted == ()
+    ride.run()
+
+
+@settings(max_examples=100, deadline=None)
+@given(arrivals, caps, st.sampled_from([0.0, 4.0]), st.sampled_from(["least-computed", "last-in", "priority"]))
+def test_i5_equals_never_displace_each_other(
+    traffic: list[Arrival], caps: list[int], aging: float, victim: str
+) -> None:
+    for arrival in traffic:
+        arrival.priority = 1
+    ride = Ride(config(max_num_seqs=4, num_blocks=60, priority_aging=aging, victim=victim))
+    play(ride, traffic, caps)
+    assert ride.scheduler.counters.displacements == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(arrivals, st.integers(15, 25), st.sampled_from(["least-computed", "last-in", "priority"]), st.booleans())
+def test_i5_the_most_important_loses_nothing_to_those_below_it(
+    traffic: list[Arrival], num_blocks: int, victim: str, prefill_first: bool
+) -> None:
+    for arrival in traffic:
+        arrival.priority = max(0, arrival.priority)
+    traffic[0].priority = -1
+    ride = Ride(
+        config(max_num_seqs=4, num_blocks=num_blocks, victim=victim, prefill_first=prefill_first, prefix_cache=False)
+    )
+    for arrival, request in play(ride, traffic, []):
+        if arrival is traffic[0]:
+            assert request.num_preemptions == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(arrivals, st.integers(15, 25))
+def test_i5_with_victims_by_priority_nobody_below_them_stays(traffic: list[Arrival], num_blocks: int) -> None:
+    ride = Ride(config(max_num_seqs=4, num_blocks=num_blocks, victim="priority", prefix_cache=False))
+    for arrival in traffic:
+        ride.add(arrival.prompt, arrival.max_tokens, priority=arrival.priority)
+    while ride.scheduler.has_work:
+        for preempted in ride.step().preempted:
+            assert all(request.priority <= preempted.priority for request in ride.scheduler.running)
+
+
+def test_aging_lets_the_low_have_its_turn() -> None:
+    """A stream of more important requests shuts a lower one out for ever, unless waiting counts."""
+
+    def steps_until_served(aging: float) -> int | None:
+        ride = Ride(config(max_num_seqs=1, priority_aging=aging))
+        low = ride.add([9], 2, priority=2)
+        for step in range(60):
+            ride.add([step], 1, priority=1)
+            ride.step()
+            if low.first_scheduled is not None:
+                return step
+        return None
+
+    assert steps_until_served(0.0) is None
+    assert steps_until_served(10.0) == 10
+
+
+def test_who_has_aged_is_not_displaced_by_those_behind_it() -> None:
+    ride = Ride(config(max_num_seqs=1, priority_aging=5.0))
+    old = ride.add([1], 30, priority=1)
+    for _ in range(8):
+        ride.step()
+    ride.add([2], 2, priority=0)
+    assert ride.step().preempted == ()
+    ride.run()
+    assert old.num_preemptions == 0
+
+
+def test_reserved_slots_are_for_the_urgent() -> None:
+    ride = Ride(config(max_num_seqs=4, reserved_slots=2, order="fcfs"))
+    ordinary = [ride.add([i], 30) for i in range(4)]
+    ride.step()
+    assert [r.status for r in ordinary] == [RequestStatus.RUNNING] * 2 + [RequestStatus.WAITING] * 2
+    urgent = [ride.add([9 + i], 30, priority=-1) for i in range(3)]
+    ride.step()
+    assert [r.status for r in urgent] == [RequestStatus.RUNNING] * 2 + [RequestStatus.WAITING]
+    ride.scheduler.live_cap = 1
+    ride.run()
+
+
+def test_one_place_is_left_for_the_ordinary_however_low_the_cap() -> None:
+    ride = Ride(config(max_num_seqs=4, reserved_slots=3, order="fcfs"), live_cap=2)
+    ride.add([1], 5)
+    ride.step()
+    assert len(ride.scheduler.running) == 1
+    ride.run()

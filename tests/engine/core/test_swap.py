@@ -1,0 +1,162 @@
+"""Victims go to host memory and come back as they were."""
+
+from fake_model import Ride, unbatched
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.counters import Counters
+from paternoster_engine.core.preemption_cost import MIN_STEPS, PreemptionCost
+from paternoster_engine.core.request import FinishReason, Request, RequestStatus
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.swap import Swap
+
+
+def config(**changes: int | bool | str) -> SchedulerConfig:
+    values = {
+        "max_num_seqs": 4, "max_batched_tokens": 64, "max_model_len": 32, "block_size": 4, "num_blocks": 8,
+        "prefix_cache": False, "preemption": "swap", "host_blocks": 40,
+    }  # fmt: skip
+    return SchedulerConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_nothing_is_computed_twice() -> None:
+    ride = Ride(config())
+    prompts = [[i] * 8 for i in range(3)]
+    requests = [ride.add(prompt, 20) for prompt in prompts]
+    ride.run()
+    counters = ride.scheduler.counters
+    assert counters.preemptions > 0
+    assert counters.recomputed_tokens == 0
+    assert counters.swapped_in_blocks == counters.swapped_out_blocks > 0
+    assert [request.output for request in requests] == [unbatched(prompt, 20, 32) for prompt in prompts]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 16), st.integers(1, 16)), min_size=3, max_size=8),
+    st.sampled_from([1, 3, 4]),
+    st.integers(0, 8),
+    st.booleans(),
+    st.sampled_from([0, 3]),
+    st.integers(1, 30),
+)
+def test_i7_the_output_is_that_of_recomputing(
+    traffic: list[tuple[int, int]], size: int, spare: int, prefix_cache: bool, force: int, host: int
+) -> None:
+    def outputs(preemption: str) -> list[list[int]]:
+        ride = Ride(
+            config(
+                block_size=size,
+                num_blocks=-(-32 // size) + spare,
+                prefix_cache=prefix_cache,
+                force_preempt_every=force if prefix_cache else 0,
+                preemption=preemption,
+                host_blocks=host,
+            )
+        )
+        requests = [ride.add([i % 2] * prompt, output) for i, (prompt, output) in enumerate(traffic)]
+        ride.run()
+        assert ride.scheduler.swap.num_free == host
+        return [request.output for request in requests]
+
+    assert outputs("swap") == outputs("recompute")
+
+
+def test_a_host_block_is_not_written_in_the_batch_that_reads_it() -> None:
+    swap = Swap(config(host_blocks=2), PreemptionCost(), Counters())
+    back, leaves = (Request(name, [1] * 9, SamplingParams(max_tokens=2)) for name in ("back", "leaves"))
+    back.block_ids, back.num_computed = [1, 2, 3], 8
+    swap.save(back)
+    assert len(swap.take_copies()[0]) == 2
+    back.block_ids, leaves.block_ids, leaves.num_computed = [4, 5, 6], [7, 8, 9], 8
+    assert swap.restore(back, 0) == 8
+    swap.save(leaves)
+    assert not leaves.host_block_ids
+    out, into = swap.take_copies()
+    assert not out
+    assert {block for _, block in into} == {4, 5}
+    swap.save(leaves)
+    assert {host for _, host in swap.take_copies()[0]} == {host for host, _ in into}
+
+
+def test_without_room_on_the_host_a_victim_is_recomputed() -> None:
+    ride = Ride(config(host_blocks=1))
+    for i in range(3):
+        ride.add([i] * 8, 20)
+    ride.run()
+    assert ride.scheduler.counters.recomputed_tokens > 0
+    assert ride.scheduler.counters.swapped_out_blocks == 0
+
+
+def test_who_is_aborted_on_the_host_leaves_no_blocks_there() -> None:
+    ride = Ride(config())
+    requests = [ride.add([i] * 8, 20) for i in range(3)]
+    while not ride.scheduler.counters.swapped_out_blocks:
+        ride.step()
+    (swapped,) = [request for request in requests if request.host_block_ids]
+    ride.scheduler.abort(swapped.request_id)
+    assert ride.scheduler.swap.num_free == 40
+    ride.run()
+
+
+def test_a_step_that_failed_leaves_nobody_with_a_copy_that_may_not_have_been_made() -> None:
+    ride = Ride(config())
+    for i in range(3):
+        ride.add([i] * 8, 20)
+    while not (batch := ride.scheduler.schedule(ride.now)).swap_out:
+        ride.scheduler.update(batch, ride.model.execute(batch), ride.now)
+    (victim,) = batch.preempted
+    ride.scheduler.fail(batch)
+    ride.scheduler.check_integrity()
+    assert not victim.host_block_ids
+    ride.run()
+    assert victim.finish_reason is FinishReason.LENGTH
+    assert victim.output == unbatched(victim.prompt, 20, 32)
+
+
+def test_those_that_come_back_take_turns_with_fresh_ones() -> None:
+    ride = Ride(config(num_blocks=12, max_num_seqs=3))
+    for i in range(3):
+        ride.add([i] * 12, 16)
+    while sum(r.status is RequestStatus.PREEMPTED for r in ride.scheduler.waiting) < 2:
+        ride.step()
+    for i in range(6):
+        ride.add([10 + i], 2)
+    kinds: list[bool] = []
+    seen = set(ride.scheduler.running)
+    while len(kinds) < 3:
+        ride.step()
+        for item in ride.batches[-1].scheduled:
+            if item.request not in seen:
+                kinds.append(item.request.num_preemptions > 0)
+                seen.add(item.request)
+    assert kinds in ([True, False, True], [False, True, False])
+    ride.run()
+
+
+def test_the_slope_of_a_step_is_what_a_token_adds() -> None:
+    cost = PreemptionCost()
+    for tokens in (4, 64, 16, 256, 8, 32, 128, 4):
+        assert cost.seconds_per_token is None
+        cost.observe_step(tokens, 0.02 + 0.001 * tokens)
+    assert cost.seconds_per_token is not None
+    assert abs(cost.seconds_per_token - 0.001) < 1e-9
+
+
+def test_the_slope_is_not_known_from_steps_of_one_size() -> None:
+    cost = PreemptionCost()
+    for _ in range(10 * MIN_STEPS):
+        cost.observe_step(32, 0.05)
+    assert cost.seconds_per_token is None
+    assert not cost.swap_is_cheaper(100, 4)
+
+
+def test_auto_takes_the_cheaper_way() -> None:
+    cost = PreemptionCost()
+    for tokens in range(1, 20):
+        cost.observe_step(tokens, 0.02 + 0.001 * tokens)
+    assert cost.swap_is_cheaper(100, 4), "a copy was never measured: try one"
+    cost.observe_copy(10, 0.1)
+    assert cost.swap_is_cheaper(100, 4), "0.08 s of copies against 0.1 s of computing"
+    assert not cost.swap_is_cheaper(70, 4)

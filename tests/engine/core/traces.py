@@ -1,0 +1,159 @@
+"""Random traffic on a scheduler of any policies, played to its end."""
+
+import os
+from dataclasses import dataclass
+from random import Random
+
+from fake_model import Ride
+from hypothesis import strategies as st
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import Request
+
+MAX_LEN = 60
+NUM_TRACES = int(os.environ.get("PATERNOSTER_TRACES", "500"))
+"""Random traces of the widest test; a nightly run sets 10000."""
+
+configs = st.builds(
+    lambda spare, force, cache, preemption, host, seqs, reserved, **rest: SchedulerConfig(
+        max_model_len=MAX_LEN,
+        num_blocks=-(-MAX_LEN // rest["block_size"]) + spare,
+        max_num_seqs=seqs,
+        reserved_slots=min(reserved, seqs - 1),
+        prefix_cache=cache,
+        # Without the cache a prompt longer than that many steps' budget would never get through.
+        force_preempt_every=force if cache else 0,
+        preemption=preemption,
+        host_blocks=host if preemption != "recompute" else 0,
+        **rest,
+    ),
+    seqs=st.sampled_from([1, 3, 4, 5, 6]),
+    max_batched_tokens=st.sampled_from([4, 7, 8, 15, 40]),
+    block_size=st.sampled_from([1, 3, 4, 8]),
+    # Room for the longest request and little more.
+    spare=st.sampled_from([0, 1, 3, 10, 40]),
+    watermark_blocks=st.integers(0, 4),
+    cache=st.booleans(),
+    force=st.sampled_from([0, 0, 13]),
+    await_prefix=st.booleans(),
+    mode=st.sampled_from(["continuous", "continuous", "continuous", "static", "dynamic"]),
+    batch_size=st.integers(0, 4),
+    batch_wait=st.sampled_from([0.0, 3.0]),
+    prefill_first=st.booleans(),
+    admission=st.sampled_from(["greedy", "greedy", "no-evict", "full-reserve"]),
+    victim=st.sampled_from(["least-computed", "last-in", "priority"]),
+    order=st.sampled_from(["fcfs", "priority", "fair-share", "deadline"]),
+    priority_aging=st.sampled_from([0.0, 0.0, 5.0]),
+    reserved=st.sampled_from([0, 0, 1, 2]),
+    tenant_weights=st.sampled_from([{}, {"a": 3.0}]),
+    preemption=st.sampled_from(["recompute", "recompute", "swap", "auto"]),
+    host=st.integers(1, 40),
+)
+"""Every combination of policies, over pools and budgets that are too small more often than not."""
+
+
+@dataclass
+class Arrival:
+    step: int
+    prompt: list[int]
+    max_tokens: int
+    abort_after: int | None
+    priority: int
+    tenant: str
+    patience: float | None
+
+
+arrivals = st.lists(
+    st.builds(
+        Arrival,
+        step=st.sampled_from([0, 0, 0, 1, 2, 5, 9, 20]),
+        # A small alphabet and a common beginning, so that prefixes are shared.
+        prompt=st.builds(
+            lambda common, rest: [7] * common + rest,
+            st.sampled_from([0, 8, 16, 25]),
+            st.lists(st.integers(0, 2), min_size=1, max_size=14),
+        ),
+        max_tokens=st.sampled_from([1, 3, 8, 12, 16, 20]),
+        abort_after=st.sampled_from([None, None, None, None, None, 0, 1, 4]),
+        priority=st.integers(-1, 2),
+        tenant=st.sampled_from(["a", "b", "c"]),
+        patience=st.sampled_from([None, None, None, None, 4.0, 30.0]),
+    ),
+    min_size=3,
+    max_size=9,
+)
+caps = st.lists(st.integers(1, 6), max_size=6)
+
+
+def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
+    """Twice as many requests as hypothesis likes to draw, most of them at once, on a pool for two or three."""
+    rng = Random(seed)
+    size = rng.choice([1, 2, 4, 8])
+    seqs = rng.randint(2, 8)
+    preemption = rng.choice(["recompute", "swap", "auto"])
+    config = SchedulerConfig(
+        max_num_seqs=seqs,
+        max_batched_tokens=rng.choice([seqs, 8, 16, 48]),
+        max_model_len=MAX_LEN,
+        block_size=size,
+        num_blocks=-(-MAX_LEN // size) + rng.choice([0, 1, 5, 40 // size]),
+        watermark_blocks=rng.choice([0, 0, 2]),
+        prefix_cache=rng.random() < 0.6,
+        await_prefix=rng.random() < 0.7,
+        mode=rng.choice(["continuous"] * 4 + ["static", "dynamic"]),
+        batch_size=rng.choice([0, 3]),
+        batch_wait=rng.choice([0.0, 4.0]),
+        prefill_first=rng.random() < 0.4,
+        admission=rng.choice(["greedy", "greedy", "greedy", "no-evict", "full-reserve"]),
+        victim=rng.choice(["least-computed", "last-in", "priority"]),
+        order=rng.choice(["fcfs", "priority", "fair-share", "deadline"]),
+        priority_aging=rng.choice([0.0, 3.0, 20.0]),
+        reserved_slots=rng.choice([0, 0, 1]),
+        preemption=preemption,
+        host_blocks=0 if preemption == "recompute" else rng.choice([3, 20, 60]),
+    )
+    common = [rng.randint(0, 4) for _ in range(30)]
+    traffic = [
+        Arrival(
+            step=rng.choice([0, 0, 0, 3, rng.randint(0, 60)]),
+            prompt=common[: rng.choice([0, 5, 16, 30])] + [rng.randint(0, 2) for _ in range(rng.randint(1, 8))],
+            max_tokens=rng.randint(1, 22),
+            abort_after=rng.choice([None] * 8 + [rng.randint(0, 30)]),
+            priority=rng.choice([-1, 0, 0, 0, 1, 2]),
+            tenant=rng.choice("aaab"),
+            patience=rng.choice([None, None, None, rng.uniform(1, 80)]),
+        )
+        for _ in range(rng.randint(8, 24))
+    ]
+    return config, traffic, [rng.randint(1, seqs) for _ in range(rng.choice([0, 0, 6]))]
+
+
+def play(ride: Ride, traffic: list[Arrival], caps: list[int]) -> list[tuple[Arrival, Request]]:
+    """Play ``traffic`` to its end with the live cap changing every few steps; returns each arrival with its request."""
+    scheduler = ride.scheduler
+    pending = sorted(traffic, key=lambda arrival: arrival.step)
+    played: list[tuple[Arrival, Request]] = []
+    aborts: list[tuple[int, str]] = []
+    step = 0
+    while pending or scheduler.has_work:
+        assert step < 20_000, "work is left"
+        while pending and pending[0].step <= step:
+            arrival = pending.pop(0)
+            request = ride.add(
+                arrival.prompt,
+                arrival.max_tokens,
+                priority=arrival.priority,
+                tenant=arrival.tenant,
+                patience=arrival.patience,
+            )
+            played.append((arrival, request))
+            if arrival.abort_after is not None:
+                aborts.append((step + arrival.abort_after, request.request_id))
+        for when, request_id in aborts:
+            if when == step:
+                scheduler.abort(request_id)
+        if caps and step % 5 == 0:
+            scheduler.live_cap = min(caps[step // 5 % len(caps)], scheduler.config.max_num_seqs)
+        ride.step()
+        step += 1
+    return played

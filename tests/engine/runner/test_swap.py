@@ -1,0 +1,92 @@
+"""Blocks that leave the KV pool and come back are the same, value for value."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.preemption_cost import PreemptionCost
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.runner.kv_pool import HostKVCache
+from paternoster_engine.runner.swapping_runner import SwappingRunner
+
+LAYERS, BLOCKS = 3, 9
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]),
+]
+
+
+def pool(device: str) -> tuple[torch.Tensor, ...]:
+    return torch.arange(LAYERS * BLOCKS * 24.0, device=device).reshape(LAYERS, BLOCKS, 2, 3, 4).unbind(0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=40)
+@given(
+    out=st.permutations(range(1, BLOCKS)).flatmap(
+        lambda blocks: st.integers(1, BLOCKS - 1).map(lambda count: blocks[:count])
+    ),
+    back=st.permutations(range(1, BLOCKS)),
+    places=st.permutations(range(12)),
+)
+def test_what_was_saved_is_loaded_elsewhere(device: str, out: list[int], back: list[int], places: list[int]) -> None:
+    cache = pool(device)
+    before = [layer.clone() for layer in cache]
+    host = HostKVCache(12, cache)
+    host.save(list(zip(out, places, strict=False)))
+    for layer in cache:
+        layer.zero_()
+    pairs = list(zip(places, back, strict=False))[: len(out)]
+    host.load(pairs)
+    for layer, old in zip(cache, before, strict=True):
+        for source, target in zip(out, back, strict=False):
+            assert torch.equal(layer[target], old[source])
+        untouched = [i for i in range(BLOCKS) if i not in back[: len(out)]]
+        assert not layer[untouched].any()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
+def test_host_memory_of_a_cuda_pool_is_page_locked() -> None:
+    assert HostKVCache(2, pool("cuda"))._blocks.is_pinned()
+
+
+class Overwriting:
+    """A runner whose step writes block 1 of every layer, and samples 7."""
+
+    def __init__(self, cache: tuple[torch.Tensor, ...]) -> None:
+        self.cache = cache
+
+    def execute(self, batch: Batch) -> list[int | None]:
+        for layer in self.cache:
+            layer[1] = -1.0
+        return [7 for _ in batch.scheduled]
+
+
+def test_copies_are_made_before_the_step_out_before_in() -> None:
+    cache = pool("cpu")
+    first, second = cache[0][1].clone(), cache[0][2].clone()
+    cost = PreemptionCost()
+    runner = SwappingRunner(Overwriting(cache), HostKVCache(4, cache), cost)
+    item = ScheduledRequest(Request("r", [1], SamplingParams(max_tokens=2)), 0, 1, samples=True)
+    assert runner.execute(Batch(1, swap_out=((2, 0),))) == []
+    # Block 1 leaves, what was block 2 takes its place, and the step overwrites that.
+    assert runner.execute(Batch(2, (item,), swap_out=((1, 3),), swap_in=((0, 1),))) == [7]
+    assert torch.equal(cache[0][1], torch.full_like(first, -1.0))
+    runner.execute(Batch(3, swap_in=((3, 4), (0, 5))))
+    assert torch.equal(cache[0][4], first)
+    assert torch.equal(cache[0][5], second)
+
+
+def test_copies_and_steps_are_timed_apart() -> None:
+    ticks = iter([0.0, 3.0, 10.0, 10.5])
+    cache = pool("cpu")
+    cost = PreemptionCost()
+    runner = SwappingRunner(Overwriting(cache), HostKVCache(4, cache), cost, clock=lambda: next(ticks))
+    item = ScheduledRequest(Request("r", [1], SamplingParams(max_tokens=2)), 0, 1, samples=True)
+    runner.execute(Batch(1, (item,), swap_out=((1, 0), (2, 1))))
+    assert cost.seconds_per_block == 1.5
+    assert next(ticks, None) is None
