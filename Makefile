@@ -55,8 +55,8 @@ generate: setup ## Write the files made from code (the CRD, the chart's schema a
 lock: setup ## Resolve constraints.txt anew from pyproject.toml
 	scripts/lock
 
-gpu-check: ## Check the GPU path on a CUDA machine with torch; needs no venv and no network
-	$(or $(GPU_PYTHON),python3) scripts/gpu_check.py
+gpu-check: ## Check and measure the GPU kernels on a CUDA machine with torch; needs no venv and no network
+	$(or $(GPU_PYTHON),python3) benchmarks/gpu_check.py
 
 bench: setup ## Continuous against static batching on this machine
 	$(BIN)/python benchmarks/static_vs_continuous.py

@@ -1,24 +1,75 @@
 """Which implementation of an operation runs on which device."""
 
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
 from paternoster_kernels import reference
+from paternoster_kernels.cpu.library import library
 
 Op = Callable[..., Any]
 
-OPS: dict[str, Op] = {
-    "kv_write": reference.kv_write,
-    "paged_attention": reference.paged_attention,
-    "plan_attention": reference.plan_attention,
-    "rms_norm": reference.rms_norm,
-    "rope": reference.rope,
-    "silu_mul": reference.silu_mul,
+OPS: dict[str, Op] = {name: getattr(reference, name) for name in reference.__all__}
+"""The reference of every operation."""
+
+TRITON_MODULES: dict[str, str] = {
+    "advance_decode": "triton.advance_decode",
+    "apply_penalties": "triton.apply_penalties",
+    "argmax": "triton.sample",
+    "copy_blocks": "triton.copy_blocks",
+    "gelu_mul": "triton.gated_mul",
+    "int4_matmul": "triton.int4_matmul",
+    "kv_write": "triton.kv_write",
+    "lora_expand": "triton.lora_expand",
+    "lora_shrink": "triton.lora_shrink",
+    "paged_attention": "triton.unified_attention",
+    "plan_attention": "device_batch",
+    "rms_norm": "triton.rms_norm",
+    "rope_kv_write": "triton.rope_kv_write",
+    "sample": "triton.sample",
+    "silu_mul": "triton.gated_mul",
+    "unified_attention": "triton.unified_attention",
+    "weight_only_matmul": "triton.weight_only_matmul",
 }
+"""Where each operation's Triton kernel lies; ``rope`` has none, as ``rope_kv_write`` holds it."""
+
+CPU_MODULES: dict[str, str] = {
+    "argmax": "elementwise",
+    "kv_write": "attention",
+    "paged_attention": "attention",
+    "plan_attention": "attention",
+    "rms_norm": "elementwise",
+    "rope_kv_write": "elementwise",
+    "silu_mul": "elementwise",
+}
+"""Where each operation's C++ for CPUs is called from."""
 
 
 def pick(op: str, device: torch.device) -> Op:
-    """The implementation of ``op`` for ``device``; raises ``KeyError`` for an unknown operation."""
+    """The implementation of ``op`` for ``device``: Triton's on CUDA, C++ on a CPU with AMX, the reference elsewhere.
+
+    Raises ``KeyError`` for an unknown operation.
+    """
+    if device.type == "cpu" and op in CPU_MODULES and library() is not None:
+        return cpu_op(op)
+    if device.type == "cuda" and op in TRITON_MODULES and find_spec("triton"):
+        return triton_op(op)
     return OPS[op]
+
+
+@cache
+def cpu_op(op: str) -> Op:
+    """The C++ operation ``op``; callable only where there is a library for it."""
+    found: Op = getattr(import_module(f"paternoster_kernels.cpu.{CPU_MODULES[op]}"), op)
+    return found
+
+
+@cache
+def triton_op(op: str) -> Op:
+    """The Triton kernel of ``op``; imports Triton, so only machines that run it need it."""
+    found: Op = getattr(import_module(f"paternoster_kernels.{TRITON_MODULES[op]}"), op)
+    return found

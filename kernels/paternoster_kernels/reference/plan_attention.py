@@ -41,6 +41,8 @@ class AttentionPlan:
 
     write_rows: torch.Tensor
     """``[tokens * kv_heads]`` int64 rows of the cache seen as ``[blocks * kv_heads * block_size, 2 * head_dim]``."""
+    slots: torch.Tensor
+    """``[tokens]`` int64: ``block * block_size + offset`` of each new token."""
     decodes: tuple[DecodeGroup, ...]
     prefills: tuple[PrefillChunk, ...]
 
@@ -79,8 +81,11 @@ def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> AttentionPlan:
                 limits = np.arange(seq_len - count, seq_len)
                 mask = _additive(np.arange(seq_len) <= limits[:, None], cache)
             prefills.append(PrefillChunk(rows, index, seq_len, mask, gathered))
-    write_rows = torch.from_numpy(_write_rows(batch, tables, kv_heads, block_size)).to(cache.device)
-    return AttentionPlan(write_rows, tuple(decodes), tuple(prefills))
+    slots = _slots(batch, tables, block_size)
+    pages = (slots // block_size)[:, None] * kv_heads + heads
+    write_rows = (pages * block_size + (slots % block_size)[:, None]).reshape(-1)
+    on_device = (torch.from_numpy(index).to(cache.device) for index in (write_rows, slots))
+    return AttentionPlan(*on_device, tuple(decodes), tuple(prefills))
 
 
 def _groups(query_lens: Sequence[int], blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -103,11 +108,9 @@ def _additive(allowed: np.ndarray, cache: torch.Tensor) -> torch.Tensor:
     return mask.masked_fill_(torch.from_numpy(~allowed).to(cache.device), float("-inf"))
 
 
-def _write_rows(batch: RaggedBatch, tables: np.ndarray, kv_heads: int, block_size: int) -> np.ndarray:
+def _slots(batch: RaggedBatch, tables: np.ndarray, block_size: int) -> np.ndarray:
     query_lens, seq_lens = np.asarray(batch.query_lens), np.asarray(batch.seq_lens)
     sequence = np.repeat(np.arange(len(query_lens)), query_lens)
     offsets = np.arange(query_lens.sum()) - np.repeat(np.cumsum(query_lens) - query_lens, query_lens)
     positions = np.repeat(seq_lens - query_lens, query_lens) + offsets
-    block = tables[sequence, positions // block_size]
-    page = block[:, None] * kv_heads + np.arange(kv_heads)
-    return (page * block_size + (positions % block_size)[:, None]).reshape(-1)
+    return tables[sequence, positions // block_size] * block_size + positions % block_size

@@ -1,0 +1,110 @@
+"""Compiling kernels for a GPU that is not there, from the very launches the operations make."""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+TYPES = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float8_e4m3fn: "*fp8e4nv",
+    torch.int8: "*i8",
+    torch.uint8: "*u8",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+}
+OPTIONS = ("num_warps", "num_stages")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel as an operation would start it."""
+
+    kernel: JITFunction[Any]
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What one thread and one block of a compiled kernel take."""
+
+    kernel: str
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+
+
+@contextmanager
+def recorded() -> Iterator[list[Launch]]:
+    """Launches made inside, which are noted and not run."""
+    launches: list[Launch] = []
+
+    def note(self: JITFunction[Any], *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
+        launches.append(Launch(self, dict(zip(self.arg_names, args, strict=False)) | kwargs, options))
+
+    run: Callable[..., Any] = JITFunction.run
+    JITFunction.run = note  # type: ignore[method-assign]
+    try:
+        yield launches
+    finally:
+        JITFunction.run = run  # type: ignore[method-assign]
+
+
+def compile_for(launch: Launch, capability: int) -> Compiled:
+    """``launch`` compiled for compute capability ``capability`` (80, 90, 100); raises what Triton or ptxas raises."""
+    signature: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    aligned: dict[tuple[int, ...], list[list[Any]]] = {}
+    for index, parameter in enumerate(launch.kernel.params):
+        value = launch.arguments[parameter.name]
+        if parameter.is_constexpr or (isinstance(value, int) and value == 1):
+            signature[parameter.name], constants[parameter.name] = "constexpr", value
+            continue
+        signature[parameter.name] = _type(value)
+        # As at run time: memory from torch starts at multiples of 16 bytes, and strides often are multiples of 16.
+        if isinstance(value, torch.Tensor) or (isinstance(value, int) and value % 16 == 0):
+            aligned[(index,)] = [["tt.divisibility", 16]]
+    source = ASTSource(launch.kernel, signature, constants, aligned)
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=launch.options)
+    registers, spills = _ptxas(compiled.asm["ptx"], capability)
+    return Compiled(launch.kernel.__name__, registers, spills, compiled.metadata.shared)
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return TYPES[value.dtype]
+    if isinstance(value, float):
+        return "fp32"
+    return "i32" if -(2**31) <= value < 2**31 else "i64"
+
+
+def _ptxas(ptx: str, capability: int) -> tuple[int, int]:
+    """Registers a thread and bytes it spills, from ``ptxas -v``."""
+    target = re.search(r"\.target (\w+)", ptx)
+    assert target is not None
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.ptx").write_text(ptx)
+        done = subprocess.run(
+            [get_ptxas(capability).path, "-v", f"--gpu-name={target[1]}", "kernel.ptx", "-o", "kernel.cubin"],
+            cwd=folder, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    registers = re.search(r"Used (\d+) registers", done.stderr)
+    stores = re.search(r"(\d+) bytes spill stores", done.stderr)
+    assert registers is not None
+    assert stores is not None
+    return int(registers[1]), int(stores[1])

@@ -1,0 +1,110 @@
+"""Check and measure the Triton kernels on this machine's GPU: ``make gpu-check``.
+
+Needs torch >= 2.11, Triton >= 3.6 and numpy; no venv, no network. First every kernel against its reference in float64,
+then its speed beside ceilings measured in the same run. Exit code 0 when every kernel agreed, 1 when one did not, 2
+when there is nothing to check on.
+"""
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "kernels"))
+
+
+def check() -> list[dict[str, Any]]:
+    """Every case against its reference; a case that raises has failed, and the next one is still run."""
+    import torch
+
+    from gpu.cases import cases
+
+    major, minor = torch.cuda.get_device_capability()
+    rows: list[dict[str, Any]] = []
+    for case in cases():
+        if 10 * major + minor < case.min_capability:
+            print(f"{case.name:<32} skipped: needs compute capability {case.min_capability / 10}", flush=True)
+            continue
+        began = time.perf_counter()
+        try:
+            error, failure = case.error(torch.device("cuda")), None
+        except Exception as raised:
+            error, failure = None, f"{type(raised).__name__}: {raised}"
+        passed = error is not None and error <= case.bound
+        verdict = "ok" if passed else f"FAILED: {failure or f'more than {case.bound:g}'}"
+        shown = "" if error is None else f"off by {error:.1e}  "
+        print(f"{case.name:<32} {shown}{verdict}  ({time.perf_counter() - began:.1f} s)", flush=True)
+        rows.append({"case": case.name, "error": error, "bound": case.bound, "passed": passed, "failure": failure})
+    return rows
+
+
+def measure(seconds: float) -> dict[str, Any]:
+    """Ceilings, then every speed that ``seconds`` allow, one line each as they come."""
+    from gpu.speed import ceilings, speeds
+
+    began = time.perf_counter()
+    limits = ceilings()
+    copy, product = limits.bytes_per_second / 1e12, limits.flops_per_second / 1e12
+    print(f"ceilings: copy {copy:.2f} TB/s, bf16 product {product:.0f} TFLOP/s", flush=True)
+    found, complete = [], True
+    for speed in speeds(limits):
+        found.append(speed)
+        print(f"measured {speed.name}", flush=True)
+        if time.perf_counter() - began > seconds:
+            print(f"stopped after {seconds:.0f} s: the rest was not measured", flush=True)
+            complete = False
+            break
+    return {"ceilings": asdict(limits), "speeds": [asdict(speed) for speed in found], "complete": complete}
+
+
+def table(measured: dict[str, Any]) -> str:
+    """One line a kernel: time, rate, share of its ceiling, and torch's time over ours."""
+    lines = [f"\n{'kernel':<32} {'ms':>9} {'rate':>14} {'of ceiling':>10} {'torch / ours':>12}"]
+    for row in measured["speeds"]:
+        unit = "GB/s" if row["bound"] == "memory" else "TFLOP/s"
+        rate = row["achieved"] / (1e9 if row["bound"] == "memory" else 1e12)
+        other = row["torch_milliseconds"]
+        against = f"{other / row['milliseconds']:.2f}" if other else ""
+        lines.append(
+            f"{row['name']:<32} {row['milliseconds']:>9.4f} {rate:>6.0f} {unit:<7} "
+            f"{row['of_ceiling']:>10.0%} {against:>12}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path, default=Path("gpu-check.json"), help="where to write the results")
+    parser.add_argument("--seconds", type=float, default=240.0, help="time for the measurements")
+    arguments = parser.parse_args()
+    try:
+        import torch
+        import triton
+    except ModuleNotFoundError as missing:
+        print(f"gpu-check: {missing.name} is not installed here: nothing was checked", file=sys.stderr)
+        return 2
+    if not torch.cuda.is_available():
+        print(f"gpu-check: torch {torch.__version__} sees no CUDA device here: nothing was checked", file=sys.stderr)
+        return 2
+    device = {
+        "name": torch.cuda.get_device_name(),
+        "capability": ".".join(map(str, torch.cuda.get_device_capability())),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+    }
+    print(", ".join(f"{name} {value}" for name, value in device.items()), flush=True)
+    checks = check()
+    measured = measure(arguments.seconds)
+    arguments.json.write_text(json.dumps({"device": device, "checks": checks} | measured, indent=1) + "\n")
+    failed = sum(not row["passed"] for row in checks)
+    print(f"{len(checks) - failed} of {len(checks)} cases agree with the reference; written to {arguments.json}")
+    print(table(measured))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+// Norm, rotary embedding with the cache write, the gate of the MLP, and the best token of a row; all bfloat16.
+#include <cmath>
+#include <limits>
+
+#include "vectors.h"
+
+namespace {
+
+// Rows below this many elements together are done by one thread: waking a second one costs more.
+constexpr int64_t PARALLEL_ELEMENTS = 16384;
+
+Row residual_sum(const bf16* x, bf16* residual, int64_t i) {
+  if (residual == nullptr) return load_bf16(x + i);
+  const Row sum = _mm512_add_ps(load_bf16(residual + i), load_bf16(x + i));
+  store_bf16(residual + i, sum);
+  return round_bf16(sum);
+}
+
+void rotate(const bf16* from, bf16* to, const float* angles, int64_t half) {
+  for (int64_t i = 0; i < half; i += 16) {
+    const Row cos = _mm512_loadu_ps(angles + i), sin = _mm512_loadu_ps(angles + half + i);
+    const Row low = load_bf16(from + i), high = load_bf16(from + half + i);
+    store_bf16(to + i, _mm512_fnmadd_ps(high, sin, _mm512_mul_ps(low, cos)));
+    store_bf16(to + half + i, _mm512_fmadd_ps(low, sin, _mm512_mul_ps(high, cos)));
+  }
+}
+
+void copy(const bf16* from, bf16* to, int64_t count) {
+  for (int64_t i = 0; i < count; i += 16)
+    _mm256_storeu_si256((__m256i*)(to + i), _mm256_loadu_si256((const __m256i*)(from + i)));
+}
+
+}  // namespace
+
+extern "C" {
+
+// out = norm(x) * weight for rows of n; with a residual, of residual + x, which is left in residual.
+void rms_norm(bf16* out, const bf16* x, bf16* residual, const bf16* weight, int64_t rows, int64_t n, float eps,
+              int threads) {
+#pragma omp parallel for num_threads(threads) if (rows * n > PARALLEL_ELEMENTS)
+  for (int64_t row = 0; row < rows; row++) {
+    const bf16* from = x + row * n;
+    bf16* kept = residual == nullptr ? nullptr : residual + row * n;
+    Row squares = _mm512_setzero_ps();
+    for (int64_t i = 0; i < n; i += 16) {
+      const Row values = residual_sum(from, kept, i);
+      squares = _mm512_fmadd_ps(values, values, squares);
+    }
+    const Row scale = _mm512_set1_ps(1.0f / std::sqrt(_mm512_reduce_add_ps(squares) / float(n) + eps));
+    const bf16* normed = kept == nullptr ? from : kept;
+    for (int64_t i = 0; i < n; i += 16)
+      store_bf16(out + row * n + i, _mm512_mul_ps(_mm512_mul_ps(load_bf16(normed + i), scale), load_bf16(weight + i)));
+  }
+}
+
+// out[rows, n] = silu(gate) * up for gate_up[rows, 2 * n].
+void silu_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int threads) {
+  const Row one = _mm512_set1_ps(1.0f), minus_log2e = _mm512_set1_ps(-LOG2E);
+#pragma omp parallel for num_threads(threads) if (rows * n > PARALLEL_ELEMENTS)
+  for (int64_t row = 0; row < rows; row++) {
+    const bf16 *gates = gate_up + row * 2 * n, *ups = gates + n;
+    for (int64_t i = 0; i < n; i += 16) {
+      const Row gate = load_bf16(gates + i);
+      const Row exponential = exp2(_mm512_min_ps(_mm512_mul_ps(gate, minus_log2e), _mm512_set1_ps(126.0f)));
+      const Row activated = _mm512_div_ps(gate, _mm512_add_ps(one, exponential));
+      store_bf16(out + row * n + i, _mm512_mul_ps(activated, load_bf16(ups + i)));
+    }
+  }
+}
+
+// Rotates the query heads of qkv[tokens, heads + 2 * kv_heads, head_dim] in place; stores its keys, rotated, and its
+// values in cache[blocks, kv_heads, block_size, 2 * head_dim]. angles[length, head_dim]: cosines, then sines.
+void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, bf16* cache, const int64_t* slots,
+                   int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t block_size,
+                   int threads) {
+  const int64_t width = (heads + 2 * kv_heads) * head_dim;
+#pragma omp parallel for num_threads(threads) if (tokens * width > PARALLEL_ELEMENTS)
+  for (int64_t token = 0; token < tokens; token++) {
+    if (slots[token] < 0) continue;
+    bf16* row = qkv + token * width;
+    const float* angle = angles + positions[token] * head_dim;
+    for (int64_t head = 0; head < heads; head++)
+      rotate(row + head * head_dim, row + head * head_dim, angle, head_dim / 2);
+    const int64_t block = slots[token] / block_size, offset = slots[token] % block_size;
+    for (int64_t head = 0; head < kv_heads; head++) {
+      bf16* to = cache + ((block * kv_heads + head) * block_size + offset) * 2 * head_dim;
+      rotate(row + (heads + head) * head_dim, to, angle, head_dim / 2);
+      copy(row + (heads + kv_heads + head) * head_dim, to + head_dim, head_dim);
+    }
+  }
+}
+
+// Index of the largest of n values in each row, the first of equals.
+void argmax(int64_t* out, const bf16* logits, int64_t rows, int64_t n, int threads) {
+#pragma omp parallel for num_threads(threads) if (rows * n > PARALLEL_ELEMENTS)
+  for (int64_t row = 0; row < rows; row++) {
+    const bf16* values = logits + row * n;
+    Row best = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+    __m512i where = _mm512_setzero_si512();
+    __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (int64_t i = 0; i < n; i += 16) {
+      const Row next = load_bf16(values + i);
+      const __mmask16 better = _mm512_cmp_ps_mask(next, best, _CMP_GT_OQ);
+      best = _mm512_mask_mov_ps(best, better, next);
+      where = _mm512_mask_mov_epi32(where, better, index);
+      index = _mm512_add_epi32(index, _mm512_set1_epi32(16));
+    }
+    const __mmask16 equal = _mm512_cmp_ps_mask(best, _mm512_set1_ps(_mm512_reduce_max_ps(best)), _CMP_EQ_OQ);
+    out[row] = _mm512_mask_reduce_min_epi32(equal, where);
+  }
+}
+
+}  // extern "C"

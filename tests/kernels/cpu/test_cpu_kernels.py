@@ -1,0 +1,155 @@
+"""The C++ operations against their references, in float64 where rounding would blur the answer."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_kernels import RaggedBatch, reference
+from paternoster_kernels.cpu import attention, elementwise
+from paternoster_kernels.cpu.library import library
+from paternoster_kernels.device_batch import DeviceBatch
+from paternoster_kernels.reference.plan_attention import AttentionPlan
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no AMX, or no library and no C++ compiler")
+
+BF16 = torch.bfloat16
+ROUNDING = 2.0**-8
+"""Half the distance of two neighbours, relative."""
+
+
+def _normal(*shape: int, seed: int = 0, dtype: torch.dtype = BF16) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def _close(got: torch.Tensor, exact: torch.Tensor, tolerance: float = 1.1 * ROUNDING) -> None:
+    assert got.dtype == BF16
+    torch.testing.assert_close(got.double(), exact, rtol=tolerance, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 16), (5, 576), (64, 1536)], ids=str)
+def test_rms_norm(shape: tuple[int, int]) -> None:
+    x, weight = _normal(*shape), _normal(shape[1], seed=1)
+    _close(elementwise.rms_norm(x, weight, 1e-5), reference.rms_norm(x.double(), weight.double(), 1e-5))
+
+
+def test_rms_norm_leaves_the_sum_in_the_residual() -> None:
+    x, residual, weight = _normal(40, 576), _normal(40, 576, seed=1), _normal(576, seed=2)
+    total = x + residual
+    got = elementwise.rms_norm(x, weight, 1e-5, residual)
+    assert torch.equal(residual, total)
+    assert torch.equal(got, elementwise.rms_norm(total, weight, 1e-5))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_silu_mul(rows: int) -> None:
+    gate_up = _normal(rows, 96) * 8
+    gate_up[0, :3] = torch.tensor([300.0, -300.0, 0.0])
+    _close(elementwise.silu_mul(gate_up), reference.silu_mul(gate_up.double()))
+
+
+def test_argmax_takes_the_first_of_equals() -> None:
+    logits = _normal(9, 4096)
+    logits[3, [17, 1040, 33]] = 100.0
+    logits[4] = -float("inf")
+    logits[5, 4095] = 100.0
+    best = elementwise.argmax(logits)
+    assert torch.equal(best, reference.argmax(logits))
+    assert best[3:6].tolist() == [17, 0, 4095]
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[RaggedBatch, int, int, int, int]:
+    """A step, and block size, key heads, query heads to each, head size; contexts on both sides of a chunk of 512."""
+    block_size = draw(st.sampled_from([32, 64]))
+    seq_lens = draw(st.lists(st.one_of(st.integers(1, 100), st.integers(480, 1100)), min_size=1, max_size=5))
+    query_lens = [draw(st.one_of(st.just(1), st.integers(1, n))) for n in seq_lens]
+    counts = [-(-n // block_size) for n in seq_lens]
+    ids = draw(st.permutations(range(1, sum(counts) + 1)))
+    tables = [[ids[sum(counts[:i]) + j] for j in range(count)] for i, count in enumerate(counts)]
+    batch = RaggedBatch(query_lens, seq_lens, tables)
+    return (
+        batch,
+        block_size,
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from([1, 3, 4, 7])),
+        draw(st.sampled_from([64, 128])),
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps(), st.integers(0, 2**31))
+def test_attention_and_the_write_before_it(step: tuple[RaggedBatch, int, int, int, int], seed: int) -> None:
+    batch, block_size, kv_heads, group, head_dim = step
+    heads = kv_heads * group
+    blocks = 1 + sum(len(table) for table in batch.block_tables)
+    cache = _normal(blocks, kv_heads, block_size, 2 * head_dim, seed=seed)
+    qkv = _normal(sum(batch.query_lens), (heads + 2 * kv_heads) * head_dim, seed=seed + 1)
+    angles = _normal(max(batch.seq_lens), head_dim // 2, seed=seed + 2, dtype=torch.float32)
+    table = torch.cat((angles.cos(), angles.sin()), -1)
+    pairs = zip(batch.seq_lens, batch.query_lens, strict=True)
+    positions = torch.cat([torch.arange(length - new, length) for length, new in pairs])
+    plan = attention.plan_attention(batch, cache)
+    assert isinstance(plan, DeviceBatch)
+
+    exact_qkv, exact_cache = qkv.double(), cache.double()
+    reference.rope_kv_write(exact_qkv, positions, table.double(), exact_cache, plan.slots)
+    elementwise.rope_kv_write(qkv, positions, table, cache, plan.slots)
+    rotated = heads * head_dim
+    torch.testing.assert_close(qkv[:, :rotated].double(), exact_qkv[:, :rotated], rtol=ROUNDING, atol=1e-5)
+    torch.testing.assert_close(cache.double(), exact_cache, rtol=ROUNDING, atol=1e-5)
+
+    queries = qkv.view(len(qkv), -1, head_dim)[:, :heads]
+    exact = reference.unified_attention(queries.double(), cache.double(), plan, 0.11)
+    got = attention.paged_attention(queries, cache, plan, 0.11)
+    # Weights are rounded to bfloat16 before they meet the values, which are below 6.
+    torch.testing.assert_close(got.double(), exact, rtol=ROUNDING, atol=6 * ROUNDING)
+
+
+def test_a_row_is_the_same_in_any_batch() -> None:
+    cache = _normal(60, 3, 32, 128)
+    queries = _normal(40, 9, 64, seed=1)
+    seq_lens = [40 * i + 7 for i in range(1, 11)]
+    tables = [[(7 * i + j) % 59 + 1 for j in range(14)] for i in range(10)]
+    alone = [
+        attention.paged_attention(
+            queries[i : i + 1], cache, attention.plan_attention(RaggedBatch([1], [n], [table]), cache), 0.1
+        )
+        for i, (n, table) in enumerate(zip(seq_lens, tables, strict=True))
+    ]
+    together = attention.plan_attention(RaggedBatch([1] * 10, seq_lens, tables), cache)
+    assert torch.equal(torch.cat(alone), attention.paged_attention(queries[:10], cache, together, 0.1))
+
+
+def test_padding_is_not_stored() -> None:
+    qkv, cache = _normal(2, 5 * 64), _normal(3, 1, 32, 128)
+    before, before_cache = qkv.clone(), cache.clone()
+    elementwise.rope_kv_write(qkv, torch.tensor([0, 1]), torch.ones(4, 64), cache, torch.tensor([-1, -1]))
+    assert torch.equal(qkv, before)
+    assert torch.equal(cache, before_cache)
+
+
+@pytest.mark.parametrize(
+    "cache",
+    [torch.zeros(4, 1, 32, 128), torch.zeros(4, 1, 16, 128, dtype=BF16), torch.zeros(4, 1, 32, 64, dtype=BF16)],
+    ids=["float32", "half a step in a block", "heads of 32"],
+)
+def test_what_the_tiles_do_not_take_goes_to_the_reference(cache: torch.Tensor) -> None:
+    kv_heads, block_size, width = cache.shape[1:]
+    batch = RaggedBatch([2, 1], [5, 20], [[1], [2, 3]])
+    plan = attention.plan_attention(batch, cache)
+    assert isinstance(plan, AttentionPlan)
+    new = _normal(3, kv_heads, width // 2, dtype=cache.dtype)
+    attention.kv_write(new, new, cache, plan)
+    assert torch.equal(cache.transpose(1, 2).reshape(-1, width)[plan.slots], torch.cat((new, new), -1).squeeze(1))
+    got = attention.paged_attention(new, cache, plan, 0.2)
+    assert torch.equal(got, reference.paged_attention(new, cache, plan, 0.2))
+
+
+@pytest.mark.parametrize(("dtype", "width"), [(torch.float32, 32), (BF16, 24)], ids=["float32", "24 wide"])
+def test_rows_that_are_no_whole_vectors_go_to_the_reference(dtype: torch.dtype, width: int) -> None:
+    x, weight = _normal(3, width, dtype=dtype), _normal(width, dtype=dtype)
+    assert torch.equal(elementwise.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5))
+    gate_up = _normal(3, 2 * width, dtype=dtype)
+    assert torch.equal(elementwise.silu_mul(gate_up), reference.silu_mul(gate_up))
+    assert torch.equal(elementwise.argmax(x), reference.argmax(x))

@@ -1,0 +1,33 @@
+"""Tests of the Triton kernels: on a GPU where there is one, else in Triton's interpreter.
+
+The interpreter must be chosen before Triton is imported, so ``tests/kernels/test_device_kernels.py`` runs this folder
+in a process of its own; without a GPU and outside that process there is nothing to collect.
+"""
+
+import os
+import random
+
+import pytest
+import torch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+if INTERPRETED:
+    import interpreter
+
+    interpreter.install()
+elif not torch.cuda.is_available():
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    return torch.device("cpu" if INTERPRETED else "cuda")
+
+
+@pytest.fixture
+def generator(device: torch.device) -> torch.Generator:
+    """Fresh numbers for each run; a failure shows the seed, and ``PATERNOSTER_SEED`` repeats it."""
+    seed = int(os.environ.get("PATERNOSTER_SEED") or random.SystemRandom().getrandbits(32))
+    print(f"PATERNOSTER_SEED={seed}")
+    return torch.Generator(device).manual_seed(seed)

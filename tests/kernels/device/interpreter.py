@@ -1,0 +1,50 @@
+"""Triton's interpreter made to round as the hardware does, and to work with the numpy of today.
+
+Triton 3.6 interprets a cast from float32 to bfloat16 as a cut instead of a rounding, one from an integer as a cut of
+its bits, loses the carry when it rounds to fp8, and turns arrays of one element into loop bounds in a way that numpy
+2.4 refuses.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.runtime import interpreter
+
+TORCH_DTYPES = {
+    tl.float32: torch.float32,
+    tl.float16: torch.float16,
+    tl.bfloat16: torch.bfloat16,
+    tl.float8e4nv: torch.float8_e4m3fn,
+    tl.float8e5: torch.float8_e5m2,
+}
+BITS = {8: np.uint8, 16: np.uint16, 32: np.uint32}
+TORCH_BITS = {8: torch.uint8, 16: torch.uint16, 32: torch.uint32}
+
+
+def convert_float(data: np.ndarray, source: Any, target: Any, rounding: Any) -> np.ndarray:
+    """``data`` of Triton type ``source`` as the bits of ``target``, rounded to nearest, ties to even."""
+    shape = np.shape(data)
+    bits = torch.from_numpy(np.ascontiguousarray(data).reshape(-1).view(BITS[source.primitive_bitwidth]))
+    converted = bits.view(TORCH_DTYPES[source]).to(TORCH_DTYPES[target])
+    return converted.view(TORCH_BITS[target.primitive_bitwidth]).numpy().reshape(shape)
+
+
+def install() -> None:
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, scope: Any) -> None:
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    cast = interpreter.InterpreterBuilder.cast_impl
+
+    def cast_by_float32(self: Any, value: Any, target: Any) -> Any:
+        if target.scalar == tl.bfloat16 and value.dtype.scalar.is_int():
+            value = cast(self, value, tl.float32)
+        return cast(self, value, target)
+
+    interpreter.InterpreterBuilder.cast_impl = cast_by_float32
+    interpreter._patch_lang_tensor = patch
+    interpreter._convert_float = convert_float

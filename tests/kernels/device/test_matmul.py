@@ -1,0 +1,90 @@
+"""Products with quantised weights and with adapters against the references in float64."""
+
+import pytest
+import torch
+from guard_bands import guarded_outputs
+
+from paternoster_kernels import reference
+from paternoster_kernels.reference.int4_matmul import quantize_int4
+from paternoster_kernels.reference.weight_only_matmul import quantize_weight
+from paternoster_kernels.triton.int4_matmul import int4_matmul
+from paternoster_kernels.triton.lora_expand import lora_expand
+from paternoster_kernels.triton.lora_shrink import lora_shrink
+from paternoster_kernels.triton.weight_only_matmul import weight_only_matmul
+
+ROUNDING = {torch.float32: 2.0**-20, torch.bfloat16: 1.1 * 2.0**-8, torch.float16: 1.1 * 2.0**-11}
+"""Relative error of one result: sums are float32, and the result is rounded once."""
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+
+
+def close(got: torch.Tensor, expected: torch.Tensor, size: torch.Tensor) -> None:
+    """Within the result's rounding, and within float32's of a sum whose absolute terms add up to ``size``."""
+    allowed = expected.abs() * ROUNDING[got.dtype] + size * 2.0**-20
+    assert ((got.double() - expected).abs() <= allowed).all()
+
+
+@dtypes
+@pytest.mark.parametrize("stored", [torch.int8, torch.float8_e4m3fn], ids=["int8", "fp8"])
+@pytest.mark.parametrize(("rows", "outputs", "inputs"), [(1, 33, 64), (17, 32, 127), (65, 70, 130)])
+def test_weight_only(
+    rows: int, outputs: int, inputs: int, stored: torch.dtype, dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    device = generator.device
+    x = torch.randn(rows, inputs + 7, generator=generator, device=device).to(dtype)[:, :inputs]
+    weight, scales = quantize_weight(torch.randn(outputs, inputs, generator=generator, device=device), stored)
+    with guarded_outputs():
+        got = weight_only_matmul(x, weight, scales)
+    expected = reference.weight_only_matmul(x.double(), weight, scales)
+    close(got, expected, reference.weight_only_matmul(x.double().abs(), weight.double().abs(), scales))
+
+
+@dtypes
+@pytest.mark.parametrize("group", [32, 64])
+@pytest.mark.parametrize(("rows", "outputs"), [(1, 33), (65, 70)])
+def test_int4(rows: int, outputs: int, group: int, dtype: torch.dtype, generator: torch.Generator) -> None:
+    device, inputs = generator.device, 3 * 64
+    x = torch.randn(rows, inputs, generator=generator, device=device).to(dtype)
+    quantised = quantize_int4(torch.randn(outputs, inputs, generator=generator, device=device), group)
+    with guarded_outputs():
+        got = int4_matmul(x, *quantised)
+    identity = torch.eye(inputs, dtype=torch.float64, device=device)
+    magnitude = x.double().abs() @ reference.int4_matmul(identity, *quantised).abs()
+    close(got, reference.int4_matmul(x.double(), *quantised), magnitude)
+
+
+@dtypes
+@pytest.mark.parametrize("rank", [4, 16, 40])
+def test_lora_by_segments(rank: int, dtype: torch.dtype, generator: torch.Generator) -> None:
+    """Segments shorter and longer than a tile, an empty one, and two without an adapter."""
+    device, inputs, outputs = generator.device, 70, 90
+    lengths, chosen = [1, 33, 0, 16, 5, 2], [2, -1, 0, 0, 1, -1]
+    starts = torch.tensor([0, *lengths], device=device).cumsum(0).int()
+    adapters = torch.tensor(chosen, device=device).int()
+    rows = sum(lengths)
+    x = torch.randn(rows, inputs, generator=generator, device=device).to(dtype)
+    down = torch.randn(3, rank, inputs, generator=generator, device=device).to(dtype)
+    up = torch.randn(3, outputs, rank, generator=generator, device=device).to(dtype)
+    scales = torch.tensor([0.5, 2.0, 1.0], device=device)
+    with guarded_outputs():
+        shrunk = lora_shrink(x, down, starts, adapters)
+    exact = reference.lora_shrink(x.double(), down, starts, adapters)
+    close(shrunk, exact, reference.lora_shrink(x.double().abs(), down.abs(), starts, adapters))
+
+    buffer = torch.randn(rows, outputs + 5, generator=generator, device=device).to(dtype)
+    out, before = buffer[:, :outputs], buffer.clone()
+    narrow = shrunk.to(dtype)  # as the kernel reads it
+    expected = before[:, :outputs].double()
+    reference.lora_expand(narrow, up, scales, starts, adapters, expected)
+    size = before[:, :outputs].double().abs()
+    reference.lora_expand(narrow.abs(), up.abs(), scales, starts, adapters, size)
+    lora_expand(shrunk, up, scales, starts, adapters, out)
+    close(out, expected, size)
+    assert torch.equal(buffer[:, outputs:], before[:, outputs:])
+    assert torch.equal(out[1:34], before[1:34, :outputs])
+
+
+@dtypes
+def test_a_row_gets_the_same_numbers_in_any_batch(dtype: torch.dtype, generator: torch.Generator) -> None:
+    x = torch.randn(20, 64, generator=generator, device=generator.device).to(dtype)
+    weight, scales = quantize_weight(torch.randn(40, 64, generator=generator, device=generator.device), torch.int8)
+    assert torch.equal(weight_only_matmul(x, weight, scales)[7:8], weight_only_matmul(x[7:8], weight, scales))
