@@ -100,7 +100,8 @@ def synthetic(
             if time >= duration:
                 return
             if lot * pattern.highest < pattern.rate(time):
-                yield replace(next(lengths), arrival_s=time)
+                row = next(lengths)
+                yield TraceRow(time, row.prompt_tokens, row.output_tokens, row.prefix_blocks)
 
 
 def replay(

@@ -63,14 +63,14 @@ class StepCost:
     def step(self, batch: Batch) -> int:
         """Picoseconds of one step of ``batch``."""
         sequences = context = prefill = pairs = 0
-        for item in batch.scheduled:
-            count, stop = item.num_tokens, item.start + item.num_tokens
+        for _, start, count, samples in batch.scheduled:
+            stop = start + count
             context += stop
-            if count == 1 and item.samples:
+            if count == 1 and samples:
                 sequences += 1
             else:
                 prefill += count
-                pairs += count * (item.start + stop + 1) // 2
+                pairs += count * (start + stop + 1) // 2
         return (
             self.fixed
             + sequences * self.decode_sequence

@@ -6,7 +6,7 @@ only when somebody looks: at a real step, at a look from outside, and at the end
 """
 
 from collections.abc import Iterable
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from heapq import heapify, heappop, heappush
 
 from paternoster_engine.core.batch import Batch
@@ -121,20 +121,16 @@ class Leap:
         self.steps += 1
         self.ended_at = now
         ends, steps = self._ends, self.steps
-        context = going_on = 0
-        eventful = []
-        for item in batch.scheduled:
-            request = item.request
-            if ends.get(request, 0) > steps:
-                context += item.start + 2
-                going_on += 1
-            else:
-                eventful.append(item)
+        eventful = [item for item in batch.scheduled if ends.get(item.request, 0) <= steps]
+        going_on = len(batch.scheduled) - len(eventful)
+        # One token computed and one sampled for each that goes on.
+        starts = sum([item.start for item in batch.scheduled]) - sum([item.start for item in eventful])
+        context = starts + 2 * going_on
         self._scheduler.counters.generation_tokens += going_on
         self._counted_computed = self._counted_sampled = steps
         # A token of its own for each request, so that the prefix cache never mistakes one's output for another's.
         sampled = [item.request.seed for item in eventful]
-        outputs = self._scheduler.update(replace(batch, scheduled=tuple(eventful)), sampled, now)
+        outputs = self._scheduler.update(Batch(batch.step, tuple(eventful)), sampled, now)
         done = []
         for output in outputs:
             request = output.request
@@ -208,12 +204,12 @@ class Leap:
         for request, end in ends:
             output, blocks = request.output, request.block_ids
             known = request.params.max_tokens - end + sampled
-            count = len(request.prompt) + known + ahead
-            request.num_computed = request.max_computed = count
-            if count > len(blocks) * size:
-                blocks += pool.take_new(-(-count // size) - len(blocks))
-            if known > len(output):
-                output += [request.seed] * (known - len(output))
+            request.num_computed = request.max_computed = count = len(request.prompt) + known + ahead
+            held, new = len(blocks), known - len(output)
+            if count > held * size:
+                blocks += pool.take_new(-(-count // size) - held)
+            if new > 0:
+                output += [request.seed] * new
                 request.last_token = last_token
                 if keeps:
                     kv.keep(request, request.num_tokens - 1)

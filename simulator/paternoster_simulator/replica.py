@@ -32,7 +32,9 @@ class Replica:
         leaps: bool = True,
     ) -> None:
         self.name = name
-        self.scheduler = Scheduler(config)
+        self._leaps = leaps and can_leap(config)
+        counts = self._leaps and not config.prefix_cache
+        self.scheduler = Scheduler(config, pool=cast(BlockPool, BlockCount(config.num_blocks)) if counts else None)
         self.in_flight = 0
         """Requests that the gateway has sent here and not yet answered in full."""
         self.end: int | None = None
@@ -45,9 +47,6 @@ class Replica:
         self._begin = 0
         self._steps = 0
         """Pure decode steps of the run under way."""
-        self._leaps = leaps and can_leap(config)
-        if self._leaps and not config.prefix_cache:
-            self.scheduler.pool = self.scheduler.kv.pool = cast(BlockPool, BlockCount(config.num_blocks))
         self._leap = Leap(self.scheduler)
         self._first_token_time = self._inter_token_time = self._first_tokens = self._inter_tokens = 0
         """Of finished requests, as the counters of ``/stats`` have them."""

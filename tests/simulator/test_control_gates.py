@@ -45,7 +45,13 @@ PROFILE = Profile(
     startup=Startup(schedule_seconds=1, pull_seconds=9, load_seconds=15, warm_seconds=5),
     objective=Objective(ttft_ms=2000, itl_ms=60),
 )
-CHAT = Workload(prompt=((0.0, 16), (0.5, 200), (1.0, 600)), output=((0.0, 4), (0.5, 100), (1.0, 300)), rank_correlation=0.0, rate=1.0, burstiness=1.0)
+CHAT = Workload(
+    prompt=((0.0, 16), (0.5, 200), (1.0, 600)),
+    output=((0.0, 4), (0.5, 100), (1.0, 300)),
+    rank_correlation=0.0,
+    rate=1.0,
+    burstiness=1.0,
+)
 
 
 def spec(**changes: Any) -> LLMDeploymentSpec:

@@ -13,8 +13,8 @@ COVERAGE = 0.75
 """Share of a window's looks that must have been made for it to count."""
 UNKNOWN_STARTUP_SECONDS = 120.0
 """Assumed while no start was seen."""
-STARTUPS = 4.0
-"""A replica is kept for so many times what it would take to get it back: bursts come again within a few starts."""
+STARTUPS = 2.0
+"""A replica is kept for so many times what it would take to get it back: twice, since it is users who pay for a mistake."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 600.0
 """Bounds of the learnt window: two windows of evidence at least, and never so long that a fleet forgets to shrink."""
 
