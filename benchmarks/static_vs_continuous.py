@@ -13,7 +13,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -63,8 +63,8 @@ def requests(rows: Sequence[TraceRow], prompts: PromptSource, turn: str) -> list
     ]
 
 
-def run(engine: Engine, work: Sequence[Request]) -> Run:
-    """Serve ``work`` from an idle engine until it is idle again."""
+def run(engine: Engine, work: Sequence[Request], progress: Callable[[int], object] = lambda tokens: None) -> Run:
+    """Serve ``work`` from an idle engine until it is idle again; ``progress`` hears of each step's new tokens."""
     preempted = engine.scheduler.counters.preemptions
     begin = time.perf_counter()
     for request in work:
@@ -75,6 +75,7 @@ def run(engine: Engine, work: Sequence[Request]) -> Run:
     while engine.scheduler.has_work:
         outputs = engine.step()
         steps += 1
+        progress(len(outputs))
         ends += [time.perf_counter() - begin for output in outputs if output.finish_reason is FinishReason.LENGTH]
     if len(ends) < len(work):
         raise RuntimeError(f"{len(work) - len(ends)} of {len(work)} requests did not reach their length: see the log")

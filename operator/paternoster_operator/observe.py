@@ -24,6 +24,10 @@ class PodView:
     message: str
     exit_status: int | None = None
     """How its container's last run ended; None while it has not ended yet."""
+    created: str | None = None
+    """When, in RFC 3339."""
+    missing_claim: str = ""
+    """Name of the template that one of its resource claims has not been made from yet; empty where all are."""
     startup_seconds: float | None = None
     """From its creation until it was ready; None while it is not, and where its engine ended on the way."""
 
@@ -123,8 +127,16 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
         waiting_reason=None if waiting is None else waiting.get("reason"),
         message=_last_line(ended) or ("" if waiting is None else waiting.get("message", "")),
         exit_status=None if ended is None else ended.get("exitCode"),
+        created=metadata.get("creationTimestamp"),
+        missing_claim=_missing_claim(spec, status),
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
     )
+
+
+def _missing_claim(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    made = {claim["name"] for claim in status.get("resourceClaimStatuses", [])}
+    wanted = {claim["name"]: claim.get("resourceClaimTemplateName", "") for claim in spec.get("resourceClaims", [])}
+    return next((template for name, template in wanted.items() if name not in made), "")
 
 
 def _startup_seconds(metadata: Mapping[str, Any], ready: Mapping[str, Any]) -> float | None:

@@ -1,6 +1,7 @@
 """What keeps a fleet from getting its replicas: found in pods and Deployment, named for people. Pure."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_operator.observe import Observed, PodView
@@ -15,6 +16,8 @@ _WAITING = {
     "Unschedulable": "Unschedulable",
 }
 """Why a pod waits (kubelet, scheduler) -> the reason the fleet gives."""
+CLAIM_SECONDS = 10.0
+"""Time that a resource claim may take to be made from its template."""
 LOOP_RESTARTS = 2
 """Restarts from which an engine that is not ready is taken to end again."""
 
@@ -27,9 +30,12 @@ class Obstacle:
     message: str
 
 
-def find_obstacle(observed: Observed) -> Obstacle | None:
-    """The one that explains most, or None."""
+def find_obstacle(observed: Observed, now: str) -> Obstacle | None:
+    """The one that explains most, or None. ``now`` is an RFC 3339 time."""
     for pod in observed.pending:
+        if pod.missing_claim and _age(pod, now) > CLAIM_SECONDS:
+            said = f"no resource claim could be made from the template {pod.missing_claim}: is it there?"
+            return Obstacle("InsufficientGPUs", f"{pod.name}: {said}")
         reason = _reason(pod)
         if reason is not None:
             said = f": {pod.message}" if pod.message else ""
@@ -43,6 +49,12 @@ def find_obstacle(observed: Observed) -> Obstacle | None:
     if deployment.progress_failed:
         return Obstacle("ProgressDeadlineExceeded", deployment.message)
     return None
+
+
+def _age(pod: PodView, now: str) -> float:
+    if pod.created is None:
+        return 0.0
+    return (datetime.fromisoformat(now) - datetime.fromisoformat(pod.created)).total_seconds()
 
 
 def _reason(pod: PodView) -> str | None:

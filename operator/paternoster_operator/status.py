@@ -67,7 +67,7 @@ def build_status(
     """
     previous = resource.status
     state = decision.state
-    conditions = _conditions(resource, observed, signals, standing)
+    conditions = _conditions(resource, observed, signals, standing, now)
     status: dict[str, Any] = {
         "observedGeneration": resource.metadata.generation,
         "conditions": _stamp(conditions, previous.get("conditions", []), resource.metadata.generation, now),
@@ -118,9 +118,11 @@ def invalid_status(generation: int, previous: Mapping[str, Any], errors: list[st
     }
 
 
-def _conditions(resource: LLMDeployment, observed: Observed, signals: Signals, decision: Decision) -> list[_Condition]:
+def _conditions(
+    resource: LLMDeployment, observed: Observed, signals: Signals, decision: Decision, now: str
+) -> list[_Condition]:
     spec, state = resource.spec, decision.state
-    obstacle = find_obstacle(observed)
+    obstacle = find_obstacle(observed, now)
     stalled = None if obstacle is None else _Condition("Stalled", "True", obstacle.reason, obstacle.message)
     reconciling = None if spec.paused else _reconciling(spec, observed, state)
     conditions = [_ready(observed, state, stalled, reconciling)]

@@ -17,7 +17,7 @@ def parse(flags: list[str]) -> EngineArgs:
 
 
 settings = st.builds(
-    lambda cap, live, budget, length, prefix, mode, name: {
+    lambda cap, live, budget, length, prefix, mode, name, rest: {
         "max_num_seqs": cap,
         "live_cap": None if live is None else min(live, cap),
         "max_batched_tokens": cap + budget,
@@ -25,14 +25,31 @@ settings = st.builds(
         "prefix_cache": prefix,
         "mode": mode,
         "served_model_name": name,
+        **rest,
     },
     st.integers(1, 4096),
     st.none() | st.integers(1, 4096),
     st.integers(0, 10_000),
     st.none() | st.integers(16, 100_000),
     st.booleans(),
-    st.sampled_from(["continuous", "static"]),
+    st.sampled_from(["continuous", "dynamic", "static"]),
     st.none() | st.from_regex(r"[a-z][a-z0-9/.-]{0,20}", fullmatch=True),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "batch_size": st.none() | st.integers(1, 100),
+            "batch_wait": st.floats(0, 10),
+            "prefill_first": st.booleans(),
+            "await_prefix": st.booleans(),
+            "admission": st.sampled_from(["greedy", "no-evict", "full-reserve"]),
+            "order": st.sampled_from(["fcfs", "priority", "fair-share", "deadline"]),
+            "priority_aging": st.floats(0, 100),
+            "victim": st.sampled_from(["least-computed", "last-in", "priority"]),
+            "preemption": st.sampled_from(["recompute", "swap", "auto"]),
+            "user_tokens_per_second": st.floats(0, 1e6),
+            "user_weights": st.sampled_from(["", "alice=2", "alice=2,b c=0.5"]),
+        },
+    ),
 )
 
 
@@ -54,6 +71,9 @@ def test_defaults_need_no_flag() -> None:
         (["--max-num-seqs", "many"], "max_num_seqs"),
         (["--dtype", "int3"], "dtype"),
         (["--port", "70000"], "port"),
+        (["--order", "random"], "order"),
+        (["--user-weights", "alice"], "user_weights"),
+        (["--user-weights", "alice=-1"], "user_weights"),
     ],
 )
 def test_a_bad_value_names_its_field(flags: list[str], field: str) -> None:
@@ -66,6 +86,8 @@ def test_a_bad_value_names_its_field(flags: list[str], field: str) -> None:
     ("flags", "words"),
     [
         (["--live-cap", "9", "--max-num-seqs", "8"], ["live_cap is 9", "max_num_seqs", "8"]),
+        (["--reserved-slots", "8", "--max-num-seqs", "8"], ["reserved_slots is 8", "max_num_seqs"]),
+        (["--user-weights", "alice=0"], ["user_weights", "'alice'", "above 0"]),
         (["--max-batched-tokens", "8"], ["max_batched_tokens is 8", "max_num_seqs", "64"]),
     ],
 )
@@ -73,3 +95,9 @@ def test_settings_that_disagree_name_both(flags: list[str], words: list[str]) ->
     with pytest.raises(ValidationError) as refused:
         parse(flags)
     assert all(word in str(refused.value) for word in words)
+
+
+def test_weights_by_name() -> None:
+    args = EngineArgs(user_weights="alice=2,b c=0.5")
+    assert args.weights == {"alice": 2.0, "b c": 0.5}
+    assert EngineArgs().weights == {}

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from paternoster_kernels import OPS, pick
-from paternoster_kernels.registry import TRITON_MODULES, triton_op
+from paternoster_kernels.cpu.library import library
+from paternoster_kernels.registry import CPU_MODULES, TRITON_MODULES, cpu_op, triton_op
 
 
 @pytest.mark.parametrize("op", sorted(OPS))
@@ -22,6 +23,12 @@ def test_cuda_runs_triton_called_like_the_reference(op: str) -> None:
     # The kernel may take more, such as where to write.
     names = list(inspect.signature(OPS[op]).parameters)
     assert list(inspect.signature(chosen).parameters)[: len(names)] == names
+
+
+@pytest.mark.parametrize("op", sorted(CPU_MODULES))
+def test_cpp_runs_where_it_can_called_like_the_reference(op: str) -> None:
+    assert list(inspect.signature(cpu_op(op)).parameters) == list(inspect.signature(OPS[op]).parameters)
+    assert pick(op, torch.device("cpu")) is (OPS[op] if library() is None else cpu_op(op))
 
 
 def test_an_operation_without_a_kernel_runs_its_reference() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from paternoster_engine.bench.client import Outcome, RequestResult
 from paternoster_engine.bench.html import Chart, Page, Panel, Series, Table
-from paternoster_engine.bench.report import METRICS, tokens_by_second
+from paternoster_engine.bench.report import METRICS, tokens_by_second, told_percentiles
 
 
 def load_page(report: dict[str, Any], results: Sequence[RequestResult]) -> Page:
@@ -88,7 +88,7 @@ def inter_token_panel(results: Sequence[RequestResult], begin: float) -> Panel:
 
 
 def latency_table(report: dict[str, Any]) -> Table:
-    statistics = ("mean", "median", "std", "p99")
+    statistics = ("mean", "median", "std", *told_percentiles(report))
     return Table(
         "Latency",
         ["milliseconds", *statistics],

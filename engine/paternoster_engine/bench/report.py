@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from paternoster_engine.bench.client import Outcome, RequestResult
+from paternoster_engine.bench.goodput import Goodput
 
 METRICS = {
     "ttft": ("Time to First Token", "TTFT"),
@@ -22,10 +23,18 @@ WIDTH = 50
 _LABEL = 40
 
 
-def build_report(results: Sequence[RequestResult], *, duration: float, settings: dict[str, Any]) -> dict[str, Any]:
+def build_report(
+    results: Sequence[RequestResult],
+    *,
+    duration: float,
+    settings: dict[str, Any],
+    percentiles: Sequence[float] = (99,),
+    goodput: Goodput | None = None,
+) -> dict[str, Any]:
     """The result document: ``settings`` first, then vLLM's keys, then ``refused``, ``lost`` and the errors by text.
 
     ``duration`` is in seconds, keys that end in ``_ms`` in milliseconds; a statistic of nothing is 0.
+    ``request_goodput`` is there where limits were given.
     """
     done = [result for result in results if result.outcome is Outcome.COMPLETED]
     outcomes = Counter(result.outcome for result in results)
@@ -48,13 +57,23 @@ def build_report(results: Sequence[RequestResult], *, duration: float, settings:
         "total_input_tokens": input_tokens,
         "total_output_tokens": output_tokens,
         "request_throughput": len(done) / duration if duration else 0.0,
+        **_goodput(results, goodput, duration),
         "output_throughput": output_tokens / duration if duration else 0.0,
         "total_token_throughput": (input_tokens + output_tokens) / duration if duration else 0.0,
         "max_output_tokens_per_s": peak_tokens,
         "max_concurrent_requests": peak_requests,
-        **{key: value for name, seconds in samples.items() for key, value in _statistics(name, seconds).items()},
+        **{
+            key: value
+            for name, seconds in samples.items()
+            for key, value in _statistics(name, seconds, percentiles).items()
+        },
         "errors": dict(Counter(result.error for result in results if result.error)),
     }
+
+
+def told_percentiles(report: dict[str, Any]) -> list[str]:
+    """``p99`` and the like, as far as this report has them, in its order."""
+    return [key.removesuffix("_ttft_ms") for key in report if key.endswith("_ttft_ms") and key[0] == "p"]
 
 
 def detail(results: Sequence[RequestResult]) -> dict[str, Any]:
@@ -84,6 +103,7 @@ def format_report(report: dict[str, Any]) -> str:
         _line("Total input tokens:", report["total_input_tokens"]),
         _line("Total generated tokens:", report["total_output_tokens"]),
         _line("Request throughput (req/s):", report["request_throughput"]),
+        *([_line("Request goodput (req/s):", report["request_goodput"])] if "request_goodput" in report else []),
         _line("Output token throughput (tok/s):", report["output_throughput"]),
         _line("Peak output token throughput (tok/s):", report["max_output_tokens_per_s"]),
         _line("Peak concurrent requests:", report["max_concurrent_requests"]),
@@ -91,20 +111,27 @@ def format_report(report: dict[str, Any]) -> str:
     ]
     for key, (title, short) in METRICS.items():
         lines.append(_title(title, "-"))
-        for statistic in ("mean", "median", "p99"):
+        for statistic in ("mean", "median", *told_percentiles(report)):
             lines.append(_line(f"{statistic.capitalize()} {short} (ms):", report[f"{statistic}_{key}_ms"]))
     lines.append("=" * WIDTH)
     lines += [f"{count} x {error}" for error, count in report["errors"].items()]
     return "\n".join(lines)
 
 
-def _statistics(name: str, seconds: Sequence[float]) -> dict[str, float]:
+def _goodput(results: Sequence[RequestResult], goodput: Goodput | None, duration: float) -> dict[str, Any]:
+    if goodput is None:
+        return {}
+    good = goodput.count(results)
+    return {"goodput_limits_ms": goodput.limits, "request_goodput": good / duration if duration else 0.0}
+
+
+def _statistics(name: str, seconds: Sequence[float], percentiles: Sequence[float]) -> dict[str, float]:
     values = np.array(seconds or [0.0]) * 1000
     return {
         f"mean_{name}_ms": float(np.mean(values)),
         f"median_{name}_ms": float(np.median(values)),
         f"std_{name}_ms": float(np.std(values)),
-        f"p99_{name}_ms": float(np.percentile(values, 99)),
+        **{f"p{share:g}_{name}_ms": float(np.percentile(values, share)) for share in percentiles},
     }
 
 

@@ -1,29 +1,53 @@
-"""One run of ``paternoster load``: from its flags to the report."""
+"""One run of ``paternoster bench serve``: from its flags to the report, at one pace or at several."""
 
 import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from paternoster_engine.bench import workload
 from paternoster_engine.bench.charts import load_page
-from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome, RequestResult, ServerError, drive
+from paternoster_engine.bench.client import BenchClient, RequestResult, ServerError, drive
+from paternoster_engine.bench.goodput import Goodput
 from paternoster_engine.bench.html import write_page
-from paternoster_engine.bench.prompts import PromptSource, read_text
+from paternoster_engine.bench.progress import progress
+from paternoster_engine.bench.prompts import PromptSource
 from paternoster_engine.bench.report import build_report, detail, format_report
-from paternoster_engine.bench.synthetic import generate
-from paternoster_engine.bench.trace import TraceRow, read_trace
+from paternoster_engine.bench.sweep import format_sweep, sweep_page
+from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.traffic import Prompts, Traffic
+from paternoster_engine.bench.word_prompts import WordPrompts, tokens_per_word
 
-DEFAULT_PROMPTS = 100
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """One point of a sweep."""
+
+    request_rate: float | None
+    """Requests per second; None is as recorded."""
+    max_concurrency: int | None
+
+    @classmethod
+    def points(cls, options: argparse.Namespace) -> "list[Pace]":
+        """Every combination the flags ask for; raises :class:`ValueError`."""
+        for concurrency in options.max_concurrency or ():
+            if concurrency < 1:
+                raise ValueError(f"max-concurrency is {concurrency}: must be above 0")
+        pairs = product(options.request_rate or [None], options.max_concurrency or [None])
+        return [cls(rate, concurrency) for rate, concurrency in pairs]
+
+    def settings(self) -> dict[str, Any]:
+        rate = self.request_rate
+        return {
+            "request_rate": "trace" if rate is None else "inf" if rate == math.inf else rate,
+            "max_concurrency": self.max_concurrency,
+        }
 
 
 @dataclass
@@ -31,138 +55,151 @@ class LoadSession:
     """Settings of a run, checked; :meth:`run` carries it out."""
 
     options: argparse.Namespace
-    rows: list[TraceRow]
-    text: str
+    traffic: Traffic
+    paces: list[Pace]
+    goodput: Goodput | None = None
     api_key: str | None = None
 
     @classmethod
     def from_namespace(cls, options: argparse.Namespace, *, api_key: str | None) -> "LoadSession":
         """Read the trace and check the flags before anything is sent; raises :class:`ValueError`."""
-        for name in ("num_prompts", "max_concurrency", "duration", "timeout"):
-            value = getattr(options, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name.replace('_', '-')} is {value}: must be above 0")
-        if options.temperature < 0:
-            raise ValueError(f"temperature is {options.temperature}: must be at least 0")
-        _limits(options, context=None)
-        rows = _rows(options)
-        if options.duration and not rows[-1].arrival_s and not options.max_concurrency:
-            raise ValueError("duration with requests that all arrive at once: needs max-concurrency to pace them")
-        return cls(options, rows, read_text(options.prompt_text), api_key)
+        if not options.timeout > 0:
+            raise ValueError(f"timeout is {options.timeout}: must be above 0")
+        if options.num_warmups < 0:
+            raise ValueError(f"num-warmups is {options.num_warmups}: must be at least 0")
+        check_percentiles(options.metric_percentiles)
+        traffic = Traffic.from_namespace(options)
+        paces = Pace.points(options)
+        for pace in paces:
+            traffic.timed(pace.request_rate)
+        goodput = Goodput.parse(options.goodput) if options.goodput else None
+        return cls(options, traffic, paces, goodput, api_key)
 
-    async def run(self) -> dict[str, Any]:
-        """Send the traffic, print and write what was asked for, and return the result document."""
+    async def run(self) -> list[dict[str, Any]]:
+        """Send the traffic, print and write what was asked for, and return a result document for each pace."""
+        options = self.options
+        async with self._client() as client:
+            context = await choose_model(client)
+            prompts = await make_prompts(client, self.traffic.text, seed=options.seed)
+            if options.num_warmups:
+                await self._warm_up(client, self.traffic.timed(math.inf, context), prompts)
+            runs = []
+            for number, pace in enumerate(self.paces):
+                # New prompts at each pace, or the prefix cache would serve the later ones.
+                first = number * len(self.traffic.rows)
+                runs.append(await self._run_at(pace, client, context, prompts, first))
+                if len(self.paces) > 1 and not options.json:
+                    print(format_report(runs[-1][0]), flush=True)
+        self._deliver([report for report, _ in runs], [results for _, results in runs])
+        return [report for report, _ in runs]
+
+    async def measure(self, title: str, first: int) -> tuple[dict[str, Any], list[RequestResult]]:
+        """One run at the first pace with requests numbered from ``first``; ``title`` is for the progress bar."""
+        async with self._client() as client:
+            context = await choose_model(client)
+            prompts = await make_prompts(client, self.traffic.text, seed=self.options.seed)
+            return await self._run_at(self.paces[0], client, context, prompts, first, title)
+
+    def _client(self) -> BenchClient:
         options = self.options
         sampling = {"temperature": options.temperature, "ignore_eos": options.ignore_eos}
-        client = BenchClient(
+        return BenchClient(
             options.url, options.model or "", api_key=self.api_key, timeout=options.timeout, sampling=sampling
         )
-        async with client:
-            context = await self._choose_model(client)
-            limits = _limits(options, context)
-            rows = [limits.clip(row) for row in self.rows]
-            prompts = PromptSource(await client.tokenize(self.text), seed=options.seed)
-            source: Iterable[TraceRow] = workload.endless(rows) if options.duration else rows
-            total = None if options.duration else len(rows)
-            with _progress(total, quiet=options.json) as on_result:
-                begin = time.perf_counter()
-                results = await drive(
-                    client,
-                    _requests(source, prompts),
-                    max_concurrency=options.max_concurrency,
-                    duration=options.duration,
-                    on_result=on_result,
-                )
-                duration = time.perf_counter() - begin
-        report = build_report(results, duration=duration, settings=self._settings(client.model, len(results)))
-        self._deliver(report, results)
-        return report
 
-    async def _choose_model(self, client: BenchClient) -> int | None:
-        """Settle the client's model and return its context in tokens, where the server tells it."""
-        models = await client.models()
-        if not models:
-            raise ServerError(f"{client.url}: serves no model")
-        names = [model["id"] for model in models]
-        client.model = client.model or names[0]
-        if client.model not in names:
-            raise ServerError(f"model {client.model}: is not served at {client.url}: must be one of {', '.join(names)}")
-        return models[names.index(client.model)].get("max_model_len")
+    async def _warm_up(self, client: BenchClient, rows: list[TraceRow], prompts: Prompts) -> None:
+        count = self.options.num_warmups
+        with progress("warm-up", count, quiet=self.options.json) as on_result:
+            await drive(client, self.traffic.warm_up(rows, prompts, count), max_concurrency=8, on_result=on_result)
+
+    async def _run_at(
+        self,
+        pace: Pace,
+        client: BenchClient,
+        context: int | None,
+        prompts: Prompts,
+        first: int,
+        title: str = "requests",
+    ) -> tuple[dict[str, Any], list[RequestResult]]:
+        options = self.options
+        rows = self.traffic.timed(pace.request_rate, context)
+        source: Iterable[TraceRow] = workload.endless(rows) if options.duration else rows
+        total = None if options.duration else len(rows)
+        with progress(title, total, quiet=options.json) as on_result:
+            begin = time.perf_counter()
+            results = await drive(
+                client,
+                self.traffic.requests(source, prompts, first),
+                max_concurrency=pace.max_concurrency,
+                duration=options.duration,
+                on_result=on_result,
+            )
+            duration = time.perf_counter() - begin
+        settings = self._settings(client.model, len(results)) | pace.settings()
+        report = build_report(
+            results,
+            duration=duration,
+            settings=settings,
+            percentiles=options.metric_percentiles,
+            goodput=self.goodput,
+        )
+        return report, results
 
     def _settings(self, model: str, count: int) -> dict[str, Any]:
         options = self.options
-        rate = options.request_rate
         return {
             "date": datetime.now().strftime("%Y%m%d-%H%M%S"),
             "backend": "openai",
             "base_url": options.url,
             "model_id": model,
-            "dataset": Path(options.trace).name if options.trace else "synthetic",
+            "dataset": Path(self.traffic.source).name,
             "num_prompts": count,
-            "request_rate": "trace" if rate is None else "inf" if rate == math.inf else rate,
+            "request_rate": None,
             "burstiness": options.burstiness,
-            "max_concurrency": options.max_concurrency,
+            "max_concurrency": None,
             "seed": options.seed,
         }
 
-    def _deliver(self, report: dict[str, Any], results: list[RequestResult]) -> None:
+    def _deliver(self, reports: list[dict[str, Any]], results: list[list[RequestResult]]) -> None:
         options = self.options
-        print(json.dumps(report, indent=2) if options.json else format_report(report))
-        if options.save_result:
-            document = {**report, **(detail(results) if options.save_detailed else {})}
-            Path(options.save_result).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        if options.html:
-            write_page(options.html, load_page(report, results))
-
-
-def _limits(options: argparse.Namespace, context: int | None) -> workload.Limits:
-    output = options.max_output_tokens
-    if output is None and context is not None:
-        output = max(context // 2, options.min_output_tokens)
-    return workload.Limits(options.max_prompt_tokens, output, options.min_output_tokens, context)
-
-
-def _rows(options: argparse.Namespace) -> list[TraceRow]:
-    count, seed = options.num_prompts, options.seed
-    if options.trace:
-        rows = read_trace(options.trace)
-        count = count or len(rows)
-        if options.sample:
-            rows = workload.sample(rows, count, seed=seed)
-        elif count > len(rows):
-            raise ValueError(f"num-prompts is {count}: must be at most {len(rows)}, the rows of {options.trace}")
+        single = len(reports) == 1
+        if options.json:
+            print(json.dumps(reports[0] if single else {"sweep": reports}, indent=2))
         else:
-            rows = rows[:count]
-    else:
-        rows = generate(count or DEFAULT_PROMPTS, seed=seed)
-    if options.request_rate is not None:
-        rows = workload.retime(rows, rate=options.request_rate, burstiness=options.burstiness, seed=seed)
-    return rows
+            print(format_report(reports[0]) if single else format_sweep(reports))
+        if options.save_result:
+            whole = [
+                {**report, **(detail(of) if options.save_detailed else {})}
+                for report, of in zip(reports, results, strict=True)
+            ]
+            text = json.dumps(whole[0] if single else {"sweep": whole}, indent=2) + "\n"
+            Path(options.save_result).write_text(text, encoding="utf-8")
+        if options.html:
+            write_page(options.html, load_page(reports[0], results[0]) if single else sweep_page(reports))
 
 
-def _requests(rows: Iterable[TraceRow], prompts: PromptSource) -> Iterator[BenchRequest]:
-    for index, row in enumerate(rows):
-        prompt = prompts.prompt(index, row.prompt_tokens, row.prefix_blocks)
-        yield BenchRequest(index, prompt, row.output_tokens, row.arrival_s)
+def check_percentiles(percentiles: Sequence[float]) -> None:
+    """Raise :class:`ValueError` for what is no percentile."""
+    for value in percentiles:
+        if not 0 < value <= 100:
+            raise ValueError(f"metric-percentiles is {value:g}: must be above 0 and at most 100")
 
 
-@contextmanager
-def _progress(total: int | None, *, quiet: bool) -> Iterator[Callable[[RequestResult], None]]:
-    """A bar on the error stream that counts answers, and those that were none."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
-        task = progress.add_task("requests", total=total, failed=0)
-        failed = 0
+async def choose_model(client: BenchClient) -> int | None:
+    """Settle the client's model and return its context in tokens, where the server tells it."""
+    models = await client.models()
+    if not models:
+        raise ServerError(f"{client.url}: serves no model")
+    names = [model["id"] for model in models]
+    client.model = client.model or names[0]
+    if client.model not in names:
+        raise ServerError(f"model {client.model}: is not served at {client.url}: must be one of {', '.join(names)}")
+    return models[names.index(client.model)].get("max_model_len")
 
-        def on_result(result: RequestResult) -> None:
-            nonlocal failed
-            failed += result.outcome is not Outcome.COMPLETED
-            progress.update(task, advance=1, failed=failed)
 
-        yield on_result
+async def make_prompts(client: BenchClient, text: str, *, seed: int) -> Prompts:
+    """Prompts as token ids, or as words where the server does not tokenize for its clients."""
+    try:
+        return PromptSource(await client.tokenize(text), seed=seed)
+    except ServerError:
+        return WordPrompts(text, await tokens_per_word(client, text), seed=seed)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import ADMIN_KEY_ENV, API_KEY_ENV, MODEL_EXIT_STATUS
+from paternoster_engine.commands.flag_errors import flag_errors
 
 HELP = "serve a model over the OpenAI API"
 
@@ -36,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         engine_args = EngineArgs.from_namespace(args)
     except ValidationError as error:
-        for detail in error.errors():
-            print(f"paternoster serve: {_flag_error(detail['loc'], detail['input'], detail['msg'])}", file=sys.stderr)
+        for line in flag_errors(error):
+            print(f"paternoster serve: {line}", file=sys.stderr)
         return 2
     try:
         return _serve(engine_args)
@@ -90,15 +91,6 @@ def _build(args: EngineArgs) -> "tuple[Engine, Tokenizer, ModelConfig]":
     from paternoster_engine.build import build_engine
 
     return build_engine(args)
-
-
-def _flag_error(location: tuple[int | str, ...], value: object, message: str) -> str:
-    """One line: the flag, what it was given, what it allows."""
-    message = message.removeprefix("Value error, ")
-    if not location:
-        return message
-    flag = str(location[0]).replace("_", "-")
-    return f"--{flag} is {value!r}: {message[:1].lower()}{message[1:]}"
 
 
 def _stall_timeout() -> float:

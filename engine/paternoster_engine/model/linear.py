@@ -12,6 +12,7 @@ class Linear:
     """
 
     def __init__(self, weight: torch.Tensor) -> None:
+        self.out_features, self.in_features = weight.shape
         self._packed = weight.device.type == "cpu" and weight.dtype == torch.bfloat16
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight) if self._packed else weight
 

@@ -15,6 +15,6 @@ class StepInput:
     positions: torch.Tensor
     """``[tokens]`` int64: place of each token in its own sequence."""
     sample_rows: torch.Tensor
-    """``[sampling rows]`` int64: tokens whose logits are wanted."""
+    """``[rows]`` int64: tokens whose logits are wanted."""
     attention: Any
-    """Where keys and values lie: the plan of the backend that runs the attention."""
+    """Where keys and values lie: the plan of the backend that runs the attention; every one has ``slots [tokens]``."""

@@ -1,5 +1,6 @@
 """Memory in huge pages, where the system gives them on request: fewer address translations, faster scattered reads."""
 
+import contextlib
 import math
 import mmap
 
@@ -13,9 +14,7 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype)
     # Private, as shared memory follows other rules; the tensor keeps the mapping alive.
     memory = mmap.mmap(-1, count * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    try:
+    # A kernel may be built without them; the memory is as good, only slower.
+    with contextlib.suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
-    except OSError:
-        # A kernel without them; the memory is as good, only slower.
-        pass
     return torch.frombuffer(memory, dtype=dtype, count=count).zero_().view(shape)

@@ -7,6 +7,7 @@ import torch
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.runner.step_input import attention_order, build_step_input
+from paternoster_engine.runner.tell_logprobs import tell_prompts, tell_sampled
 from paternoster_engine.sampling.sampler import Sampler
 
 
@@ -26,5 +27,10 @@ class ModelRunner:
         step = build_step_input(order, self._kv_cache[0])
         sampling = [item.request for item in order if item.samples]
         logits = self._model.forward(step, self._kv_cache)
-        tokens = dict(zip(sampling, self._sampler.sample(logits, sampling), strict=True)) if sampling else {}
+        if len(logits) > len(sampling):
+            tell_prompts(logits[len(sampling) :], order)
+            logits = logits[: len(sampling)]
+        sampled = self._sampler.sample(logits, sampling) if sampling else []
+        tell_sampled(logits, sampling, sampled)
+        tokens = dict(zip(sampling, sampled, strict=True))
         return [tokens[item.request] if item.samples else None for item in batch.scheduled]

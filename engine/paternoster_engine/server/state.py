@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from paternoster_contract.stats import EngineState
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.errors import Draining, Loading, UnknownModel
 from paternoster_engine.server.distributions import Distributions
+from paternoster_engine.server.errors import Draining, Loading, UnknownModel
 from paternoster_engine.server.loop import EngineLoop
 
 

@@ -24,7 +24,8 @@ def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | Att
 def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, plan: DeviceBatch | AttentionPlan) -> None:
     """As the reference."""
     if isinstance(plan, AttentionPlan):
-        return reference.kv_write(keys, values, cache, plan)
+        reference.kv_write(keys, values, cache, plan)
+        return
     real = plan.slots >= 0
     block, offset = plan.slots[real] // cache.shape[2], plan.slots[real] % cache.shape[2]
     cache[block, :, offset] = torch.cat((keys, values), -1)[real]

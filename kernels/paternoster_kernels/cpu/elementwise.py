@@ -47,7 +47,8 @@ def rope_kv_write(
     head_dim = width // 2
     plain = kv_scales is None and rotary_table.dtype == torch.float32 and rotary_table.shape[1] == head_dim
     if not (plain and _takes(qkv, head_dim // 2) and _takes(cache, head_dim) and rotary_table.is_contiguous()):
-        return reference.rope_kv_write(qkv, positions, rotary_table, cache, slots, kv_scales)
+        reference.rope_kv_write(qkv, positions, rotary_table, cache, slots, kv_scales)
+        return
     library().rope_kv_write(
         qkv.data_ptr(),
         positions.data_ptr(),

@@ -14,7 +14,7 @@ COVERAGE = 0.75
 UNKNOWN_STARTUP_SECONDS = 120.0
 """Assumed while no start was seen."""
 STARTUPS = 2.0
-"""A replica is kept for so many times what it would take to get it back: twice, since it is users who pay for a mistake."""
+"""A replica is kept for so many times what it would take to get it back: twice, since users pay for a mistake."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 600.0
 """Bounds of the learnt window: two windows of evidence at least, and never so long that a fleet forgets to shrink."""
 

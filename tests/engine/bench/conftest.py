@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from paternoster_contract.stats import EngineState, EngineStats
+
 
 class FakeServer:
     """An OpenAI-compatible server whose answer depends on the first prompt token."""
 
     FINE, REFUSE, CUT, ERROR_EVENT, NO_REASON, HANG, UNEXPLAINED = range(7)
+    TOKENS_PER_WORD = 2
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
@@ -18,11 +21,20 @@ class FakeServer:
         self.most_in_flight = 0
         self.behaviour = self.FINE
         self.url = ""
+        self.tokenizes = self.admin = True
+        self.live_cap = 5
+        self.caps: list[int] = []
+        self.preempts_above = 6
+        """Live cap above which every request is counted as preempted."""
+        self.finished = self.preempted = 0
         app = web.Application()
         app.router.add_get("/v1/models", self.models)
         app.router.add_post("/tokenize", self.tokenize)
         app.router.add_post("/v1/completions", self.completions)
         app.router.add_post("/v1/chat/completions", self.chat)
+        app.router.add_get("/stats", self.stats)
+        app.router.add_get("/admin/config", self.config)
+        app.router.add_patch("/admin/config", self.patch_config)
         self.runner = web.AppRunner(app, shutdown_timeout=0.1)
 
     async def models(self, _: web.Request) -> web.Response:
@@ -30,6 +42,8 @@ class FakeServer:
         return web.json_response({"object": "list", "data": cards})
 
     async def tokenize(self, request: web.Request) -> web.Response:
+        if not self.tokenizes:
+            return web.Response(status=404, text="Not Found")
         words = (await request.json())["prompt"].split()
         return web.json_response({"tokens": list(range(len(words))), "count": len(words)})
 
@@ -65,7 +79,13 @@ class FakeServer:
         if self.behaviour == self.ERROR_EVENT:
             await self.event(response, {"error": {"message": "the engine failed"}})
             return response
-        usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": count}
+        self.finished += 1
+        self.preempted += self.live_cap > self.preempts_above
+        prompt = body["prompt"]
+        usage = {
+            "prompt_tokens": len(prompt) if isinstance(prompt, list) else self.TOKENS_PER_WORD * len(prompt.split()),
+            "completion_tokens": count,
+        }
         await self.event(response, {"choices": [], "usage": usage})
         await response.write(b"data: [DONE]\n\n")
         return response
@@ -81,6 +101,28 @@ class FakeServer:
             await self.event(response, {"choices": [{"index": 0, "delta": delta}]})
         await response.write(b"data: [DONE]\n\n")
         return response
+
+    async def config(self, _: web.Request) -> web.Response:
+        if not self.admin:
+            return web.Response(status=404, text="Not Found")
+        return web.json_response({"capacity": 6, "live_cap": self.live_cap, "draining": False})
+
+    async def patch_config(self, request: web.Request) -> web.Response:
+        self.live_cap = (await request.json())["live_cap"]
+        self.caps.append(self.live_cap)
+        return await self.config(request)
+
+    async def stats(self, _: web.Request) -> web.Response:
+        nothing = dict.fromkeys(
+            (name for name, field in EngineStats.model_fields.items() if field.annotation is int), 0
+        )
+        about = {
+            "instance": "one", "model": "tiny", "state": EngineState.READY, "started_at": 0, "time": 1,
+            "last_tick_age_seconds": 0, "capacity": 6, "live_cap": self.live_cap, "kv_block_size": 16, "kv_blocks": 8,
+            "kv_projected_peak": 0, "queue_seconds_total": 0, "requests_finished_total": self.finished,
+            "requests_preempted_total": self.preempted,
+        }  # fmt: skip
+        return web.json_response(EngineStats.model_validate({**nothing, **about}).model_dump(mode="json"))
 
     async def event(self, response: web.StreamResponse, chunk: dict[str, Any], *, split: bool = False) -> None:
         data = b": comment\r\n\r\ndata: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\r\n\r\n"

@@ -11,6 +11,10 @@ async def load(server, *flags: str) -> int:
     return await asyncio.to_thread(main, ["load", "--url", server.url, *flags])
 
 
+async def bench_serve(server, *flags: str) -> int:
+    return await asyncio.to_thread(main, ["bench", "serve", "--base-url", server.url, *flags])
+
+
 async def test_json_is_the_document_alone_and_lengths_respect_the_servers_context(server, capsys):
     assert await load(server, "--num-prompts", "12", "--request-rate", "inf", "--json", "--ignore-eos") == 0
     report = json.loads(capsys.readouterr().out)
@@ -62,3 +66,71 @@ async def test_bad_input_is_one_clear_message_and_nothing_is_sent(server, capsys
     assert await load(server, *flags) == 2
     assert complaint in capsys.readouterr().err
     assert server.bodies == []
+
+
+async def test_a_list_is_a_sweep_with_new_prompts_at_each_pace(server, capsys, tmp_path):
+    html, result = tmp_path / "sweep.html", tmp_path / "sweep.json"
+    flags = ["--num-prompts", "3", "--request-rate", "500,inf", "--max-concurrency", "1,2", "--max-output-tokens", "2"]
+    assert await bench_serve(server, *flags, "--json", "--html", str(html), "--save-result", str(result)) == 0
+    sweep = json.loads(capsys.readouterr().out)["sweep"]
+    points = [(report["request_rate"], report["max_concurrency"]) for report in sweep]
+    assert points == [(500.0, 1), (500.0, 2), ("inf", 1), ("inf", 2)]
+    assert all(report["completed"] == 3 for report in sweep)
+    assert len({tuple(body["prompt"]) for body in server.bodies}) == 12
+    assert json.loads(result.read_text())["sweep"] == sweep
+    assert "Time to first token" in html.read_text(encoding="utf-8")
+
+
+async def test_a_sweep_ends_with_a_table(server, capsys):
+    flags = ["--num-prompts", "2", "--request-rate", "200,inf", "--max-output-tokens", "2", "--goodput", "ttft:5000"]
+    assert await bench_serve(server, *flags) == 0
+    head, first, second = capsys.readouterr().out.splitlines()[-3:]
+    assert head.split()[:3] == ["rate", "req/s", "goodput/s"]
+    assert (first.split()[0], second.split()[0]) == ("200.00", "inf")
+    assert first.split()[1] == first.split()[2], "nobody waits 5 s for the fake server"
+
+
+async def test_warm_up_requests_are_sent_and_not_counted(server, capsys):
+    flags = ["--num-prompts", "3", "--num-warmups", "5", "--request-rate", "inf", "--max-output-tokens", "2", "--json"]
+    assert await bench_serve(server, *flags) == 0
+    assert json.loads(capsys.readouterr().out)["completed"] == 3
+    assert len(server.bodies) == 8
+    prompts = [tuple(body["prompt"]) for body in server.bodies]
+    assert not set(prompts[:5]) & set(prompts[5:])
+
+
+async def test_a_server_that_does_not_tokenize_gets_words_and_counts_them(server, capsys):
+    server.tokenizes = False
+    flags = ["--num-prompts", "4", "--request-rate", "inf", "--max-output-tokens", "2", "--max-prompt-tokens", "40"]
+    assert await bench_serve(server, *flags, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    probe, *sent = [body["prompt"] for body in server.bodies]
+    assert len(probe.split()) == 100
+    assert all(len(prompt.split()) <= 20 for prompt in sent), "two tokens a word, as its usage told"
+    assert report["total_input_tokens"] == 2 * sum(len(prompt.split()) for prompt in sent)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--goodput", "ttft:100", "speed:3"], "goodput is 'speed:3': must be KEY:MS with KEY one of ttft"),
+        (["--max-concurrency", "2,0"], "max-concurrency is 0: must be above 0"),
+        (["--request-rate", "2,-1"], "request-rate is -1.0: must be above 0"),
+        (["--metric-percentiles", "0"], "metric-percentiles is 0: must be above 0 and at most 100"),
+        (["--num-warmups", "-1"], "num-warmups is -1: must be at least 0"),
+        (["--timeout", "0"], "timeout is 0.0: must be above 0"),
+    ],
+)
+async def test_bench_serve_names_what_is_wrong_before_it_sends(server, capsys, flags, complaint):
+    assert await bench_serve(server, *flags) == 2
+    assert f"paternoster bench serve: {complaint}" in capsys.readouterr().err
+    assert server.bodies == []
+
+
+async def test_percentiles_are_those_asked_for(server, capsys):
+    flags = ["--num-prompts", "2", "--request-rate", "inf", "--max-output-tokens", "2", "--metric-percentiles", "50,95"]
+    assert await bench_serve(server, *flags, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["p50_ttft_ms"] == pytest.approx(report["median_ttft_ms"])
+    assert "p95_itl_ms" in report
+    assert "p99_itl_ms" not in report

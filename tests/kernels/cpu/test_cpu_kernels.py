@@ -135,7 +135,7 @@ def test_padding_is_not_stored() -> None:
     ids=["float32", "half a step in a block", "heads of 32"],
 )
 def test_what_the_tiles_do_not_take_goes_to_the_reference(cache: torch.Tensor) -> None:
-    kv_heads, block_size, width = cache.shape[1:]
+    kv_heads, _, width = cache.shape[1:]
     batch = RaggedBatch([2, 1], [5, 20], [[1], [2, 3]])
     plan = attention.plan_attention(batch, cache)
     assert isinstance(plan, AttentionPlan)

@@ -56,8 +56,10 @@ def test_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
 def test_a_source_that_does_not_compile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "broken.cpp").write_text("int f( {")
-    monkeypatch.setattr(module, "SOURCES", tmp_path)
+    sources = tmp_path / "native"
+    sources.mkdir()
+    (sources / "broken.cpp").write_text("int f( {")
+    monkeypatch.setattr(module, "SOURCES", sources)
     with pytest.raises(OSError, match=r"broken\.cpp"):
         compile_library(tmp_path / "out")
     assert not any((tmp_path / "out").iterdir())

@@ -38,6 +38,17 @@ def deployment(*conditions: dict[str, str], replicas: int = 0) -> dict[str, Any]
     }
 
 
+NOW = "2026-11-21T12:00:30Z"
+
+
+def claiming(created: str, *made: str) -> dict[str, Any]:
+    """A pod with a resource claim, and the claims that were made for it."""
+    document = pod(resourceClaimStatuses=[{"name": name, "resourceClaimName": f"ride-1-{name}"} for name in made])
+    document["metadata"]["creationTimestamp"] = created
+    document["spec"] = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
+    return document
+
+
 REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
 
 
@@ -51,13 +62,17 @@ REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
         (pod(containerStatuses=[{"state": ended(MODEL_EXIT_STATUS, "gone")}]), "ModelSourceFailed", "gone"),
         (unscheduled("0/1 nodes are available: 1 Insufficient nvidia.com/gpu."), "InsufficientGPUs", "0/1 nodes"),
         (unscheduled("0/1 nodes are available: 1 Insufficient memory."), "Unschedulable", "memory"),
+        (unscheduled("0/1 nodes are available: 1 cannot allocate all claims."), "InsufficientGPUs", "all claims"),
+        (claiming("2026-11-21T12:00:00Z"), "InsufficientGPUs", "template one-gpu"),
+        (claiming("2026-11-21T12:00:25Z"), None, ""),
+        (claiming("2026-11-21T12:00:00Z", "gpu"), None, ""),
         (waiting("ContainerCreating"), None, ""),
         (running(restarts=3, last=ended(1, "boom")), "EngineCrashLoop", "boom"),
         (running(restarts=1, last=ended(137, "")), None, ""),
     ],
 )
 def test_pods(found: dict[str, Any], reason: str | None, said: str) -> None:
-    obstacle = find_obstacle(Observed.from_cluster(None, [found]))
+    obstacle = find_obstacle(Observed.from_cluster(None, [found]), NOW)
     assert (obstacle.reason if obstacle else None) == reason
     assert obstacle is None or (said in obstacle.message and "ride-1" in obstacle.message)
 
@@ -73,5 +88,5 @@ def test_pods(found: dict[str, Any], reason: str | None, said: str) -> None:
     ],
 )
 def test_deployments(document: dict[str, Any], reason: str | None) -> None:
-    obstacle = find_obstacle(Observed.from_cluster(document, []))
+    obstacle = find_obstacle(Observed.from_cluster(document, []), NOW)
     assert (obstacle.reason if obstacle else None) == reason

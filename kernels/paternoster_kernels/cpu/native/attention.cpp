@@ -93,7 +93,7 @@ class Attention {
         *(uint32_t*)&s.queries[tile][step][pair][2 * row] = *(const uint32_t*)(query + step * STEP + 2 * pair);
   }
 
-  // Values of one step as right operand: pairs of tokens down, dimensions across. Prefetching pages gained nothing here.
+  // Values of one step as right operand: pairs of tokens down, dimensions across. Prefetching pages gained nothing.
   void interleave_values(int64_t i, const bf16* values) {
     for (int pair = 0; pair < ROWS; pair++, values += 4 * DIM)
       for (int j = 0; j < DIM / STEP; j++) {
@@ -104,7 +104,7 @@ class Attention {
       }
   }
 
-  // Scores, transposed, of count tokens from start, in steps that are whole; the last tokens may be none of the sequence.
+  // Scores, transposed, of count tokens from start, in whole steps; the last may be beyond the sequence.
   // The first tile to come by also takes the values along, so that a page is read once.
   void score(int tile, int64_t start, int64_t count, bool with_values) {
     _tile_loadd(4, s.queries[tile][0], 64);
@@ -242,7 +242,8 @@ void attend(const Item& item, const Cache& cache, const bf16* queries, int64_t q
     for (int tile = tiles - 1; tile >= 0; tile--) {
       const int rows = std::min<int64_t>(ROWS, item.count - tile * ROWS);
       int64_t allowed[ROWS];
-      for (int row = 0; row < rows; row++) allowed[row] = computed + (item.first + tile * ROWS + row) / group + 1 - start;
+      for (int row = 0; row < rows; row++)
+        allowed[row] = computed + (item.first + tile * ROWS + row) / group + 1 - start;
       if (allowed[rows - 1] <= 0) continue;
       const int64_t count = (std::min<int64_t>(CHUNK, allowed[rows - 1]) + STEP - 1) / STEP * STEP;
       // The last tile comes first: it sees the most tokens.

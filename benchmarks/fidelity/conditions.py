@@ -1,0 +1,70 @@
+"""What both sides are given: the engine's settings, the fleet's manifest, the requests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.bench import workload
+from paternoster_engine.bench.trace import TraceRow
+from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+
+NAME = "reality"
+LIMITS = workload.Limits(max_prompt=256, min_output=64, max_output=192)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """One fleet. The prefix cache is off: the trace does not say which prompts are alike."""
+
+    replicas: int = 2
+    max_num_seqs: int = 12
+    max_model_len: int = 1024
+    max_batched_tokens: int = 256
+    kv_cache_mib: int = 48
+    threads: int = 1
+
+    @property
+    def engine_args(self) -> EngineArgs:
+        return EngineArgs(
+            threads=self.threads,
+            max_num_seqs=self.max_num_seqs,
+            max_model_len=self.max_model_len,
+            max_batched_tokens=self.max_batched_tokens,
+            kv_cache_memory=self.kv_cache_mib * 2**20,
+            prefix_cache=False,
+        )
+
+    def manifest(self, *, law: bool) -> dict[str, Any]:
+        """The fleet as a document: replicas fixed, and the cap too unless ``law``."""
+        concurrency = {
+            "mode": "Auto", "min": 2, "windowSeconds": 10, "cooldownSeconds": 5, "increaseStep": 1,
+            "minFinishedRequests": 3,
+        }  # fmt: skip
+        return {
+            "apiVersion": "paternoster.dev/v1alpha1",
+            "kind": "LLMDeployment",
+            "metadata": {"name": NAME},
+            "spec": {
+                "model": {"source": self.engine_args.model},
+                "engine": {
+                    "maxNumSeqs": self.max_num_seqs,
+                    "maxModelLen": self.max_model_len,
+                    "maxBatchedTokens": self.max_batched_tokens,
+                    "kvCacheMemory": f"{self.kv_cache_mib}Mi",
+                    "prefixCache": False,
+                },
+                "resources": {"limits": {"cpu": str(self.threads)}},
+                "replicas": self.replicas,
+                **({"concurrency": concurrency} if law else {}),
+            },
+        }
+
+    def resource(self, *, law: bool) -> LLMDeployment:
+        return parse(self.manifest(law=law))
+
+
+def requests(rows: Sequence[TraceRow], count: int, *, seed: int) -> list[TraceRow]:
+    """``count`` rows drawn from a trace and clipped to what this fleet can serve, all at 0 s."""
+    return [LIMITS.clip(replace(row, prefix_blocks=())) for row in workload.sample(rows, count, seed=seed)]

@@ -1,0 +1,63 @@
+"""The simulated side: the same requests on a profile that was measured."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fidelity.conditions import Conditions
+from fidelity.measures import Measures, of_simulation
+from paternoster_engine.bench.trace import TraceRow
+from paternoster_simulator.fixed import FixedPolicy
+from paternoster_simulator.law_policy import LawPolicy
+from paternoster_simulator.policy import Look, Orders, Policy
+from paternoster_simulator.profile import Profile
+from paternoster_simulator.settings import FleetSettings
+from paternoster_simulator.simulation import simulate
+
+AFTER = 1e-6
+"""Seconds: a row at the very end belongs to the trace."""
+
+
+class OftenLooked:
+    """A policy that is asked as often as it wants to be, in a simulation that takes samples more often."""
+
+    def __init__(self, policy: Policy, period_seconds: float) -> None:
+        self.period_seconds = period_seconds
+        self._policy = policy
+        self._next = 0.0
+        self._orders: Orders | None = None
+
+    def decide(self, look: Look) -> Orders:
+        if self._orders is not None and look.now < self._next - period_tolerance(self.period_seconds):
+            return replace(self._orders, decisions=())
+        self._next = look.now + self._policy.period_seconds
+        self._orders = self._policy.decide(look)
+        return self._orders
+
+
+def period_tolerance(period_seconds: float) -> float:
+    """Sums of periods differ from their product in the last digits."""
+    return period_seconds / 2
+
+
+def run(
+    conditions: Conditions, profile: Profile, rows: Sequence[TraceRow], *, law: bool, sample_seconds: float
+) -> Measures:
+    """Serve ``rows`` in virtual time."""
+    spec = conditions.resource(law=law).spec
+    policy: Policy = LawPolicy.from_spec(spec, profile) if law else FixedPolicy(conditions.replicas)
+    outcome = simulate(
+        profile,
+        rows,
+        OftenLooked(policy, sample_seconds),
+        start_replicas=conditions.replicas,
+        duration=rows[-1].arrival_s + AFTER,
+        settings=FleetSettings.from_spec(spec, profile),
+    )
+    return of_simulation(outcome)
+
+
+def capacity(conditions: Conditions, profile: Profile, rows: Sequence[TraceRow], *, sample_seconds: float) -> float:
+    """Requests per second that this fleet answers when all of them are there at the start."""
+    at_once = [replace(row, arrival_s=0.0) for row in rows]
+    outcome = run(conditions, profile, at_once, law=False, sample_seconds=sample_seconds)
+    return len(rows) / outcome.seconds

@@ -1,0 +1,159 @@
+"""Times the steps of an engine over a small design: prefill chunks, decode batches and mixtures of both.
+
+The context of a step is made for nothing: until the steps that are timed, the scheduler runs and the model does not,
+because how long attention takes does not depend on what is in the KV cache.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from paternoster_engine.bench.step_cost import StepSample, StepWork
+from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.engine import Engine, Runner
+
+DECODE_STEPS = 4
+"""Decode steps timed for each visit of a cell."""
+DECODE_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+DECODE_CONTEXTS = (32, 256, 1024, 4096)
+CHUNKS = (16, 64, 256, 1024)
+MIXED_CONTEXT = 128
+JITTER = 0.2
+"""Lengths of a visit differ from the cell's by up to this share: served lengths never repeat, and buffers and kernel
+choices that only fit repeated ones must not flatter the result."""
+MIN_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One kind of step: ``decodes`` requests with ``context`` tokens each, and a chunk of a prompt beside them."""
+
+    decodes: int = 0
+    context: int = 0
+    chunk: int = 0
+    chunk_start: int = 0
+    """Tokens of the prompt that come before the chunk."""
+
+    @property
+    def name(self) -> str:
+        decode = f"decode {self.decodes} x {self.context}" if self.decodes else ""
+        prefill = f"prefill {self.chunk} at {self.chunk_start}" if self.chunk else ""
+        return " + ".join(part for part in (decode, prefill) if part)
+
+    def fits(self, config: SchedulerConfig) -> bool:
+        """Whether the scheduler can be brought there without a preemption."""
+        longest = self.context + DECODE_STEPS + 1
+        blocks = self.decodes * -(-longest // config.block_size)
+        blocks += -(-(self.chunk_start + self.chunk + 1) // config.block_size) if self.chunk else 0
+        return (
+            self.decodes + (self.chunk > 0) <= config.max_num_seqs
+            and self.decodes + self.chunk <= config.max_batched_tokens
+            and max(longest if self.decodes else 0, self.chunk_start + self.chunk + 1) <= config.max_model_len
+            and blocks + config.watermark_blocks <= config.num_blocks
+        )
+
+    def jittered(self, rng: random.Random) -> "Cell":
+        """The same cell with lengths a little shorter, so that it still fits."""
+        shrink = 1 - rng.uniform(0, JITTER)
+        return replace(self, context=max(1, round(self.context * shrink)), chunk=round(self.chunk * shrink))
+
+
+def design(config: SchedulerConfig) -> list[Cell]:
+    """The cells that this scheduler can hold, small ones first."""
+    budget = config.max_batched_tokens
+    batches = sorted({*(n for n in DECODE_BATCHES if n < config.max_num_seqs), config.max_num_seqs})
+    chunks = sorted({*(n for n in CHUNKS if n < budget), budget})
+    decode = [Cell(decodes=n, context=context) for context in DECODE_CONTEXTS for n in batches]
+    prefill = [Cell(chunk=chunk, chunk_start=start) for start in (0, budget, 3 * budget) for chunk in chunks]
+    mixed = [
+        Cell(decodes=n, context=MIXED_CONTEXT, chunk=min(chunk, budget - n))
+        for n in batches[1::2]
+        for chunk in chunks[:-1]
+    ]
+    return [cell for cell in (*decode, *prefill, *mixed) if cell.fits(config)]
+
+
+class Gauge:
+    """A runner that tells what was in its last batch, and that computes nothing while ``passing``."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.passing = False
+        self.work = StepWork()
+        self._runner = runner
+
+    def execute(self, batch: Batch) -> Sequence[int | None]:
+        self.work = StepWork.of(batch)
+        if self.passing:
+            return [0 if item.samples else None for item in batch.scheduled]
+        return self._runner.execute(batch)
+
+
+class Calibration:
+    """Measures one engine. Not to be used while the engine serves."""
+
+    def __init__(self, engine: Engine, *, seed: int = 0, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.config = replace(engine.scheduler.config, prefix_cache=False, mode="continuous", order="fcfs")
+        self.cells = design(self.config)
+        self._gauge = Gauge(engine.runner)
+        self._clock = clock
+        self._rng = random.Random(seed)
+
+    def run(
+        self,
+        *,
+        seconds: float,
+        min_rounds: int = MIN_ROUNDS,
+        on_visit: Callable[[Cell], None] = lambda _: None,
+    ) -> list[StepSample]:
+        """Visit all cells in a new random order again and again, for about ``seconds``, a first time unmeasured."""
+        for cell in self.cells:
+            self.visit(cell)
+            on_visit(cell)
+        samples: list[StepSample] = []
+        end, rounds = self._clock() + seconds, 0
+        while rounds < min_rounds or self._clock() < end:
+            for cell in self._rng.sample(self.cells, len(self.cells)):
+                samples += self.visit(cell)
+                on_visit(cell)
+                if rounds >= min_rounds and self._clock() >= end:
+                    break
+            rounds += 1
+        return samples
+
+    def visit(self, cell: Cell) -> list[StepSample]:
+        """Bring a fresh scheduler to the cell's state and time its steps there."""
+        wanted = cell.jittered(self._rng)
+        scheduler = Scheduler(self.config)
+        engine = Engine(scheduler, self._gauge)
+        for i in range(wanted.decodes):
+            scheduler.add(_request(f"decode-{i}", wanted.context, DECODE_STEPS + 3))
+        self._pass(engine, wanted.decodes * wanted.context)
+        if wanted.chunk:
+            scheduler.add(_request("prefill", wanted.chunk_start + wanted.chunk, 2))
+            self._pass(engine, wanted.chunk_start and wanted.decodes + wanted.chunk_start)
+        samples = []
+        for _ in range(1 if wanted.chunk else DECODE_STEPS):
+            begin = self._clock()
+            engine.step()
+            samples.append(StepSample(cell.name, self._gauge.work, self._clock() - begin))
+        return samples
+
+    def _pass(self, engine: Engine, budget: int) -> None:
+        """One step of ``budget`` tokens, more than the engine's own if need be, without the model; none for 0."""
+        if budget == 0:
+            return
+        self._gauge.passing = True
+        engine.scheduler.config = replace(self.config, max_batched_tokens=budget)
+        engine.step()
+        engine.scheduler.config = self.config
+        self._gauge.passing = False
+
+
+def _request(name: str, prompt: int, output: int) -> Request:
+    params = SamplingParams(max_tokens=output, temperature=0.0, ignore_eos=True)
+    return Request(name, [1 + i % 97 for i in range(prompt)], params)

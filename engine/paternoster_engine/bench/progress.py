@@ -1,0 +1,31 @@
+"""How far a benchmark is, on the error stream."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from paternoster_engine.bench.client import Outcome, RequestResult
+
+
+@contextmanager
+def progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[RequestResult], None]]:
+    """A bar that counts answers, and those that were none."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+        task = bar.add_task(title, total=total, failed=0)
+        failed = 0
+
+        def on_result(result: RequestResult) -> None:
+            nonlocal failed
+            failed += result.outcome is not Outcome.COMPLETED
+            bar.update(task, advance=1, failed=failed)
+
+        yield on_result
