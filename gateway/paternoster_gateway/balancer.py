@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.errors import unavailable, unknown_model
-from paternoster_gateway.routing import pick
+from paternoster_gateway.routing import ReadyReplicas
 
 ASIDE_SECONDS = 1.0
 """Time for which a replica that could not be reached is not asked again: the routing table soon knows better."""
@@ -28,6 +28,8 @@ class Balancer:
         self._held: dict[str, deque[asyncio.Future[None]]] = {}
         self._refused: dict[str, deque[float]] = {}
         """When each request refused for want of a replica may come again, by model."""
+        self._ready: dict[str, ReadyReplicas] = {}
+        """By model, of the route that was last asked for."""
         self._turn = 0
 
     def held(self, model: str) -> int:
@@ -49,10 +51,11 @@ class Balancer:
         deadline: float | None = None
         while True:
             route = self._route(model)
-            replica = self._pick(route, tried)
+            ready = self._replicas(model, route)
+            replica = self._pick(ready, tried)
             if replica is not None:
                 return replica
-            if not route.hold and not any(replica.ready for replica in route.replicas):
+            if not route.hold and not ready:
                 self._refuse(model, route)
             if deadline is None:
                 deadline = self._clock() + route.hold_timeout_seconds
@@ -62,26 +65,30 @@ class Balancer:
     @contextmanager
     def counted(self, replica: Replica) -> Iterator[None]:
         """One request more in flight at ``replica``, while in the block."""
-        self.in_flight[replica.name] += 1
+        self._change(replica.name, 1)
         try:
             yield
         finally:
-            self.in_flight[replica.name] -= 1
+            self._change(replica.name, -1)
             if not self.in_flight[replica.name]:
                 del self.in_flight[replica.name]
 
     def release_held(self) -> None:
         """The table changed: let held requests look again, first come first served."""
+        models = self._table().models
+        self._ready = {model: ready for model, ready in self._ready.items() if model in models}
         for model in list(self._refused):
-            route = self._table().models.get(model)
-            if route is None or any(replica.ready for replica in route.replicas):
+            if self._served_or_gone(model):
                 del self._refused[model]  # whoever comes again is served, and counted there
         for model, waiting in self._held.items():
-            route = self._table().models.get(model)
-            if route is None or any(replica.ready for replica in route.replicas):
+            if self._served_or_gone(model):
                 for future in waiting:
                     if not future.done():
                         future.set_result(None)
+
+    def _served_or_gone(self, model: str) -> bool:
+        route = self._table().models.get(model)
+        return route is None or any(replica.ready for replica in route.replicas)
 
     def _route(self, model: str) -> ModelRoute:
         route = self._table().models.get(model)
@@ -89,11 +96,22 @@ class Balancer:
             raise unknown_model(model)
         return route
 
-    def _pick(self, route: ModelRoute, tried: Collection[str]) -> Replica | None:
+    def _replicas(self, model: str, route: ModelRoute) -> ReadyReplicas:
+        ready = self._ready.get(model)
+        if ready is None or ready.route is not route:
+            ready = self._ready[model] = ReadyReplicas(route, self.in_flight)
+        return ready
+
+    def _pick(self, ready: ReadyReplicas, tried: Collection[str]) -> Replica | None:
         self._turn += 1
         now = self._clock()
         self._aside = {name: until for name, until in self._aside.items() if until > now}
-        return pick(route.replicas, self.in_flight, avoid={*tried, *self._aside}, turn=self._turn)
+        return ready.pick(avoid={*tried, *self._aside}, turn=self._turn)
+
+    def _change(self, name: str, difference: int) -> None:
+        self.in_flight[name] += difference
+        for ready in self._ready.values():
+            ready.change(name, difference)
 
     def _refuse(self, model: str, route: ModelRoute) -> NoReturn:
         """Say when to come again, and count the request as demand until then."""

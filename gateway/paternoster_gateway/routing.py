@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 
-from paternoster_contract.routing import Replica
+from paternoster_contract.routing import ModelRoute, Replica
 
 
 def pick(
@@ -76,3 +76,27 @@ class LeastLoaded:
         del level[bisect_left(level, name)]
         if not level:
             del self._levels[count]
+
+
+class ReadyReplicas:
+    """The replicas of ``route`` that take requests, kept by load: made anew when the route is another."""
+
+    def __init__(self, route: ModelRoute, in_flight: Mapping[str, int]) -> None:
+        """``in_flight`` counts by replica name; tell every later change of it to :meth:`change`."""
+        self.route = route
+        self._by_name = {replica.name: replica for replica in route.replicas if replica.ready}
+        self._by_load = LeastLoaded()
+        for name in self._by_name:
+            self._by_load.add(name, in_flight.get(name, 0))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def change(self, name: str, difference: int) -> None:
+        """So many requests more are in flight at a replica; nothing happens where it is none of these."""
+        self._by_load.change(name, difference)
+
+    def pick(self, *, avoid: Collection[str] = (), turn: int = 0) -> Replica | None:
+        """As :func:`pick`, equals in order of name."""
+        name = self._by_load.pick(avoid=avoid, turn=turn)
+        return None if name is None else self._by_name[name]

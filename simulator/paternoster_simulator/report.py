@@ -1,5 +1,6 @@
 """An outcome as a page: replicas, cap, queue, memory and latency over one time axis, with the decisions."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,14 @@ import numpy as np
 from paternoster_engine.bench.html import Chart, Mark, Page, Panel, Series, Table, write_page
 from paternoster_simulator.outcome import PERCENTILES, Outcome
 from paternoster_simulator.records import Fate
+from paternoster_simulator.timeline import percentiles_by_window
 
-MOST_POINTS = 4000
-"""Requests drawn, evenly chosen; a page with millions of points does not open."""
+LATENCY_WINDOWS = 240
+"""Windows that the whole time is cut into for latencies; more do not show on a screen."""
+SHORTEST_WINDOW = 5.0
+"""Seconds; in shorter ones a percentile is one request's luck."""
+MOST_MARKS = 200
+"""Decisions drawn into the charts, the first ones; the table has all."""
 
 
 def write_report(path: str | Path, outcome: Outcome, *, title: str = "Simulation") -> None:
@@ -26,18 +32,20 @@ def report_page(outcome: Outcome, *, title: str) -> Page:
             ("lost", f"{outcome.lost:,}"),
             ("within the SLO", f"{outcome.slo_attainment:.1%}"),
             ("preempted", f"{outcome.preemption_rate:.2%}"),
-            ("GPU-hours" if outcome.profile.gpus_per_replica else "replica-hours", f"{outcome.gpu_hours:,.2f}"),
+            (_hours_name(outcome), f"{outcome.gpu_hours:,.2f}"),
             ("cost", f"${outcome.cost:,.2f}"),
         ],
-        charts=[Chart("Fleet", _panels(outcome), _marks(outcome))],
-        tables=[_latencies(outcome), _decisions(outcome)],
+        charts=[
+            Chart("Steering", _steering(outcome), _marks(outcome)),
+            Chart("What users saw", _latency(outcome), _marks(outcome)),
+        ],
+        tables=[_latencies(outcome), _summary(outcome), _decisions(outcome)],
     )
 
 
-def _panels(outcome: Outcome) -> list[Panel]:
+def _steering(outcome: Outcome) -> list[Panel]:
     s = outcome.series
     return [
-        Panel("Traffic", [Series("requests/s", s.time, s.requests_per_second, "hv")]),
         Panel(
             "Replicas",
             [
@@ -46,39 +54,59 @@ def _panels(outcome: Outcome) -> list[Panel]:
                 Series("pending", s.time, s.pending, "hv"),
             ],
         ),
-        Panel("Live cap", [Series("mean of replicas", s.time, s.cap, "hv")]),
+        Panel("Live cap, mean of serving replicas", [Series("sequences", s.time, s.cap, "hv")]),
         Panel(
-            "Requests",
+            "Requests in the fleet",
             [
                 Series("running", s.time, s.running, "hv"),
                 Series("waiting", s.time, s.waiting, "hv"),
-                Series("held", s.time, s.held, "hv"),
+                Series("held at the gateway", s.time, s.held, "hv"),
             ],
         ),
-        Panel(
-            "Shares",
-            [
-                Series("KV in use", s.time, s.kv_usage, "hv"),
-                Series("preempted of finished", s.time, s.preemption_rate, "hv"),
-            ],
-        ),
+        Panel("KV cache in use", [Series("share", s.time, _percent(s.kv_usage), "hv")], unit="%"),
+        Panel("Preempted of finished requests", [Series("share", s.time, _percent(s.preemption_rate), "hv")], unit="%"),
+        Panel("Traffic", [Series("requests/s", s.time, s.requests_per_second, "hv")]),
         Panel("Output", [Series("tokens/s", s.time, s.tokens_per_second, "hv")]),
-        _first_tokens(outcome),
     ]
 
 
-def _first_tokens(outcome: Outcome) -> Panel:
-    done = np.flatnonzero(outcome.records.fate == Fate.FINISHED)
-    shown = done[:: max(1, len(done) // MOST_POINTS)]
-    arrival, ttft = outcome.records.arrival[shown], outcome.records.ttft[shown]
-    return Panel("Time to first token", [Series("request", arrival.tolist(), ttft.tolist(), "points")], unit="s")
+def _latency(outcome: Outcome) -> list[Panel]:
+    several = outcome.records.output > 1
+    return [
+        _over_time(outcome, "Time to first token", "ttft", outcome.objective.ttft_ms, np.ones_like(several)),
+        _over_time(outcome, "Mean time between tokens", "itl", outcome.objective.itl_ms, several),
+    ]
+
+
+def _over_time(outcome: Outcome, title: str, name: str, limit: float, counted: np.ndarray) -> Panel:
+    """Percentiles by time of arrival, in milliseconds, and the limit they are to stay under."""
+    records = outcome.records
+    chosen = counted & (records.fate == Fate.FINISHED)
+    timeline = percentiles_by_window(
+        records.arrival[chosen],
+        getattr(records, name)[chosen] * 1000,
+        width=max(SHORTEST_WINDOW, outcome.seconds / LATENCY_WINDOWS),
+        shares=(50, 95),
+    )
+    text = [f"{count:,} requests" for count in timeline.count]
+    return Panel(
+        title,
+        [
+            Series("p50", timeline.time, timeline.shares[50], text=text),
+            Series("p95", timeline.time, timeline.shares[95], text=text),
+            Series("objective", [0.0, outcome.seconds], [limit, limit]),
+        ],
+        unit="ms",
+    )
 
 
 def _marks(outcome: Outcome) -> list[Mark]:
     kinds = {"Up": "up", "Down": "down"}
     return [
-        Mark(float(d["time"]), str(d.get("message", "")), kinds.get(str(d.get("action")), "note"))
-        for d in outcome.decisions
+        Mark(
+            float(d["time"]), f"{d.get('reason', '')}: {d.get('message', '')}", kinds.get(str(d.get("action")), "note")
+        )
+        for d in outcome.decisions[:MOST_MARKS]
     ]
 
 
@@ -91,9 +119,40 @@ def _latencies(outcome: Outcome) -> Table:
     return Table("Latency", ["milliseconds", *columns], rows)
 
 
+def _summary(outcome: Outcome) -> Table:
+    totals, price = outcome.totals, outcome.cost_per_million_tokens
+    fates = Counter(outcome.records.fate.tolist())
+    rows = [
+        ["virtual time", f"{outcome.seconds:,.0f} s"],
+        *([f"requests {fate.name.lower().replace('_', ' ')}", f"{fates[fate]:,}"] for fate in Fate),
+        ["prompt tokens", f"{totals.prompt_tokens:,}, {totals.cached_prompt_tokens:,} of them cached"],
+        ["tokens generated", f"{totals.generation_tokens:,}"],
+        ["preemptions", f"{totals.preemptions:,} of {totals.preempted:,} requests"],
+        ["tokens computed again", f"{totals.recomputed_tokens:,} of {totals.computed_tokens:,}"],
+        ["replica-hours", f"{outcome.replica_hours:,.3f}"],
+        ["mean replicas", f"{outcome.replica_hours * 3600 / outcome.seconds:,.2f}"],
+        ["GPUs of a replica", f"{outcome.profile.gpus_per_replica}"],
+        [_hours_name(outcome), f"{outcome.gpu_hours:,.3f}"],
+        ["price of a replica-hour", f"${outcome.profile.usd_per_replica_hour:,.2f}"],
+        ["cost", f"${outcome.cost:,.2f}"],
+        ["cost of a million tokens generated", "-" if price is None else f"${price:,.3f}"],
+        ["changes of replicas", f"{outcome.scale_events:,}"],
+        ["changes of the cap", f"{outcome.cap_events:,}"],
+    ]
+    return Table("Summary", ["what", "how much"], rows)
+
+
 def _decisions(outcome: Outcome) -> Table:
     rows = [
         [f"{d['time']:,.0f}", str(d.get("loop", "")), str(d.get("reason", "")), str(d.get("message", ""))]
         for d in outcome.decisions
     ]
     return Table("Decisions", ["second", "loop", "reason", "message"], rows)
+
+
+def _hours_name(outcome: Outcome) -> str:
+    return "GPU-hours" if outcome.profile.gpus_per_replica else "replica-hours"
+
+
+def _percent(shares: list[float]) -> list[float]:
+    return [100 * share for share in shares]

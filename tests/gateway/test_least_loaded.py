@@ -1,9 +1,14 @@
-"""The kept-up structure picks what the plain function picks."""
+"""The kept-up structure picks what the plain function picks, alone and inside the balancer."""
+
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.routing import Replica
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.routing import LeastLoaded, pick
 
 NAMES = [f"pod-{i}" for i in range(6)]
@@ -40,3 +45,47 @@ def test_least_loaded_picks_as_pick(happened: list[tuple[str, str]], avoid: set[
             replicas = [Replica(name=name, url="http://engine", ready=name in ready) for name in NAMES]
             chosen = pick(replicas, in_flight, avoid=shunned, turn=turn)
             assert least.pick(avoid=shunned, turn=turn) == (chosen.name if chosen else None)
+
+
+def table(ready: set[str]) -> RoutingTable:
+    fleet = [Replica(name=name, url="http://engine", ready=name in ready) for name in NAMES]
+    return RoutingTable(models={"m": ModelRoute(replicas=fleet), "other": ModelRoute()})
+
+
+happenings = st.lists(
+    st.one_of(
+        st.tuples(st.just("asked"), st.sets(names, max_size=2)),
+        st.tuples(st.just("answered"), st.integers(0, 100)),
+        st.tuples(st.just("changed"), st.sets(names, min_size=1)),
+    ),
+    min_size=10,
+    max_size=40,
+)
+
+
+@given(happenings)
+async def test_the_balancer_follows_table_and_answers(happened: list[tuple[str, Any]]) -> None:
+    """Whatever was sent, answered and changed before, it picks a ready replica with the fewest in flight."""
+    routes, load = table(set(NAMES)), Counter[str]()
+    balancer = Balancer(lambda: routes)
+    unanswered: list[tuple[str, ExitStack]] = []
+    for what, subject in happened:
+        if what == "changed":
+            routes = table(subject)
+            balancer.release_held()
+        elif what == "answered" and unanswered:
+            name, sent = unanswered.pop(subject % len(unanswered))
+            sent.close()
+            load[name] -= 1
+        elif what == "asked":
+            able = [r for r in routes.models["m"].replicas if r.ready and r.name not in subject]
+            if not able:
+                continue
+            picked = await balancer.acquire("m", tried=subject)
+            assert picked in able
+            assert load[picked.name] == min(load[r.name] for r in able)
+            sent = ExitStack()
+            sent.enter_context(balancer.counted(picked))
+            unanswered.append((picked.name, sent))
+            load[picked.name] += 1
+    assert balancer.in_flight == {name: count for name, count in load.items() if count}

@@ -1,5 +1,6 @@
 """Whole fleets: nothing is lost without a reason, everything repeats, and faults do what they say."""
 
+import gc
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -268,3 +269,16 @@ def test_what_cannot_be_simulated_is_refused(name: str, value: float) -> None:
     arguments = {"start_replicas": 1, "duration": 10.0, name: value}
     with pytest.raises(ValueError, match=f"{name} is {value}: must be"):
         simulate(PROFILE, [], FixedPolicy(1), **arguments)  # type: ignore[arg-type]
+
+
+def test_the_garbage_collector_is_left_as_it_was() -> None:
+    before, within = gc.get_threshold(), []
+
+    def fail(look: Look) -> Orders:
+        within.append(gc.get_threshold())
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run([], Script(fail))
+    assert within != [before]
+    assert gc.get_threshold() == before

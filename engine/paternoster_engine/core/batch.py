@@ -1,13 +1,15 @@
 """One step's work, made once by the scheduler and read by the runner."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from paternoster_engine.core.request import Request
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledRequest:
+class ScheduledRequest(NamedTuple):
     """Which tokens of a request go through the model in this step."""
+
+    # A tuple and not a dataclass, because each step makes one a request.
 
     request: Request
     start: int

@@ -32,14 +32,14 @@ class KVCache:
         return -(-num_tokens // self.block_size)
 
     def find_prefix(self, request: Request) -> list[int]:
-        """Blocks that already hold the beginning of the request; the last known token is never among them.
+        """Blocks that already hold the beginning of the request, as far as it may be reused.
 
         Something must be computed to be sampled from, so at most ``num_tokens - 1`` tokens are found.
         """
         if not self.prefix_cache:
             return []
         found: list[int] = []
-        for i in range((request.num_tokens - 1) // self.block_size):
+        for i in range(request.num_reusable // self.block_size):
             block_id = self.pool.lookup(self._key(request, i))
             if block_id is None:
                 break
@@ -52,7 +52,7 @@ class KVCache:
         Whoever waits for it holds nothing, so a wait ends: with the block, or with its computer's preemption or end.
         """
         index = len(prefix)
-        if (index + 1) * self.block_size >= request.num_tokens or not self._claims:
+        if not self._claims or (index + 1) * self.block_size > request.num_reusable:
             return False
         return self._key(request, index) in self._claims
 

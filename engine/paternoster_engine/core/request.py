@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from paternoster_engine.core.logprobs import TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
 
 
@@ -47,6 +48,10 @@ class Request:
     """When it is no longer worth a prefill, on the clock of ``arrival``."""
 
     output: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    """One for each token of ``output`` where ``params`` ask for it; the runner adds it when it samples the token."""
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    """Entry ``i`` is of prompt token ``i + 1``; the runner adds it when it computes token ``i``."""
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     num_computed: int = 0
@@ -84,6 +89,17 @@ class Request:
     @property
     def num_uncomputed(self) -> int:
         return self.num_tokens - self.num_computed
+
+    @property
+    def num_reusable(self) -> int:
+        """Leading tokens that need no pass once their keys and values are there; the last known one always does.
+
+        A pass over token ``i`` also tells the log probability of token ``i + 1``, where that is asked for.
+        """
+        last = self.num_tokens - 1
+        if self.params.prompt_logprobs is None or len(self.prompt_logprobs) == self.num_prompt - 1:
+            return last
+        return len(self.prompt_logprobs)
 
     @property
     def max_total_tokens(self) -> int:

@@ -25,6 +25,10 @@ class SamplingParams:
     min_tokens: int = 0
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
+    logprobs: int | None = None
+    """Tell each output token's log probability, and so many of the best tokens in its place; None for neither."""
+    prompt_logprobs: int | None = None
+    """The same of each prompt token but the first, which follows nothing."""
 
     @property
     def greedy(self) -> bool:

@@ -44,9 +44,10 @@ class StepOutput:
 class Scheduler:
     """Decides who runs; knows nothing of models, tensors or time. Not thread-safe."""
 
-    def __init__(self, config: SchedulerConfig, live_cap: int | None = None) -> None:
+    def __init__(self, config: SchedulerConfig, live_cap: int | None = None, *, pool: BlockPool | None = None) -> None:
+        """``pool``: of ``config.num_blocks`` blocks, for who needs another than the one that is made here."""
         self.config = config
-        self.pool = BlockPool(config.num_blocks)
+        self.pool = BlockPool(config.num_blocks) if pool is None else pool
         self.counters = Counters()
         self.kv = KVCache(self.pool, config.block_size, prefix_cache=config.prefix_cache)
         self.preemption_cost = PreemptionCost()
@@ -185,12 +186,16 @@ class Scheduler:
 
     def _continue(self, plan: StepPlan, requests: Sequence[Request]) -> None:
         """Let ``requests``, which run, catch up with their tokens; whoever must makes room."""
-        block_size = self.config.block_size
+        block_size, running, chunks = self.config.block_size, RequestStatus.RUNNING, plan.chunks
         for request in requests:
-            if request.status is not RequestStatus.RUNNING or plan.budget == 0:
+            budget = plan.budget
+            if budget == 0 or request.status is not running:
                 continue
-            count = min(request.num_uncomputed, plan.budget)
-            needed = request.num_computed + count
+            computed = request.num_computed
+            count = len(request.prompt) + len(request.output) - computed
+            if count > budget:
+                count = budget
+            needed = computed + count
             # Most steps stay within the last block: nothing is asked of the pool then.
             while needed > len(request.block_ids) * block_size and not self.kv.grow(request, needed):
                 victim = self._victim.choose(self._no_more_important(request))
@@ -198,7 +203,7 @@ class Scheduler:
                 if victim is request:
                     break
             else:
-                plan.chunks[request] = count
+                chunks[request] = count
                 plan.budget -= count
 
     def _no_more_important(self, request: Request) -> Sequence[Request]:

@@ -34,8 +34,12 @@ class StepPlan:
         scheduled = []
         computed = recomputed = 0
         for request, count in self.chunks.items():
-            start, stop = request.num_computed, request.num_computed + count
-            scheduled.append(ScheduledRequest(request, start, count, samples=stop == request.num_tokens))
+            start = request.num_computed
+            stop = start + count
+            # Lengths instead of properties, here and in the scheduler: this is done for each request in each step.
+            known = len(request.prompt) + len(request.output)
+            # As ScheduledRequest(...) does it, without the call in between that takes twice as long.
+            scheduled.append(tuple.__new__(ScheduledRequest, (request, start, count, stop == known)))
             computed += count
             before = request.max_computed
             if start < before:

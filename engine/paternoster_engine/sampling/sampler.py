@@ -8,12 +8,14 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.filters import Filters, thresholds
 from paternoster_engine.sampling.penalties import apply_penalties, forbid_early_end
 from paternoster_engine.sampling.random import gumbel_noise, row_keys
+from paternoster_kernels import pick
 
 
 class Sampler:
     """Stateless: a token is a function of the row's logits, the request's settings, its seed and its position."""
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._argmax = pick("argmax", device)
         self._token_ids = torch.arange(vocab_size, dtype=torch.int32, device=device).unsqueeze(0)
 
     def sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
@@ -26,11 +28,11 @@ class Sampler:
                 apply_penalties(logits[i], requests[i])
                 forbid_early_end(logits[i], requests[i])
         if not drawing:
-            tokens: list[int] = logits.argmax(-1).tolist()
+            tokens: list[int] = self._argmax(logits).tolist()
             return tokens
         if len(drawing) == len(requests):
             return self._draw(logits, requests)
-        tokens = logits.argmax(-1).tolist()
+        tokens = self._argmax(logits).tolist()
         for i, token in zip(drawing, self._draw(logits[drawing], [requests[i] for i in drawing]), strict=True):
             tokens[i] = token
         return tokens
@@ -52,7 +54,7 @@ class Sampler:
             )
             scores = scores[filtered]
             noisy[filtered] = noisy[filtered].masked_fill_(scores < thresholds(scores, filters), float("-inf"))
-        tokens: list[int] = noisy.argmax(-1).tolist()
+        tokens: list[int] = self._argmax(noisy).tolist()
         return tokens
 
 

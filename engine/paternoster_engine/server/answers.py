@@ -7,8 +7,11 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
+from paternoster_engine.core.logprobs import TokenLogprobs
 from paternoster_engine.core.request import FinishReason
+from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation import Generation, Usage
+from paternoster_engine.server.openai_logprobs import ChatLogprobs, LogprobsWriter, PromptLogprobs
 from paternoster_engine.server.openai_objects import (
     AssistantMessage,
     ChatChoice,
@@ -21,7 +24,11 @@ from paternoster_engine.server.openai_objects import (
     TextCompletion,
     UsageObject,
 )
+from paternoster_engine.server.openai_types import ChatCompletionRequest, CompletionRequest
 from paternoster_engine.server.output_text import Piece
+
+PromptsTold = Sequence[Sequence[TokenLogprobs]]
+"""Of each prompt, of all its tokens but the first."""
 
 
 class Answer(Protocol):
@@ -29,7 +36,7 @@ class Answer(Protocol):
 
     id: str
 
-    def whole(self, texts: Sequence[Piece], usage: Usage) -> BaseModel: ...
+    def whole(self, texts: Sequence[Piece], usage: Usage, prompts: PromptsTold) -> BaseModel: ...
 
     def opening(self) -> list[BaseModel]:
         """Chunks that come before any text."""
@@ -45,13 +52,17 @@ class Answer(Protocol):
 class ChatAnswer:
     """``chat.completion`` and ``chat.completion.chunk``."""
 
-    def __init__(self, model: str, choices: int = 1) -> None:
+    def __init__(self, model: str, tokenizer: Tokenizer, body: ChatCompletionRequest) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self._model = model
-        self._choices = choices
+        self._body = body
+        self._writer = LogprobsWriter(tokenizer)
         self._created = int(time.time())
 
-    def whole(self, texts: Sequence[Piece], usage: Usage) -> ChatCompletion:
+    def whole(self, texts: Sequence[Piece], usage: Usage, prompts: PromptsTold) -> ChatCompletion:
+        prompt_logprobs: dict[str, PromptLogprobs] = {}
+        if self._body.prompt_logprobs is not None:
+            prompt_logprobs["prompt_logprobs"] = self._writer.prompt(prompts[0], self._body.prompt_logprobs)
         return ChatCompletion(
             id=self.id,
             object="chat.completion",
@@ -61,19 +72,21 @@ class ChatAnswer:
                 ChatChoice(
                     index=index,
                     message=AssistantMessage(role="assistant", content=piece.text),
-                    logprobs=None,
+                    logprobs=self._logprobs(piece),
                     finish_reason=_name(piece.finish_reason),
                 )
                 for index, piece in enumerate(texts)
             ],
             usage=_usage(usage),
+            **prompt_logprobs,
         )
 
     def opening(self) -> list[BaseModel]:
-        return [self._chunk(index, Delta(role="assistant", content=""), Piece("")) for index in range(self._choices)]
+        delta = Delta(role="assistant", content="")
+        return [self._chunk(index, delta, None, None) for index in range(self._body.n)]
 
     def chunk(self, index: int, piece: Piece) -> ChatCompletionChunk:
-        return self._chunk(index, Delta(content=piece.text), piece)
+        return self._chunk(index, Delta(content=piece.text), self._logprobs(piece), piece.finish_reason)
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
         return ChatCompletionChunk(
@@ -85,29 +98,38 @@ class ChatAnswer:
             usage=_usage(usage),
         )
 
-    def _chunk(self, index: int, delta: Delta, piece: Piece) -> ChatCompletionChunk:
+    def _logprobs(self, piece: Piece) -> ChatLogprobs | None:
+        return self._writer.chat(piece.tokens) if self._body.logprobs else None
+
+    def _chunk(
+        self, index: int, delta: Delta, logprobs: ChatLogprobs | None, reason: FinishReason | None
+    ) -> ChatCompletionChunk:
         return ChatCompletionChunk(
             id=self.id,
             object="chat.completion.chunk",
             created=self._created,
             model=self._model,
-            choices=[ChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=_name(piece.finish_reason))],
+            choices=[ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=_name(reason))],
         )
 
 
 class TextAnswer:
     """``text_completion``, whole and in chunks."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, tokenizer: Tokenizer, body: CompletionRequest) -> None:
         self.id = f"cmpl-{uuid.uuid4().hex}"
         self._model = model
+        self._body = body
+        self._writer = LogprobsWriter(tokenizer)
         self._created = int(time.time())
 
-    def whole(self, texts: Sequence[Piece], usage: Usage) -> TextCompletion:
-        return self._completion(
-            [self._choice(index, piece) for index, piece in enumerate(texts)],
-            usage=_usage(usage),
-        )
+    def whole(self, texts: Sequence[Piece], usage: Usage, prompts: PromptsTold) -> TextCompletion:
+        choices = [self._choice(index, piece) for index, piece in enumerate(texts)]
+        if self._body.prompt_logprobs is not None:
+            told = [self._writer.prompt(prompt, self._body.prompt_logprobs) for prompt in prompts]
+            for choice in choices:
+                choice.prompt_logprobs = told[choice.index // self._body.n]
+        return self._completion(choices, usage=_usage(usage))
 
     def opening(self) -> list[BaseModel]:
         return []
@@ -119,7 +141,9 @@ class TextAnswer:
         return self._completion([], usage=_usage(usage))
 
     def _choice(self, index: int, piece: Piece) -> TextChoice:
-        return TextChoice(index=index, text=piece.text, logprobs=None, finish_reason=_name(piece.finish_reason))
+        num_top = self._body.logprobs
+        logprobs = None if num_top is None else self._writer.text(piece.tokens, num_top)
+        return TextChoice(index=index, text=piece.text, logprobs=logprobs, finish_reason=_name(piece.finish_reason))
 
     def _completion(self, choices: list[TextChoice], **usage: UsageObject) -> TextCompletion:
         return TextCompletion(

@@ -3,7 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from statistics import fmean
 
+from paternoster_engine.core.logprobs import TokenLogprobs
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.scheduler import StepOutput
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -57,12 +60,20 @@ class Generation:
         tokenizer: Tokenizer,
         requests: Sequence[Request],
         skip_special_tokens: bool = True,
+        *,
         choices: int = 1,
+        best: int | None = None,
+        echo: bool = False,
     ) -> None:
-        """``choices``: sequences for each prompt, which stand next to each other in ``requests``."""
+        """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
+
+        ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs.
+        """
         self._loop = loop
         self._requests = requests
         self._choices = choices
+        self._best = choices if best is None else best
+        self._echo = echo
         self._index = {request.request_id: index for index, request in enumerate(requests)}
         self._texts = [OutputText(tokenizer, request.params, skip_special_tokens) for request in requests]
         self._open = set(self._index)
@@ -74,6 +85,11 @@ class Generation:
             prompt_tokens=sum(request.num_prompt for request in self._requests[:: self._choices]),
             completion_tokens=sum(text.num_tokens for text in self._texts),
         )
+
+    @property
+    def prompt_logprobs(self) -> list[Sequence[TokenLogprobs]]:
+        """Of each prompt, of all its tokens but the first; complete once the prompt's first sequence has ended."""
+        return [request.prompt_logprobs for request in self._requests[:: self._choices]]
 
     async def start(self) -> None:
         """Queue all sequences or none; raises :class:`AdmissionError`."""
@@ -101,11 +117,22 @@ class Generation:
                 raise failure
 
     async def complete(self) -> list[Piece]:
-        """The whole text of every sequence."""
+        """The whole text of every sequence, or of each prompt's best ones: those likeliest a token, best first."""
         whole = [Piece("") for _ in self._requests]
         async for index, piece in self.pieces():
             whole[index] += piece
-        return whole
+        if self._best == self._choices:
+            return whole
+        kept = []
+        for first in range(0, len(whole), self._choices):
+            group = range(first, first + self._choices)
+            kept += sorted(group, key=self._mean_logprob, reverse=True)[: self._best]
+        return [whole[index] for index in kept]
+
+    def _mean_logprob(self, index: int) -> float:
+        """Over the tokens that were taken in: those sampled after a stop string are none of the answer's."""
+        told = islice(self._requests[index].logprobs, self._texts[index].num_tokens)
+        return fmean(logprobs.logprob for logprobs in told)
 
     def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, Piece], Exception | None]:
         """What became visible of each sequence, and why there will be no more if one of them failed."""
@@ -120,9 +147,19 @@ class Generation:
                 assert output.finish_reason is not None
                 return pieces, FAILURES[output.finish_reason]()
             index = self._index[request_id]
-            piece = self._texts[index].push(output.token, output.finish_reason)
+            piece = self._push(index, output.token, output.finish_reason)
             pieces[index] = pieces.get(index, Piece("")) + piece
             if piece.finish_reason is not None:
                 self._open.discard(request_id)
                 self._loop.abort([request_id], FinishReason.STOP)
         return pieces, None
+
+    def _push(self, index: int, token: int, finish_reason: FinishReason | None) -> Piece:
+        request, text = self._requests[index], self._texts[index]
+        asked = request.params
+        opening = None
+        if self._echo and text.num_tokens == 0:
+            opening = text.echo(request.prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
+        logprobs = None if asked.logprobs is None else request.logprobs[text.num_tokens]
+        piece = text.push(token, finish_reason, logprobs)
+        return piece if opening is None else opening + piece

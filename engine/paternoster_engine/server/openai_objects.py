@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from paternoster_engine.server.openai_logprobs import ChatLogprobs, PromptLogprobs, TextLogprobs
+
 FinishReasonName = Literal["stop", "length"]
 
 
@@ -21,7 +23,7 @@ class AssistantMessage(BaseModel):
 class ChatChoice(BaseModel):
     index: int
     message: AssistantMessage
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: FinishReasonName | None
 
 
@@ -32,6 +34,7 @@ class ChatCompletion(BaseModel):
     model: str
     choices: list[ChatChoice]
     usage: UsageObject
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class Delta(BaseModel):
@@ -42,7 +45,7 @@ class Delta(BaseModel):
 class ChunkChoice(BaseModel):
     index: int
     delta: Delta
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: FinishReasonName | None
 
 
@@ -58,8 +61,9 @@ class ChatCompletionChunk(BaseModel):
 class TextChoice(BaseModel):
     index: int
     text: str
-    logprobs: None
+    logprobs: TextLogprobs | None
     finish_reason: FinishReasonName | None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 class TextCompletion(BaseModel):

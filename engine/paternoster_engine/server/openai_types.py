@@ -6,6 +6,7 @@ same as leaving a field out.
 """
 
 import json
+from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -51,6 +52,8 @@ def _check_prompts(value: Any) -> list[str | list[int]]:
 MAX_PROMPTS = 128
 MAX_CHOICES = 128
 """OpenAI's limit of ``n``."""
+MAX_LOGPROBS = 20
+"""OpenAI's limit of ``top_logprobs``."""
 Prompts = Annotated[
     list[str | list[int]],
     PlainValidator(_check_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
@@ -111,6 +114,9 @@ class GenerationRequest(Body):
         default=None, ge=1, description="milliseconds after which the request is not worth a prefill any more"
     )
     n: int = Field(default=1, ge=1, le=MAX_CHOICES, description="choices for each prompt")
+    prompt_logprobs: int | None = Field(
+        default=None, ge=0, le=MAX_LOGPROBS, description="tell each prompt token's log probability and so many others"
+    )
     logit_bias: Annotated[Any, only({})] = Field(default_factory=dict)
 
     @field_validator("stream_options")
@@ -119,6 +125,33 @@ class GenerationRequest(Body):
         if value is not None and not info.data.get("stream"):
             raise ValueError("only allowed with stream=true")
         return value
+
+    @field_validator("prompt_logprobs")
+    @classmethod
+    def _need_whole(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("stream"):
+            raise ValueError("only allowed with stream=false")
+        return value
+
+    @property
+    @abstractmethod
+    def num_logprobs(self) -> int | None:
+        """How many of the best tokens are told in place of each output token; None when nothing is told."""
+
+    @property
+    def num_computed_prompt_logprobs(self) -> int | None:
+        """As :attr:`num_logprobs`, of prompt tokens, for whatever the answer needs them."""
+        return self.prompt_logprobs
+
+    @property
+    def echoes(self) -> bool:
+        """Whether each choice begins with its prompt."""
+        return False
+
+    @property
+    def sequences(self) -> int:
+        """How many are generated for each prompt."""
+        return self.n
 
     @property
     def include_usage(self) -> bool:
@@ -140,6 +173,8 @@ class GenerationRequest(Body):
             min_tokens=self.min_tokens,
             ignore_eos=self.ignore_eos,
             include_stop_str_in_output=self.include_stop_str_in_output,
+            logprobs=0 if self.num_logprobs is None and self.sequences > self.n else self.num_logprobs,
+            prompt_logprobs=self.num_computed_prompt_logprobs,
         )
 
 
@@ -183,8 +218,8 @@ class ChatCompletionRequest(GenerationRequest):
     parallel_tool_calls: bool = Field(default=True, description="of no effect: there are no tools")
     prompt_cache_key: str | None = Field(default=None, description="taken and not used: every prompt is cached")
     safety_identifier: str | None = Field(default=None, description="taken and not used")
-    logprobs: Annotated[Any, only(False)] = False
-    top_logprobs: Annotated[Any, only(0)] = 0
+    logprobs: bool = False
+    top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
     tools: Annotated[Any, only([])] = Field(default_factory=list)
     tool_choice: Annotated[Any, only("none", "auto")] = "none"
     functions: Annotated[Any, only([])] = Field(default_factory=list)
@@ -208,6 +243,17 @@ class ChatCompletionRequest(GenerationRequest):
             raise ValueError(f"max_tokens asks for {other}: give one of the two")
         return value
 
+    @field_validator("top_logprobs")
+    @classmethod
+    def _need_logprobs(cls, value: int, info: ValidationInfo) -> int:
+        if value > 0 and not info.data.get("logprobs"):
+            raise ValueError("only allowed with logprobs=true")
+        return value
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return self.top_logprobs if self.logprobs else None
+
     @property
     def limit(self) -> int | None:
         """Most tokens to generate, None for as many as fit."""
@@ -221,10 +267,42 @@ class CompletionRequest(GenerationRequest):
     max_tokens: int = Field(default=16, ge=1)
     add_special_tokens: bool = Field(default=True, description="let the tokenizer put its marks around the text")
 
-    best_of: Annotated[Any, only(1)] = 1
-    echo: Annotated[Any, only(False)] = False
-    logprobs: Annotated[Any, only()] = None
+    best_of: int | None = Field(
+        default=None, ge=1, le=MAX_CHOICES, description="generate so many and give the n that are likeliest a token"
+    )
+    echo: bool = Field(default=False, description="begin each choice with its prompt")
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     suffix: Annotated[Any, only("")] = ""
+
+    @field_validator("best_of")
+    @classmethod
+    def _best_of_more(cls, value: int | None, info: ValidationInfo) -> int | None:
+        n = info.data.get("n")
+        if value is None or n is None or value == n:
+            return value
+        if value < n:
+            raise ValueError(f"n asks for {n} choices: must be at least that")
+        if info.data.get("stream"):
+            raise ValueError("above n only allowed with stream=false")
+        return value
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return self.logprobs
+
+    @property
+    def num_computed_prompt_logprobs(self) -> int | None:
+        if not self.echo or self.logprobs is None:
+            return self.prompt_logprobs
+        return max(self.logprobs, self.prompt_logprobs or 0)
+
+    @property
+    def echoes(self) -> bool:
+        return self.echo
+
+    @property
+    def sequences(self) -> int:
+        return self.n if self.best_of is None else self.best_of
 
 
 class TokenizeRequest(Body):

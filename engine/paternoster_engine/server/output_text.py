@@ -1,12 +1,25 @@
 """The text of one sequence as its tokens come."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from paternoster_engine.core.logprobs import TokenLogprobs
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.stop_strings import StopStrings
+
+
+class PlacedToken(NamedTuple):
+    """A token whose log probability is told."""
+
+    token: int
+    offset: int
+    """Characters of the sequence's text before those that the token completes."""
+    logprobs: TokenLogprobs | None
+    """None for the first token of a prompt, which follows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,33 +28,67 @@ class Piece:
 
     text: str
     finish_reason: FinishReason | None = None
+    tokens: tuple[PlacedToken, ...] = ()
+    """What was taken in since the piece before, where log probabilities are asked for."""
 
     def __add__(self, later: "Piece") -> "Piece":
-        return Piece(self.text + later.text, later.finish_reason)
+        return Piece(self.text + later.text, later.finish_reason, self.tokens + later.tokens)
 
 
 class OutputText:
     """Detokenizes one sequence and watches for its stop strings."""
 
     def __init__(self, tokenizer: Tokenizer, params: SamplingParams, skip_special_tokens: bool = True) -> None:
+        self._tokenizer = tokenizer
         self._params = params
+        self._skip_special_tokens = skip_special_tokens
         self._detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens)
         self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output)
         self.num_tokens = 0
         """Tokens taken in, the one that ended the sequence included."""
+        self._num_characters = 0
+        self._placed: list[PlacedToken] = []
+        """Tokens whose text is held back."""
 
-    def push(self, token: int, finish_reason: FinishReason | None) -> Piece:
+    def echo(self, prompt: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> Piece:
+        """The prompt's own text, to be shown before the output's; no stop string is looked for in it.
+
+        ``logprobs``: of all its tokens but the first, None where they are not asked for.
+        """
+        detokenizer = IncrementalDetokenizer(self._tokenizer, self._skip_special_tokens)
+        texts: list[str] = []
+        placed: list[PlacedToken] = []
+        told = None if logprobs is None else [None, *logprobs]
+        for index, token in enumerate(prompt):
+            if told is not None:
+                placed.append(PlacedToken(token, self._num_characters, told[index]))
+            texts.append(detokenizer.push(token))
+            self._num_characters += len(texts[-1])
+        texts.append(detokenizer.flush())
+        self._num_characters += len(texts[-1])
+        return Piece("".join(texts), None, tuple(placed))
+
+    def push(self, token: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None = None) -> Piece:
         """Take a token, and with it the scheduler's reason if it was the last; a stop string overrules that reason."""
         self.num_tokens += 1
+        if logprobs is not None:
+            self._placed.append(PlacedToken(token, self._num_characters, logprobs))
         ended_by_token = finish_reason is FinishReason.STOP
         hidden = ended_by_token and not self._params.include_stop_str_in_output
         text = "" if hidden else self._detokenizer.push(token)
         if finish_reason is not None:
             text += self._detokenizer.flush()
+        self._num_characters += len(text)
         if self.num_tokens >= self._params.min_tokens:
             text = self._stops.push(text)
         if self._stops.stopped:
-            return Piece(text, FinishReason.STOP)
+            return self._piece(text, FinishReason.STOP)
         if finish_reason is not None:
             text += self._stops.flush()
-        return Piece(text, finish_reason)
+        return self._piece(text, finish_reason)
+
+    def _piece(self, text: str, finish_reason: FinishReason | None) -> Piece:
+        if not self._placed or not (text or finish_reason):
+            return Piece(text, finish_reason)
+        placed, self._placed = tuple(self._placed), []
+        return Piece(text, finish_reason, placed)

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
 from paternoster_engine.core.request import Request
 from paternoster_engine.server.errors import InvalidValue
@@ -62,15 +63,17 @@ def check_token_ids(served: ServedModel, field: str, token_ids: Sequence[int]) -
 def _requests(
     served: ServedModel, body: GenerationRequest, prompts: Sequence[list[int]], max_tokens: int, name: str
 ) -> list[Request]:
-    """``n`` sequences for each prompt, next to each other; they share the prompt's blocks once these are computed."""
+    """All sequences of each prompt, next to each other; they share the prompt's blocks once these are computed."""
     _check_class(served, body)
     params = body.sampling_params(max_tokens)
+    # One sequence tells of the prompt, unless each begins with it; the others find its blocks in the prefix cache.
+    others = params if body.echoes else replace(params, prompt_logprobs=None)
     arrival = served.loop.clock()
     return [
         Request(
-            request_id=f"{name}-{index * body.n + choice}",
+            request_id=f"{name}-{index * body.sequences + choice}",
             prompt=prompt,
-            params=params,
+            params=params if choice == 0 else others,
             arrival=arrival,
             eos_token_ids=served.tokenizer.eos_token_ids,
             seed=secrets.randbits(63) if params.seed is None else params.seed + choice,
@@ -79,7 +82,7 @@ def _requests(
             deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
         )
         for index, prompt in enumerate(prompts)
-        for choice in range(body.n)
+        for choice in range(body.sequences)
     ]
 
 

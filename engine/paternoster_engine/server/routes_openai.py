@@ -1,18 +1,14 @@
 """The OpenAI API: models, chat completions, completions."""
 
-from collections.abc import Sequence
-
 from fastapi import APIRouter, Request, Response
 
 from paternoster_contract import paths
-from paternoster_engine.core.request import Request as SequenceRequest
 from paternoster_engine.server.answers import Answer, ChatAnswer, TextAnswer, frames
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation import Generation
 from paternoster_engine.server.openai_objects import ChatCompletion, ModelCard, ModelList, TextCompletion
 from paternoster_engine.server.openai_types import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.prompts import chat_requests, completion_requests
-from paternoster_engine.server.state import ServedModel
 from paternoster_engine.server.streaming import EventStream, unless_gone
 
 router = APIRouter()
@@ -29,25 +25,32 @@ async def models(state: State) -> ModelList:
 
 @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State) -> Response:
-    served, answer = state.accepting(body.model), ChatAnswer(state.served.name, body.n)
-    return await _generate(request, body, served, answer, await chat_requests(served, body, answer.id))
+    served = state.accepting(body.model)
+    answer = ChatAnswer(served.name, served.tokenizer, body)
+    sequences = await chat_requests(served, body, answer.id)
+    generation = Generation(served.loop, served.tokenizer, sequences, body.skip_special_tokens, choices=body.n)
+    return await _answer(request, body, answer, generation)
 
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
 async def completions(request: Request, body: CompletionRequest, state: State) -> Response:
-    served, answer = state.accepting(body.model), TextAnswer(state.served.name)
-    return await _generate(request, body, served, answer, await completion_requests(served, body, answer.id))
+    served = state.accepting(body.model)
+    answer = TextAnswer(served.name, served.tokenizer, body)
+    sequences = await completion_requests(served, body, answer.id)
+    generation = Generation(
+        served.loop,
+        served.tokenizer,
+        sequences,
+        body.skip_special_tokens,
+        choices=body.sequences,
+        best=body.n,
+        echo=body.echo,
+    )
+    return await _answer(request, body, answer, generation)
 
 
-async def _generate(
-    request: Request,
-    body: GenerationRequest,
-    served: ServedModel,
-    answer: Answer,
-    sequences: Sequence[SequenceRequest],
-) -> Response:
+async def _answer(request: Request, body: GenerationRequest, answer: Answer, generation: Generation) -> Response:
     """The answer to one call. A stream begins with its first text: what fails before that still gets a status."""
-    generation = Generation(served.loop, served.tokenizer, sequences, body.skip_special_tokens, body.n)
     try:
         await generation.start()
         if body.stream:
@@ -58,5 +61,5 @@ async def _generate(
     except BaseException:
         generation.close()
         raise
-    whole = answer.whole(texts, generation.usage)
+    whole = answer.whole(texts, generation.usage, generation.prompt_logprobs)
     return Response(whole.model_dump_json(exclude_unset=True), media_type="application/json")

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.logprobs import TokenLogprobs
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler, StepOutput
@@ -51,7 +52,19 @@ class FakeModel:
             for position in range(item.start, item.stop):
                 token = item.request.tokens(position, position + 1)[0]
                 self._cache[self._slot(item.request, position)] = (position, token)
+            self._tell(item)
         return [self._sample(item.request, item.stop) if item.samples else None for item in batch.scheduled]
+
+    def _tell(self, item: ScheduledRequest) -> None:
+        """Of each prompt token after one of the chunk, once."""
+        request = item.request
+        if request.params.prompt_logprobs is None:
+            return
+        told = request.prompt_logprobs
+        for position in range(item.start, min(item.stop, request.num_prompt - 1)):
+            assert position <= len(told), f"{request.request_id} was not told of token {len(told) + 1}"
+            if position == len(told):
+                told.append(TokenLogprobs(request.prompt[position + 1], -1.0, 1, ()))
 
     def _sample(self, request: Request, stop: int) -> int:
         history = [self._cache[self._slot(request, position)] for position in range(stop)]
@@ -91,9 +104,12 @@ class Ride:
         priority: int = 0,
         tenant: str = "",
         patience: float | None = None,
+        prompt_logprobs: int | None = None,
     ) -> Request:
         """Queue a request; ``patience``: seconds until its deadline."""
-        params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=ignore_eos)
+        params = SamplingParams(
+            max_tokens=max_tokens, temperature=0.0, ignore_eos=ignore_eos, prompt_logprobs=prompt_logprobs
+        )
         deadline = None if patience is None else self.now + patience
         request = Request(
             f"r{next(self._names)}",

@@ -1,5 +1,7 @@
 """Prompts, the engine as a function of its settings, and what transformers answers."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -50,6 +52,10 @@ class Ride:
 
     def run(self, scheduler: Scheduler, prompts: list[list[int]], **params: float) -> Outputs:
         """Output tokens of ``prompts``, all submitted at once; seeds are their indices."""
+        return [request.output for request in self.requests(scheduler, prompts, **params)]
+
+    def requests(self, scheduler: Scheduler, prompts: list[list[int]], **params: float) -> list[Request]:
+        """As :meth:`run`, whole requests."""
         chosen = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, **params)
         requests = [Request(f"r{i}", list(prompt), chosen, seed=i) for i, prompt in enumerate(prompts)]
         engine = Engine(scheduler, self._swapping(scheduler) if scheduler.config.host_blocks else self._runner)
@@ -58,7 +64,7 @@ class Ride:
         while scheduler.has_work:
             engine.step()
         scheduler.check_integrity()
-        return [request.output for request in requests]
+        return requests
 
     def _swapping(self, scheduler: Scheduler) -> SwappingRunner:
         host = HostKVCache(scheduler.config.host_blocks, self._cache)
@@ -93,13 +99,18 @@ def prompts(tokenizer: Tokenizer) -> list[list[int]]:
 
 
 @pytest.fixture(scope="session")
-def transformers_greedy(source: ModelSource, prompts: list[list[int]]) -> Outputs:
-    """What transformers generates from the same file, with its own reader, in float32."""
+def theirs(source: ModelSource) -> Any:
+    """The same file in transformers, by its own reader, in float32."""
     from transformers import AutoModelForCausalLM
 
-    theirs = AutoModelForCausalLM.from_pretrained(
+    return AutoModelForCausalLM.from_pretrained(
         str(source.path.parent), gguf_file=source.path.name, dtype=torch.float32
     )
+
+
+@pytest.fixture(scope="session")
+def transformers_greedy(theirs: Any, prompts: list[list[int]]) -> Outputs:
+    """What transformers generates."""
     theirs.generation_config.eos_token_id = None
     outputs: Outputs = []
     for first, last in GENERATED_TOGETHER:

@@ -16,11 +16,14 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.logprobs import TokenLogprobs
+from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.runner.tell_logprobs import prompt_rows
 from paternoster_engine.server.app import create_app
 from paternoster_engine.server.distributions import Distributions
 from paternoster_engine.server.loop import EngineLoop
@@ -56,10 +59,25 @@ class ScriptedRunner:
             asyncio.run_coroutine_threadsafe(_rounds(50), self.reader).result(WAIT)
         if batch.step in self.broken_steps:
             raise RuntimeError("the device is gone")
-        return [
-            self.tokens[len(item.request.output) % len(self.tokens)] if item.samples else None
-            for item in batch.scheduled
-        ]
+        return [self._sample(item) for item in batch.scheduled]
+
+    def _sample(self, item: ScheduledRequest) -> int | None:
+        request = item.request
+        for row in prompt_rows(item):
+            request.prompt_logprobs.append(_told(request, request.prompt[row + 1], request.params.prompt_logprobs))
+        if not item.samples:
+            return None
+        token = self.tokens[len(request.output) % len(self.tokens)]
+        if request.params.logprobs is not None:
+            request.logprobs.append(_told(request, token, request.params.logprobs))
+        return token
+
+
+def _told(request: Request, token: int, num_top: int | None) -> TokenLogprobs:
+    """The token is the second best, after the one with the next number. The lower the seed, the likelier they are."""
+    best = -0.5 * (1 + request.seed % 8)
+    top = [(token + 1, best), (token, best - 1), *((token + i, best - i) for i in range(2, 20))]
+    return TokenLogprobs(token, best - 1, 2, tuple(top[: num_top or 0]))
 
 
 async def _rounds(count: int) -> None:

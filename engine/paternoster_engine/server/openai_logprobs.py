@@ -1,0 +1,107 @@
+"""Log probabilities in the shapes that clients get: OpenAI's two, and vLLM's for prompts."""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from paternoster_engine.core.logprobs import TokenLogprobs
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.output_text import PlacedToken
+
+LOWEST = -9999.0
+"""What OpenAI sends for a token that is next to impossible; JSON has no infinity."""
+
+
+class TopLogprob(BaseModel):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatTokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    """``choices[].logprobs`` of a chat completion."""
+
+    content: list[ChatTokenLogprob]
+    refusal: None
+
+
+class TextLogprobs(BaseModel):
+    """``choices[].logprobs`` of a text completion; null for a prompt's first token, which follows nothing."""
+
+    text_offset: list[int]
+    token_logprobs: list[float | None]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float] | None]
+
+
+class PromptLogprob(BaseModel):
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[int, PromptLogprob] | None]
+"""vLLM's ``prompt_logprobs``: for each token the token itself and the best in its place, by their ids."""
+
+
+class LogprobsWriter:
+    """Spells log probabilities with one vocabulary."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def chat(self, tokens: Sequence[PlacedToken]) -> ChatLogprobs:
+        """Nothing of a prompt is among ``tokens``: chats have no echo."""
+        told = [token.logprobs for token in tokens if token.logprobs is not None]
+        return ChatLogprobs(content=[self._chat_token(logprobs) for logprobs in told], refusal=None)
+
+    def text(self, tokens: Sequence[PlacedToken], num_top: int) -> TextLogprobs:
+        """The token itself is told besides the ``num_top`` best; tokens that are spelled alike share an entry."""
+        return TextLogprobs(
+            text_offset=[token.offset for token in tokens],
+            token_logprobs=[None if token.logprobs is None else _finite(token.logprobs.logprob) for token in tokens],
+            tokens=[self._spelled(token.token) for token in tokens],
+            top_logprobs=[None if token.logprobs is None else self._best(token.logprobs, num_top) for token in tokens],
+        )
+
+    def prompt(self, told: Sequence[TokenLogprobs], num_top: int) -> PromptLogprobs:
+        """``told`` of all tokens of a prompt but the first."""
+        return [None, *(self._prompt_token(logprobs, num_top) for logprobs in told)]
+
+    def _chat_token(self, told: TokenLogprobs) -> ChatTokenLogprob:
+        top = [self._top(token, logprob) for token, logprob in told.top]
+        return ChatTokenLogprob(**self._top(told.token, told.logprob).model_dump(), top_logprobs=top)
+
+    def _top(self, token: int, logprob: float) -> TopLogprob:
+        spelled = self._tokenizer.token_bytes(token)
+        return TopLogprob(token=self._spelled(token), logprob=_finite(logprob), bytes=list(spelled))
+
+    def _best(self, told: TokenLogprobs, num_top: int) -> dict[str, float]:
+        # Backwards: of tokens that are spelled alike the most likely one is kept.
+        best = {self._spelled(token): _finite(logprob) for token, logprob in reversed(told.top[:num_top])}
+        ordered = dict(reversed(best.items()))
+        return ordered | {self._spelled(told.token): _finite(told.logprob)}
+
+    def _prompt_token(self, told: TokenLogprobs, num_top: int) -> dict[int, PromptLogprob]:
+        ranked = [(told.token, told.logprob, told.rank)]
+        ranked += [
+            (token, logprob, rank)
+            for rank, (token, logprob) in enumerate(told.top[:num_top], start=1)
+            if token != told.token
+        ]
+        return {
+            token: PromptLogprob(logprob=_finite(logprob), rank=rank, decoded_token=self._spelled(token))
+            for token, logprob, rank in ranked
+        }
+
+    def _spelled(self, token: int) -> str:
+        """A token's text; bytes that are no whole character as ``\\xf0\\x9f``, so that tokens can be told apart."""
+        return self._tokenizer.token_bytes(token).decode(errors="backslashreplace")
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, LOWEST)

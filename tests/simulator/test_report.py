@@ -1,0 +1,119 @@
+"""The page shows what the outcome holds: every series, both latencies against the objective, every decision."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paternoster_engine.bench.html import Page, Panel, render
+from paternoster_engine.bench.trace import TraceRow
+from paternoster_simulator.cost import seconds
+from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.profile import Objective, Profile, Startup, StepSeconds
+from paternoster_simulator.records import Fate
+from paternoster_simulator.report import MOST_MARKS, report_page
+from paternoster_simulator.simulation import simulate
+
+PROFILE = Profile(
+    name="small",
+    source="made for tests",
+    gpus_per_replica=2,
+    usd_per_gpu_hour=1.5,
+    kv_blocks=120,
+    kv_block_size=16,
+    max_num_seqs=16,
+    max_batched_tokens=256,
+    max_model_len=512,
+    step=StepSeconds(
+        fixed_seconds=0.02, per_prefill_token_seconds=1e-4, per_decode_sequence_seconds=1e-3, per_kv_token_seconds=1e-6
+    ),
+    startup=Startup(schedule_seconds=1, pull_seconds=2, load_seconds=3, warm_seconds=4),
+    objective=Objective(ttft_ms=1000, itl_ms=40),
+)
+
+
+class Wavering:
+    """One replica more and one less, in turn, and says why."""
+
+    period_seconds = 5.0
+
+    def decide(self, look: Look) -> Orders:
+        wanted = 2 if look.replicas == 1 else 1
+        action = "Up" if wanted == 2 else "Down"
+        decision: dict[str, Any] = {
+            "loop": "Replicas", "action": action, "reason": "Because", "message": f"<b>{wanted}</b>", "applied": True,
+        }  # fmt: skip
+        return Orders(wanted, 7, (decision,))
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    rows = [TraceRow(i * 0.1, 100, 300 if i < 60 else 1 + i % 3) for i in range(300)]
+    return simulate(PROFILE, rows, Wavering(), start_replicas=1, duration=60)
+
+
+@pytest.fixture(scope="module")
+def page(outcome: Outcome) -> Page:
+    return report_page(outcome, title="A title")
+
+
+def panels(page: Page) -> dict[str, Panel]:
+    return {panel.title: panel for chart in page.charts for panel in chart.panels}
+
+
+def test_every_series_is_drawn(outcome: Outcome, page: Page) -> None:
+    drawn = [list(series.y) for panel in panels(page).values() for series in panel.series]
+    for name in outcome.series.__slots__:
+        values = getattr(outcome.series, name)
+        assert name == "time" or values in drawn or [100 * value for value in values] in drawn, name
+    assert max(outcome.series.preemption_rate) > 0, "there is something to see"
+
+
+@pytest.mark.parametrize(
+    ("title", "name", "limit", "fewest"),
+    [("Time to first token", "ttft", 1000, 1), ("Mean time between tokens", "itl", 40, 2)],
+)
+def test_latency_is_drawn_against_the_objective(
+    outcome: Outcome, page: Page, title: str, name: str, limit: float, fewest: int
+) -> None:
+    middle, high, objective = panels(page)[title].series
+    records = outcome.records
+    first = (records.arrival < 5) & (records.fate == Fate.FINISHED) & (records.output >= fewest)
+    wanted = np.percentile(getattr(records, name)[first] * 1000, (50, 95))
+    assert (middle.x[0], middle.y[0], high.y[0]) == (2.5, pytest.approx(wanted[0]), pytest.approx(wanted[1]))
+    assert middle.text[0] == f"{np.count_nonzero(first)} requests"
+    assert (list(objective.x), list(objective.y)) == ([0, outcome.seconds], [limit, limit])
+
+
+def test_decisions_are_marked_where_they_were_made(outcome: Outcome, page: Page) -> None:
+    assert len(outcome.decisions) <= MOST_MARKS
+    for chart in page.charts:
+        assert [(mark.x, mark.kind) for mark in chart.marks] == [
+            (decision["time"], decision["action"].lower()) for decision in outcome.decisions
+        ]
+    text = render(page)
+    assert "Because: &lt;b&gt;2" in text, "in the hover text"
+    assert "<td>&lt;b&gt;2&lt;/b&gt;</td>" in text, "in the table"
+    assert "<b>2" not in text
+
+
+def test_the_summary_tells_cost_and_hours(outcome: Outcome, page: Page) -> None:
+    rows = dict(next(table.rows for table in page.tables if table.title == "Summary"))
+    assert rows["GPU-hours"] == f"{outcome.gpu_hours:,.3f}"
+    assert outcome.gpu_hours == pytest.approx(2 * outcome.replica_hours)
+    assert rows["cost"] == f"${outcome.gpu_hours * 1.5:,.2f}"
+    assert rows["price of a replica-hour"] == "$3.00"
+    assert rows["mean replicas"] == f"{sum_of_lives(outcome):,.2f}"
+    assert sum(int(rows[f"requests {name}"].replace(",", "")) for name in
+               ("finished", "refused", "held too long", "broken", "unfinished")) == outcome.requests  # fmt: skip
+
+
+def sum_of_lives(outcome: Outcome) -> float:
+    """Replicas times time, out of the hours that are paid."""
+    return outcome.replica_hours / (seconds(round(outcome.seconds * 10**12)) / 3600)
+
+
+def test_nothing_at_all_makes_a_page_too() -> None:
+    empty = simulate(PROFILE, [], Wavering(), start_replicas=0, duration=1)
+    assert "A title" in render(report_page(empty, title="A title"))
