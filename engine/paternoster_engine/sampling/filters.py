@@ -32,8 +32,8 @@ def thresholds(scores: torch.Tensor, filters: Filters, widths: tuple[int, ...] =
     best = scores.topk(width, dim=-1).values
     found = _thresholds(best, scores, filters)
     if width < vocab:
-        # Where the last token looked at is kept, there may be more.
-        wide = (best[:, -1:] >= found).squeeze(-1).nonzero().squeeze(-1)
+        # Where the last token looked at is kept, there may be more; and top-k may reach beyond it.
+        wide = ((best[:, -1:] >= found) | (filters.top_k > width)).squeeze(-1).nonzero().squeeze(-1)
         if len(wide):
             found[wide] = thresholds(scores[wide], filters.rows(wide), widths[1:])
     return found

@@ -1,7 +1,7 @@
 """Top-k, top-p and min-p against a plain loop over one row."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.sampling.filters import Filters, thresholds
@@ -30,6 +30,7 @@ filters = st.tuples(
 
 
 @settings(max_examples=300, deadline=None)
+@example([([0.0, 0.0, 0.0, 0.0, 4.0, 4.0, 4.25, 4.25, 4.75], (5, 0.3137, 0.0))], (4, 8))  # top-k beyond the first width
 @given(st.lists(st.tuples(rows, filters), min_size=1, max_size=4), st.sampled_from([(), (1,), (4, 8), (256,)]))
 def test_equals_the_plain_filter(cases: list, widths: tuple[int, ...]) -> None:
     size = max(len(row) for row, _ in cases)
