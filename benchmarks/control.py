@@ -15,6 +15,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH keeps it off
+
 from control.contenders import contenders
 from control.scenarios import QUICK, SCENARIOS
 from control.search import Bench, Row

@@ -15,6 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "kernels"))
+sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH keeps it off
 
 
 def check() -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "kernels"))
+sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH keeps it off
 
 import torch  # noqa: E402
 

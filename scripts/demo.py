@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH keeps it off
+
 from demo_fleet import Fleet, FleetError
 from demo_page import demo_page
 from demo_record import Decision, Record
