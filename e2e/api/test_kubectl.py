@@ -8,7 +8,7 @@ from paternoster_e2e.objects import merge
 Manifest = Callable[..., Document]
 
 HEADER = "NAME READY REASON REPLICAS DESIRED SEQS TOK/S AGE"
-WIDE_HEADER = f"{HEADER} MODEL QUEUE PREEMPT/1K KV% MODE URL"
+WIDE_HEADER = f"{HEADER} MODEL QUEUE PREEMPT/1K KV% COST/1M MODE URL"
 STATUS = {
     "readyReplicas": 2,
     "desiredReplicas": 3,

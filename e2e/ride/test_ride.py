@@ -1,9 +1,13 @@
 """The whole ride: install, a fleet, an answer, load, decisions, quiet, and away again without a trace."""
 
+import pytest
+
 from paternoster_e2e.cluster import ROOT
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
 from paternoster_e2e.load import streams
 from paternoster_e2e.release import RELEASE, SYSTEM, gateway_url, install, nothing_left, restricted_namespace, uninstall
+
+pytestmark = pytest.mark.timeout(1200)
 
 NAME = "smollm2"
 NAMESPACE = "rides"

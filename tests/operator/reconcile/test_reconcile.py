@@ -173,8 +173,7 @@ async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, 
         "requests_finished_total": 40,
         "requests_preempted_total": 10,
     }
-    for _ in range(2):  # the cap acts first, and replicas are judged by what it left
-        await world.look(after=15)
+    await world.look(after=15)
     assert world.cluster.replicas > 1
     assert world.engine.patches == [40], "50 ran at most; a fifth less"
     reasons = [event.reason for event in world.cluster.events]
