@@ -17,6 +17,7 @@ def interpret(marker: str) -> None:
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
 
 
+@pytest.mark.timeout(900)
 def test_kernels_in_the_interpreter() -> None:
     interpret("not slow")
 
