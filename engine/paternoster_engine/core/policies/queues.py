@@ -1,6 +1,7 @@
 """In which order requests wait."""
 
 from bisect import insort_right
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -46,7 +47,7 @@ class RequestQueue(Protocol):
         ...
 
 
-class RankedQueue:
+class RankedQueue(ABC):
     """A queue in order of a rank that does not change while a request waits; of equals the first to come."""
 
     displaces = False
@@ -54,9 +55,9 @@ class RankedQueue:
     def __init__(self) -> None:
         self.waiting: deque[Request] = deque()
 
+    @abstractmethod
     def rank(self, request: Request) -> Rank:
         """Lowest first."""
-        raise NotImplementedError
 
     def insert(self, request: Request) -> None:
         queue, rank = self.waiting, self.rank
