@@ -1,7 +1,7 @@
 """In which order requests wait."""
 
-from bisect import insort_right
 from abc import ABC, abstractmethod
+from bisect import insort_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -80,10 +80,10 @@ class RankedQueue(ABC):
     def outranks(self, request: Request, running: Request) -> bool:
         return False
 
-    def admitted(self, request: Request) -> None:
+    def admitted(self, request: Request) -> None:  # noqa: B027
         pass
 
-    def sampled(self, request: Request) -> None:
+    def sampled(self, request: Request) -> None:  # noqa: B027
         pass
 
 
