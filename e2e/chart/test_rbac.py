@@ -16,9 +16,6 @@ OPERATOR: Rules = {
     ("", "pods"): {"list", "watch", "patch"},
     ("events.k8s.io", "events"): {"create"},
 }
-CLUSTER: Rules = {
-    ("apiextensions.k8s.io", "customresourcedefinitions"): {"list", "watch"},
-}
 LEASES: Rules = {("coordination.k8s.io", "leases"): {"get", "create", "update"}}
 NAMESPACED = {"rbac": {"scope": "namespaced"}, "watchNamespaces": ["red", "blue"]}
 
@@ -40,7 +37,7 @@ def roles(documents: list[dict[str, Any]], kind: str) -> dict[tuple[str, str], d
 def test_cluster_scope(helm: Any) -> None:
     documents = helm.render({"rbac": {"aggregateClusterRoles": False}})
     (cluster_role,) = roles(documents, "ClusterRole").values()
-    assert rules(cluster_role) == OPERATOR | CLUSTER
+    assert rules(cluster_role) == OPERATOR
     (lease_role,) = roles(documents, "Role").values()
     assert lease_role["metadata"]["namespace"] == "lifts"
     assert rules(lease_role) == LEASES

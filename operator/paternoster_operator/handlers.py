@@ -20,7 +20,8 @@ from paternoster_operator.runtime import Operator
 
 log = logging.getLogger(__name__)
 
-EMPTY_LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0
+"""Between two looks at what no watch tells."""
 MANAGED = {labels.MANAGED_BY: labels.MANAGER, labels.COMPONENT: labels.ENGINE_COMPONENT}
 
 
@@ -67,12 +68,13 @@ async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> Non
 async def start(
     settings: kopf.OperatorSettings, memo: Any, resource_index: Any, deployment_index: Any, pod_index: Any, **_: Any
 ) -> None:
-    configure(settings, memo.namespaces)
+    configure(settings)
     memo.cluster = KubernetesCluster(Indices(resource_index, deployment_index, pod_index))
     await memo.cluster.open()
     memo.operator = Operator(memo.cluster, memo.settings)
     memo.operator.synced = False
     memo.http, _port = await serve(build_app(memo.operator), memo.host, memo.port)
+    await resource_is_served(memo.cluster)
     memo.tasks = [asyncio.create_task(notice_emptiness(memo.cluster, memo.operator, memo.namespaces))]
     memo.leadership = None
     if memo.lease is None:
@@ -98,6 +100,21 @@ async def stop(memo: Any, **_: Any) -> None:
     await memo.cluster.close()
 
 
+async def resource_is_served(cluster: KubernetesCluster) -> None:
+    """Wait for the CRD: kopf looks for it once, when this has returned, and would not see it come later."""
+    told = False
+    while True:
+        try:
+            if await cluster.is_served():
+                return
+            if not told:
+                log.warning("%s.%s is not served yet: waiting for its CRD", labels.PLURAL, labels.GROUP)
+                told = True
+        except ClusterError as error:
+            log.warning("%s", error)
+        await asyncio.sleep(LOOK_SECONDS)
+
+
 async def notice_emptiness(cluster: KubernetesCluster, operator: Operator, namespaces: list[str]) -> None:
     """Where there is no LLMDeployment at all, no handler is ever called, and the empty table is the true one."""
     while not operator.synced:
@@ -105,13 +122,14 @@ async def notice_emptiness(cluster: KubernetesCluster, operator: Operator, names
             operator.synced = operator.synced or await cluster.is_empty(namespaces)
         except ClusterError as error:
             log.warning("%s", error)
-        await asyncio.sleep(EMPTY_LOOK_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
-def configure(settings: kopf.OperatorSettings, namespaces: list[str]) -> None:
+def configure(settings: kopf.OperatorSettings) -> None:
     """Events are ours to post; watches give up on silence instead of hanging."""
-    # An operator of some namespaces may neither list the others nor the kinds of the whole cluster.
-    settings.scanning.disabled = bool(namespaces)
+    # Following CRDs as they come would need the right to list those of everybody, and kopf may look before
+    # discovery tells of a new one.
+    settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.watching.server_timeout = 600
     settings.watching.connect_timeout = 10

@@ -28,13 +28,6 @@
   verbs: [create]
 {{- end }}
 
-{{/* What watching every namespace needs besides: kopf follows the CRD as it comes and goes. */}}
-{{- define "paternoster.clusterRules" -}}
-- apiGroups: [apiextensions.k8s.io]
-  resources: [customresourcedefinitions]
-  verbs: [list, watch]
-{{- end }}
-
 {{/* Leader election, in the release's namespace only. RBAC cannot limit create to a name. */}}
 {{- define "paternoster.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]

@@ -76,6 +76,14 @@ class KubernetesCluster:
         assert self._api is not None
         return self._api
 
+    async def is_served(self) -> bool:
+        """Whether discovery tells of LLMDeployments: their CRD is there, and every part of the API server knows it."""
+        groups = await self._send("get", "/apis")
+        if groups is None or labels.GROUP not in (group["name"] for group in groups["groups"]):
+            return False
+        kinds = await self._send("get", f"/apis/{labels.API_VERSION}", ignore=404)
+        return kinds is not None and labels.PLURAL in (kind["name"] for kind in kinds["resources"])
+
     async def is_empty(self, namespaces: Sequence[str]) -> bool:
         """Whether the API server has no LLMDeployment in ``namespaces``, or anywhere if there are none given."""
         root = f"/apis/{labels.API_VERSION}"
