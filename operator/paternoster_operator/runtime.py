@@ -62,7 +62,7 @@ class Operator:
             self._queue.add(key)
 
     def start(self) -> None:
-        """Begin to act, on what is there now; needs a running event loop."""
+        """Begin to act, on what is known to be there; needs a running event loop."""
         self._reconciler.forget()
         self._acting = True
         self.metrics.leading.set(1)
@@ -70,8 +70,10 @@ class Operator:
         self._waking = asyncio.create_task(
             wake(self._reconciler.fleets, self._scraper.held_by_model, self.enqueue), name="wake"
         )
-        for key in self._cluster.list():
-            self.enqueue(key)
+        # Before the cache is whole a pod that is not in it may still be there; the events that complete it come here, too.
+        if self.synced:
+            for key in self._cluster.list():
+                self.enqueue(key)
 
     async def pause(self) -> None:
         """Act no more, and still tell where requests go."""

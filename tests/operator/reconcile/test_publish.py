@@ -1,5 +1,6 @@
 """What the operator publishes before it acts, while it acts, and while another does."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -43,6 +44,20 @@ async def test_no_table_is_told_before_the_cluster_is_read(operator: tuple[Opera
     assert await status(f"{url}/healthz") == 200
     one.synced = True
     assert await status(f"{url}/readyz") == 200
+
+
+async def test_nobody_acts_on_half_a_cluster(operator: tuple[Operator, str]) -> None:
+    one, _ = operator
+    one.synced = False
+    one.start()
+    (key,) = one._cluster.list()
+    await asyncio.sleep(0.1)
+    assert one.fleet(key) is None, "its pods may not have been read yet"
+    one.synced = True
+    one.enqueue(key)
+    async with asyncio.timeout(10):
+        while one.fleet(key) is None:
+            await asyncio.sleep(0.01)
 
 
 async def test_who_does_not_act_tells_the_same_table(operator: tuple[Operator, str]) -> None:
