@@ -70,7 +70,7 @@ class Operator:
         self._waking = asyncio.create_task(
             wake(self._reconciler.fleets, self._scraper.held_by_model, self.enqueue), name="wake"
         )
-        # Before the cache is whole a pod that is not in it may still be there; the events that complete it come here, too.
+        # Before the cache is whole, a pod that is not in it may still be there. The events that fill it enqueue, too.
         if self.synced:
             for key in self._cluster.list():
                 self.enqueue(key)
