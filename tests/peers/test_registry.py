@@ -4,33 +4,13 @@ from dataclasses import fields
 from importlib.metadata import entry_points
 
 import pytest
+from small_profile import SMALL
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_peers.peer import Peer
 from paternoster_simulator.policy import Policy
-from paternoster_simulator.profile import Objective, Profile, Startup, StepSeconds
 
 PEERS = ("kubeai", "aibrix-apa", "aibrix-kpa", "production-stack", "wva", "dynamo", "ray-serve")
-
-PROFILE = Profile(
-    name="p",
-    source="a test",
-    gpus_per_replica=1,
-    usd_per_gpu_hour=1.0,
-    kv_blocks=1000,
-    kv_block_size=16,
-    max_num_seqs=64,
-    max_batched_tokens=512,
-    max_model_len=4096,
-    step=StepSeconds(
-        fixed_seconds=0.01,
-        per_prefill_token_seconds=1e-4,
-        per_decode_sequence_seconds=1e-4,
-        per_kv_token_seconds=1e-6,
-    ),
-    startup=Startup(schedule_seconds=1, pull_seconds=1, load_seconds=1, warm_seconds=1),
-    objective=Objective(ttft_ms=500, itl_ms=50),
-)
 
 
 def spec(**autoscaling: int) -> LLMDeploymentSpec:
@@ -59,12 +39,12 @@ def test_the_search_tries_settings_and_their_defaults(peer) -> None:
 def test_every_value_of_the_search_makes_a_policy(peer) -> None:
     for name, values in peer.search_space.items():
         for value in values:
-            policy: Policy = peer(spec(minReplicas=1, maxReplicas=3), PROFILE, **{name: value})
+            policy: Policy = peer(spec(minReplicas=1, maxReplicas=3), SMALL, **{name: value})
             assert policy.period_seconds > 0
 
 
 def test_bounds_come_from_the_spec(peer, look, stats) -> None:
-    policy = peer(spec(minReplicas=2, maxReplicas=3), PROFILE)
+    policy = peer(spec(minReplicas=2, maxReplicas=3), SMALL)
     busy = stats(running=64, waiting=500, kv_blocks_used=990)
     replicas, asked, now = 2, set(), 0.0
     while now <= 1500:
@@ -79,9 +59,9 @@ def test_bounds_come_from_the_spec(peer, look, stats) -> None:
 
 def test_an_unknown_setting_is_named(peer) -> None:
     with pytest.raises(ValueError, match="'speed' is no setting of"):
-        peer(spec(minReplicas=1, maxReplicas=3), PROFILE, speed=1)
+        peer(spec(minReplicas=1, maxReplicas=3), SMALL, speed=1)
 
 
 def test_a_fleet_without_autoscaling_is_refused(peer) -> None:
     with pytest.raises(ValueError, match=r"autoscaling\.minReplicas"):
-        peer(spec(), PROFILE)
+        peer(spec(), SMALL)

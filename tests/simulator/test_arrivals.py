@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paternoster_engine.bench.trace import TraceRow
 from paternoster_engine.bench.workload import Limits
-from paternoster_simulator.arrivals import PATTERNS, constant, named_pattern, replay, synthetic
+from paternoster_simulator.arrivals import PATTERNS, bursts, constant, named_pattern, ramp, replay, synthetic
 
 
 @settings(max_examples=30, deadline=None)
@@ -38,6 +38,14 @@ def test_as_many_come_as_the_pattern_says(name: str) -> None:
         expected = sum(pattern.rate(low + (i + 0.5) * step) for i in range(pieces)) * step
         count = sum(low <= time < high for time in times)
         assert abs(count - expected) < 5 * expected**0.5
+
+
+def test_bursts_and_ramps_begin_when_they_are_told() -> None:
+    burst = bursts(2.0, period=100.0, share=0.2, factor=4.0, first=30.0)
+    assert [burst.rate(t) for t in (0.0, 29.9, 30.0, 49.9, 50.0, 129.9, 130.0)] == [2, 2, 8, 8, 2, 2, 8]
+    fades = ramp(8.0, begin=10.0, until=20.0, factor=0.0)
+    assert [fades.rate(t) for t in (0.0, 10.0, 15.0, 20.0, 50.0)] == [8, 8, 4, 0, 0]
+    assert fades.highest == 8
 
 
 def test_other_seeds_are_other_traffic() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_profile import SMALL
 
 from paternoster_engine.bench.synthetic import Workload
 from paternoster_engine.bench.trace import TraceRow
@@ -19,32 +20,26 @@ from paternoster_simulator.arrivals import Pattern, constant, spike, step, synth
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies
 from paternoster_simulator.law_policy import LawPolicy
 from paternoster_simulator.outcome import Outcome
-from paternoster_simulator.profile import Objective, Profile, Startup, StepSeconds
+from paternoster_simulator.profile import Objective, Profile, Startup
 from paternoster_simulator.records import Fate
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
 
 SEEDS = range(3)
 STARTUP_SECONDS = 30
-PROFILE = Profile(
-    name="small",
-    source="made for tests: a replica answers about four requests a second within the objective",
-    gpus_per_replica=1,
-    usd_per_gpu_hour=1.0,
-    kv_blocks=2000,
-    kv_block_size=16,
-    max_num_seqs=48,
-    max_batched_tokens=1024,
-    max_model_len=1024,
-    step=StepSeconds(
-        fixed_seconds=0.02,
-        per_prefill_token_seconds=1e-4,
-        per_decode_sequence_seconds=1e-3,
-        per_kv_token_seconds=1e-6,
-    ),
-    startup=Startup(schedule_seconds=1, pull_seconds=9, load_seconds=15, warm_seconds=5),
-    objective=Objective(ttft_ms=2000, itl_ms=60),
+PROFILE = SMALL.model_copy(
+    update={
+        "gpus_per_replica": 1,
+        "usd_per_gpu_hour": 1.0,
+        "kv_blocks": 2000,
+        "max_num_seqs": 48,
+        "max_batched_tokens": 1024,
+        "max_model_len": 1024,
+        "startup": Startup(schedule_seconds=1, pull_seconds=9, load_seconds=15, warm_seconds=5),
+        "objective": Objective(ttft_ms=2000, itl_ms=60),
+    }
 )
+"""A replica answers about four requests a second within the objective."""
 CHAT = Workload(
     prompt=((0.0, 16), (0.5, 200), (1.0, 600)),
     output=((0.0, 4), (0.5, 100), (1.0, 300)),

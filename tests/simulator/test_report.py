@@ -4,33 +4,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_profile import SMALL
 
 from paternoster_engine.bench.html import Page, Panel, render
 from paternoster_engine.bench.trace import TraceRow
 from paternoster_simulator.cost import seconds
 from paternoster_simulator.outcome import Outcome
 from paternoster_simulator.policy import Look, Orders
-from paternoster_simulator.profile import Objective, Profile, Startup, StepSeconds
+from paternoster_simulator.profile import Objective
 from paternoster_simulator.records import Fate
 from paternoster_simulator.report import MOST_MARKS, report_page
 from paternoster_simulator.simulation import simulate
 
-PROFILE = Profile(
-    name="small",
-    source="made for tests",
-    gpus_per_replica=2,
-    usd_per_gpu_hour=1.5,
-    kv_blocks=120,
-    kv_block_size=16,
-    max_num_seqs=16,
-    max_batched_tokens=256,
-    max_model_len=512,
-    step=StepSeconds(
-        fixed_seconds=0.02, per_prefill_token_seconds=1e-4, per_decode_sequence_seconds=1e-3, per_kv_token_seconds=1e-6
-    ),
-    startup=Startup(schedule_seconds=1, pull_seconds=2, load_seconds=3, warm_seconds=4),
-    objective=Objective(ttft_ms=1000, itl_ms=40),
-)
+PROFILE = SMALL.model_copy(update={"objective": Objective(ttft_ms=1000, itl_ms=40)})
 
 
 class Wavering:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_profile import SMALL
 
 from paternoster_engine.bench.trace import TraceRow
 from paternoster_engine.bench.workload import Limits
@@ -15,30 +16,10 @@ from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, Me
 from paternoster_simulator.fixed import FixedPolicy
 from paternoster_simulator.outcome import Outcome
 from paternoster_simulator.policy import Look, Orders
-from paternoster_simulator.profile import Objective, Profile, Startup, StepSeconds
+from paternoster_simulator.profile import Profile
 from paternoster_simulator.records import Fate
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
-
-PROFILE = Profile(
-    name="small",
-    source="made for tests",
-    gpus_per_replica=2,
-    usd_per_gpu_hour=1.5,
-    kv_blocks=120,
-    kv_block_size=16,
-    max_num_seqs=16,
-    max_batched_tokens=256,
-    max_model_len=512,
-    step=StepSeconds(
-        fixed_seconds=0.02,
-        per_prefill_token_seconds=1e-4,
-        per_decode_sequence_seconds=1e-3,
-        per_kv_token_seconds=1e-6,
-    ),
-    startup=Startup(schedule_seconds=1, pull_seconds=2, load_seconds=3, warm_seconds=4),
-    objective=Objective(ttft_ms=1000, itl_ms=100),
-)
 
 
 class Script:
@@ -67,7 +48,7 @@ def run(
     duration: float = 60.0,
     faults: Sequence[Fault] = (),
     seed: int = 0,
-    profile: Profile = PROFILE,
+    profile: Profile = SMALL,
     fleet: FleetSettings | None = None,
 ) -> Outcome:
     return simulate(
@@ -149,7 +130,7 @@ def test_a_dead_replica_breaks_what_it_streamed_and_is_replaced() -> None:
 
 
 def test_what_had_no_token_yet_is_asked_elsewhere() -> None:
-    slow = PROFILE.model_copy(update={"step": PROFILE.step.model_copy(update={"fixed_seconds": 5.0})})
+    slow = SMALL.model_copy(update={"step": SMALL.step.model_copy(update={"fixed_seconds": 5.0})})
     outcome = run([TraceRow(1.0, 50, 1), TraceRow(1.0, 50, 1)], FixedPolicy(2), start=2, profile=slow,
                   faults=[ReplicaDies(at=3.0)])  # fmt: skip
     assert outcome.finished == 2
@@ -268,7 +249,7 @@ def test_shared_prefixes_are_found() -> None:
 def test_what_cannot_be_simulated_is_refused(name: str, value: float) -> None:
     arguments = {"start_replicas": 1, "duration": 10.0, name: value}
     with pytest.raises(ValueError, match=f"{name} is {value}: must be"):
-        simulate(PROFILE, [], FixedPolicy(1), **arguments)  # type: ignore[arg-type]
+        simulate(SMALL, [], FixedPolicy(1), **arguments)  # type: ignore[arg-type]
 
 
 def test_the_garbage_collector_is_left_as_it_was() -> None:

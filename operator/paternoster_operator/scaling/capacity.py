@@ -10,7 +10,7 @@ from paternoster_operator.scaling.policy import CapPolicy, ScalingPolicy, SloPol
 ITL_MARGIN = 0.9
 """Share of the latency limit that the mean is planned for: requests differ, and the limit is for the slow ones."""
 
-Bound = Literal["max_num_seqs", "KV", "ITL"]
+Bound = Literal["max_num_seqs", "live cap", "KV", "ITL"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,9 @@ class Capacity:
 
     sequences: float
     bound: Bound
+
+    def __str__(self) -> str:
+        return f"{self.sequences:.1f} by {self.bound}"
 
 
 def replica_capacity(policy: ScalingPolicy, experience: Experience) -> Capacity:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
 from paternoster_operator.scaling.capacity import itl_room
-from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason, is_early
+from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
 from paternoster_operator.scaling.policy import CapPolicy, ScalingPolicy, SloPolicy
 from paternoster_operator.scaling.signals import Signals
 
@@ -72,7 +72,7 @@ def _judge(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
         return cap, Reason.INSUFFICIENT_DATA, "no replica is ready", ()
     if not signals.fresh:
         return cap, Reason.METRICS_STALE, f"no recent numbers from {', '.join(signals.stale_pods)}", ()
-    if state.cap_changed is not None and 0 <= now - state.cap_changed < loop.cooldown_seconds:
+    if state.cap_changed is not None and is_recent(now, state.cap_changed, loop.cooldown_seconds):
         return cap, Reason.STABILIZING, f"changed {now - state.cap_changed:.0f} s ago", ()
     evidence = max(signals.finished, signals.preempted)
     rate, target = signals.preemption_rate, loop.preemption_target
@@ -121,7 +121,7 @@ def _raise(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
     room, bound, said = _room(policy, signals, state)
     if room <= cap:
         return cap, bound, said, ()
-    if state.cap_cut is not None and 0 <= now - state.cap_cut < CALM_WINDOWS * loop.window_seconds:
+    if state.cap_cut is not None and is_recent(now, state.cap_cut, CALM_WINDOWS * loop.window_seconds):
         return cap, Reason.STABILIZING, f"cut {now - state.cap_cut:.0f} s ago", ()
     # Half of the way, where the way is known and long: after a change of the traffic steps alone take minutes.
     target = min(max(cap + loop.increase_step, (cap + room) // 2), room)

@@ -123,3 +123,8 @@ class Decision:
 def is_early(now: float, due: float, period: float) -> bool:
     """Whether a loop has to wait; not for longer than its period, so that a clock set back does not stop it."""
     return due - period <= now < due
+
+
+def is_recent(now: float, then: float | None, seconds: float) -> bool:
+    """Whether less than ``seconds`` have passed since ``then``; not where the clock was set back to before it."""
+    return then is not None and 0 <= now - then < seconds

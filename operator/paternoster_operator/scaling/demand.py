@@ -44,6 +44,8 @@ def estimate_demand(signals: Signals, experience: Experience, full: float, growt
         return Demand(running, _backlog(signals, running))
     arriving = signals.arrived / signals.flow_seconds * tokens * pace
     steady = (arriving * signals.arrived + running * CONFIDENCE) / (signals.arrived + CONFIDENCE)
+    # Answers that have grown longer run before they end: what runs is a fact, their length of the past is none.
+    steady = max(steady, signals.mean_running)
     return Demand(steady * growth, _backlog(signals, steady))
 
 

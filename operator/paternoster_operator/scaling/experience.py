@@ -18,6 +18,10 @@ HALF_LIFE_SECONDS = 600.0
 """Age at which an observation counts half: longer than a burst, shorter than a change of the time of day."""
 MIN_SEQUENCES = 1.0
 """Replicas that carry less say nothing: their share of KV and their pace are those of single requests."""
+SHORT = 0.5
+"""Share of the KV pool in use above which sequences larger than remembered count at once: memory is then what may run
+out first, and the average of ten minutes would learn of it too late. Below it the few that are left after a burst,
+which are the longest, would pass for all."""
 ENOUGH = 6.0
 """Observations (replica-looks) below which nothing is concluded: half a minute of one replica."""
 ENOUGH_ANSWERS = 50.0
@@ -48,11 +52,15 @@ class Experience:
         """Take in a look, ``elapsed`` seconds after the one before."""
         fade = 0.5 ** (max(elapsed, 0.0) / HALF_LIFE_SECONDS)
         busy = [load for load in signals.replicas if load.running >= MIN_SEQUENCES]
+        running, kv_usage = sum(load.running for load in busy), sum(load.kv_usage for load in busy)
+        remembered = self.kv_usage
+        if self.running and kv_usage > SHORT * len(busy):
+            remembered = max(remembered, kv_usage / running * self.running)
         paced = [(load.running, itl) for load in busy if (itl := load.inter_token_seconds) is not None]
         return type(self)(
             weight=self.weight * fade + len(busy),
-            running=self.running * fade + sum(load.running for load in busy),
-            kv_usage=self.kv_usage * fade + sum(load.kv_usage for load in busy),
+            running=self.running * fade + running,
+            kv_usage=remembered * fade + kv_usage,
             paced=self.paced * fade + len(paced),
             n=self.n * fade + sum(n for n, _ in paced),
             itl=self.itl * fade + sum(itl for _, itl in paced),

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from paternoster_operator.scaling.capacity import Capacity, replica_capacity
-from paternoster_operator.scaling.decision import LawState
+from paternoster_operator.scaling.decision import LawState, is_recent
 from paternoster_operator.scaling.demand import Demand, estimate_demand
 from paternoster_operator.scaling.limits import PERIOD_SECONDS, UNKNOWN_STARTUP_SECONDS
 from paternoster_operator.scaling.policy import ReplicaPolicy, ScalingPolicy
@@ -23,10 +23,14 @@ class Need:
     replicas: int
     demand: Demand
     capacity: Capacity
-    per_replica: float
-    """Sequences at once of one replica."""
+    """Of one replica."""
     utilization: float
     """Share of that which is planned for."""
+
+    @property
+    def per_replica(self) -> float:
+        """Sequences at once of one replica."""
+        return self.capacity.sequences
 
     def ratio(self, replicas: int) -> float:
         """Demand over what so many replicas carry."""
@@ -47,14 +51,14 @@ class Need:
 def replicas_needed(policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals, state: LawState, now: float) -> Need:
     """At least one; tolerance, windows and limits come after."""
     capacity = replica_capacity(policy, state.experience)
-    per_replica = capacity.sequences
-    settled = state.cap_changed is None or now - state.cap_changed >= policy.cap.cooldown_seconds
-    if signals.queued and settled:
+    settled = not is_recent(now, state.cap_changed, policy.cap.cooldown_seconds)
+    if signals.queued and settled and state.cap < capacity.sequences:
         # The cap has done what it can and a queue is left: then the cap is what a replica carries.
-        per_replica = min(per_replica, state.cap)
+        capacity = Capacity(state.cap, "live cap")
+    per_replica = capacity.sequences
     ahead = (UNKNOWN_STARTUP_SECONDS if signals.startup_seconds is None else signals.startup_seconds) + PERIOD_SECONDS
     demand = estimate_demand(signals, state.experience, per_replica, growth(state.arrivals, ahead))
     root = math.sqrt(demand.sequences)
     utilization = min(loop.target_utilization, root / (root + SAFETY)) if root > 0 else loop.target_utilization
     replicas = math.ceil(demand.sequences / (utilization * per_replica) - 1e-9)
-    return Need(max(replicas, 1), demand, capacity, per_replica, utilization)
+    return Need(max(replicas, 1), demand, capacity, utilization)

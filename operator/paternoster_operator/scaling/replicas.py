@@ -22,6 +22,8 @@ class _Verdict:
     message: str
     limited_by: tuple[Reason, ...] = ()
     formula: str = ""
+    carries: str = ""
+    """What one replica does, and what bounds it; empty where the formula was not asked."""
 
 
 def decide_replicas(
@@ -58,7 +60,7 @@ def _decision(loop: ReplicaPolicy, signals: Signals, state: LawState, verdict: _
         reason=verdict.reason,
         message=f"replicas {state.replicas}->{verdict.target}: {verdict.message}" if changed else verdict.message,
         limited_by=verdict.limited_by,
-        inputs=_inputs(signals, state.cap),
+        inputs=_inputs(signals, state.cap, verdict.carries),
         applied=loop.mode is AutoscalingMode.AUTO,
         formula=verdict.formula,
         otherwise=f"{verdict.recommended} replicas" if verdict.recommended != verdict.target else "",
@@ -109,7 +111,7 @@ def _judge(
         verdict = _down(policy, loop, signals, state, now, wanted, said)
     else:
         verdict = _Verdict(current, current, Reason.WITHIN_TOLERANCE, f"{said}, target {need.utilization:.0%}")
-    return replace(verdict, formula=need.formula), state
+    return replace(verdict, formula=need.formula, carries=str(need.capacity)), state
 
 
 def _wanted(
@@ -210,8 +212,8 @@ def _refusal(policy: ScalingPolicy, signals: Signals, current: int, target: int)
     return None
 
 
-def _inputs(signals: Signals, cap: int) -> dict[str, str]:
-    return {
+def _inputs(signals: Signals, cap: int, carries: str) -> dict[str, str]:
+    inputs = {
         "running": str(signals.running),
         "waiting": str(signals.waiting),
         "held": str(signals.held),
@@ -223,3 +225,4 @@ def _inputs(signals: Signals, cap: int) -> dict[str, str]:
         "preemptionRate": f"{signals.preemption_rate:.1%}",
         "kvUsage": f"{signals.kv_usage:.0%}",
     }
+    return {**inputs, "replicaCapacity": carries} if carries else inputs

@@ -1,0 +1,74 @@
+"""What one replica carries and what bounds it, and a clock that was set back."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paternoster_operator.api.manifest import parse
+from paternoster_operator.scaling.decision import LawState, is_recent
+from paternoster_operator.scaling.experience import Experience
+from paternoster_operator.scaling.law import decide
+from paternoster_operator.scaling.policy import ScalingPolicy
+from paternoster_operator.scaling.signals import Signals
+
+COOLDOWN = 30.0
+
+
+def policy(**spec: Any) -> ScalingPolicy:
+    parts = {
+        "engine": {"maxNumSeqs": 48},
+        "autoscaling": {"minReplicas": 1, "maxReplicas": 10},
+        "concurrency": {"mode": "Auto", "cooldownSeconds": int(COOLDOWN)},
+        **spec,
+    }
+    document = {
+        "apiVersion": "paternoster.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "a"},
+        "spec": {"model": {"source": "package://m"}, **parts},
+    }
+    return ScalingPolicy.from_spec(parse(document).spec)
+
+
+def carries(state: LawState, *, waiting: int = 0, now: float = 0.0) -> str:
+    # Preemptions at their target: the cap stays, so that what is asked is what one replica does with it.
+    seen = Signals(
+        ready=2, fresh=True, capacity=96, running=60, waiting=waiting, peak_running=30, finished=100, preempted=2
+    )
+    decision = decide(policy(), seen, state, now)
+    assert decision.state.cap == state.cap
+    assert decision.replicas is not None
+    return decision.replicas.inputs["replicaCapacity"]
+
+
+def test_each_bound_is_told() -> None:
+    calm: Any = {"replicas": 2, "since": -1e6}
+    assert carries(LawState(cap=20, **calm)) == "48.0 by max_num_seqs"
+    hungry = Experience(weight=10, running=300, kv_usage=9.0)
+    assert carries(LawState(cap=20, experience=hungry, **calm)).endswith(" by KV")
+    assert carries(LawState(cap=20, **calm), waiting=5) == "20.0 by live cap"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (100.0 - COOLDOWN, "20.0 by live cap"),
+        (100.0 - COOLDOWN + 1, "48.0 by max_num_seqs"),
+        (5000.0, "20.0 by live cap"),
+    ],
+    ids=["settled", "settling", "clock set back"],
+)
+def test_the_cap_counts_once_it_has_settled(changed: float, told: str) -> None:
+    state = LawState(replicas=2, cap=20, since=-1e6, cap_changed=changed)
+    assert carries(state, waiting=5, now=100.0) == told
+
+
+@given(st.floats(-1e6, 1e6), st.none() | st.floats(-1e6, 1e6), st.floats(0, 1e4))
+def test_recent_ends_and_never_begins_in_the_future(now: float, then: float | None, seconds: float) -> None:
+    recent = is_recent(now, then, seconds)
+    if then is None or then > now:
+        assert not recent
+    else:
+        assert recent == (now - then < seconds)
