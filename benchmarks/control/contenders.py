@@ -35,7 +35,7 @@ class Contender:
     sources: tuple[str, ...]
     """Packages and modules whose text decides what it does."""
     in_hindsight: bool = False
-    """Searched exhaustively on the very traffic it is judged by: a bound, and no contender that could be run."""
+    """Searched on the very traffic it is judged by: a bound, and no contender that could be run."""
 
     def choices(self, document: Document, profile: Profile, budget: int, seed: int = 0) -> list[Choice]:
         """The defaults and ``budget`` - 1 other settings at random, or all there are when that is no more."""

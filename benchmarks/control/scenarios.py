@@ -7,14 +7,15 @@ into halves; a pattern is drawn with another seed.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from heapq import merge
 from pathlib import Path
 from typing import Any, Literal
 
-from control.workloads import REASONING, thickened
+from control.workloads import REASONING, SHORT_ANSWERS, thickened
 from paternoster_engine.bench.synthetic import AZURE_CONVERSATION, Workload
 from paternoster_engine.bench.trace import TraceRow, read_trace
 from paternoster_engine.bench.workload import Limits
-from paternoster_simulator.arrivals import Pattern, bursts, day_night, step, synthetic
+from paternoster_simulator.arrivals import Pattern, bursts, day_night, ramp, step, synthetic
 from paternoster_simulator.profile import Profile, load_profile
 
 Part = Literal["tune", "test"]
@@ -33,6 +34,24 @@ class Traffic:
     """Rate over time, from the duration in seconds."""
     workload: Workload = AZURE_CONVERSATION
     limits: Limits = field(default_factory=Limits)
+    beside: "Traffic | None" = None
+    """Other requests at the same time."""
+
+    def requests(self, duration: float, seed: int) -> Iterator[TraceRow]:
+        """What is drawn, in order of arrival; not for traces."""
+        assert self.pattern is not None, "traffic has neither a trace nor a pattern"
+        pattern = self.pattern(duration)
+        rows = synthetic(pattern, duration=duration, seed=seed, limits=self.limits, workload=self.workload)
+        if self.beside is None:
+            return rows
+        others = self.beside.requests(duration, seed + len(SEEDS))
+        return merge(rows, others, key=lambda row: row.arrival_s)
+
+    def kinds(self) -> Iterator["Traffic"]:
+        """Itself and what comes beside it."""
+        yield self
+        if self.beside is not None:
+            yield from self.beside.kinds()
 
 
 @dataclass(frozen=True)
@@ -51,12 +70,15 @@ class Scenario:
     slo: Mapping[str, Any] = field(default_factory=dict)
     """Where the users expect anything else than the profile says."""
     prefix_cache: bool = False
+    kv_blocks: int | None = None
+    """Where less memory is left for the pool than the profile has."""
     warm_seconds: float = 300.0
     """At the beginning, when policies only look."""
 
     @property
     def profile(self) -> Profile:
-        return load_profile(self.profile_name)
+        profile = load_profile(self.profile_name)
+        return profile if self.kv_blocks is None else profile.model_copy(update={"kv_blocks": self.kv_blocks})
 
     @property
     def document(self) -> dict[str, Any]:
@@ -75,11 +97,7 @@ class Scenario:
         """The traffic of one part, from second 0."""
         traffic = self.traffic
         if traffic.trace is None:
-            assert traffic.pattern is not None, f"{self.name} has neither a trace nor a pattern"
-            pattern = traffic.pattern(self.duration)
-            return synthetic(
-                pattern, duration=self.duration, seed=SEEDS[part], limits=traffic.limits, workload=traffic.workload
-            )
+            return traffic.requests(self.duration, SEEDS[part])
         assert traces is not None, f"{self.name} needs the folder of traces"
         begin = 0.0 if part == "tune" else self.duration
         return _cut(_trace(traces / traffic.trace, traffic.copies), begin, self.duration, traffic.limits)
@@ -94,11 +112,15 @@ class Scenario:
 
     def identity(self) -> dict[str, Any]:
         """Everything that decides what an evaluation of it comes to, but for the code."""
-        said = {name: value for name, value in asdict(self).items() if name not in ("what", "traffic")}
-        pattern = self.traffic.pattern(self.duration) if self.traffic.pattern else None
-        shape = [pattern.rate(self.duration * i / 100) for i in range(100)] if pattern else None
-        traffic = {**asdict(replace(self.traffic, pattern=None)), "pattern": shape}
-        return {**said, "traffic": traffic, "hardware": self.profile.model_dump()}
+        said = {name: value for name, value in asdict(replace(self, traffic=Traffic())).items() if name != "what"}
+        kinds = list(self.traffic.kinds())
+        patterns = [kind.pattern(self.duration) for kind in kinds if kind.pattern is not None]
+        return {
+            **said,
+            "traffic": [asdict(replace(kind, pattern=None, beside=None)) for kind in kinds],
+            "rates": [[pattern.rate(self.duration * i / 100) for i in range(100)] for pattern in patterns],
+            "hardware": self.profile.model_dump(),
+        }
 
 
 @cache
@@ -139,10 +161,13 @@ SCENARIOS = {
         ),
         Scenario(
             name="bursts",
-            what="short questions with long answers; for a fifth of every ten minutes four times as many",
+            what="short questions with long answers; for two of every ten minutes four times as many, from the 7th on",
             profile_name="llama-3-8b-h100",
             traffic=Traffic(
-                pattern=lambda _: bursts(5.0, period=600.0), workload=REASONING, limits=Limits(max_total=8192)
+                # No burst falls into the warm-up, when nobody may answer it.
+                pattern=lambda _: bursts(5.0, period=600.0, first=420.0),
+                workload=REASONING,
+                limits=Limits(max_total=8192),
             ),
             duration=1800.0,
             start_replicas=3,
@@ -170,6 +195,26 @@ SCENARIOS = {
             duration=1500.0,
             start_replicas=2,
             autoscaling={"minReplicas": 1, "maxReplicas": 12},
+        ),
+        Scenario(
+            name="thinking",
+            what="short answers give way to long ones, as where a thinking mode is switched on; a third of the KV pool",
+            profile_name="llama-3-70b-h200x2",
+            traffic=Traffic(
+                pattern=lambda _: ramp(16.0, begin=600.0, until=1200.0, factor=0.0),
+                workload=SHORT_ANSWERS,
+                limits=Limits(max_total=8192),
+                beside=Traffic(
+                    pattern=lambda _: ramp(0.25, begin=600.0, until=1200.0, factor=10.0),
+                    workload=REASONING,
+                    limits=Limits(max_total=8192),
+                ),
+            ),
+            duration=1800.0,
+            start_replicas=4,
+            autoscaling={"minReplicas": 1, "maxReplicas": 12},
+            engine={"maxBatchedTokens": 2048},
+            kv_blocks=4000,
         ),
     )
 }

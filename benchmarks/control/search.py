@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from control.contenders import Choice, Contender, contenders
 from control.evaluate import Memory, Score, evaluate
+from control.hindsight import searched
 from control.pareto import best
 from control.scenarios import QUICK, SCENARIOS, Part, Scenario
 
@@ -73,11 +74,16 @@ class Bench:
             if budget > 1 or contender.in_hindsight
         }
         search = [
-            self.task(scenario, "test" if contender.in_hindsight else "tune", contender, choice)
+            self.task(scenario, "tune", contender, choice)
             for contender in contenders
+            if not contender.in_hindsight
             for choice in tries.get(contender.name, [])
         ]
         found = dict(zip(search, self.scores(search, f"{scenario.name}: search"), strict=True))
+        for contender in contenders:
+            if contender.in_hindsight:
+                tries[contender.name], scores = self._in_hindsight(scenario, contender, tries[contender.name])
+                found |= scores
         picks = [
             (contender, *pick)
             for contender in contenders
@@ -89,6 +95,19 @@ class Bench:
             Row(scenario.name, contender.name, point, choice, tuned, test, contender.in_hindsight)
             for (contender, point, choice, tuned), test in zip(picks, judged, strict=True)
         ]
+
+    def _in_hindsight(
+        self, scenario: Scenario, contender: Contender, choices: Sequence[Choice]
+    ) -> tuple[list[Choice], dict[Task, Score]]:
+        """What had to be tried of a contender on the test part, and its scores."""
+
+        def score(choice: Choice) -> Score:
+            task = self.task(scenario, "test", contender, choice)
+            return self.scores([task], f"{scenario.name}: {contender.name}, {task.choice}")[0]
+
+        known = searched(choices, score, TARGETS)
+        tried = [choices[index] for index in sorted(known)]
+        return tried, {self.task(scenario, "test", contender, choices[i]): known[i] for i in known}
 
     def _picks(
         self, scenario: Scenario, contender: Contender, choices: Sequence[Choice], found: Mapping[Task, Score]

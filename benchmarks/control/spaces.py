@@ -9,9 +9,9 @@ LAW_SPACE: Mapping[str, Sequence[Any]] = {
     "autoscaling.scaleDown.maxPods": (1, 2),
 }
 CAP_SPACE: Mapping[str, Sequence[Any]] = {
-    "concurrency.initial": (None, 16, 24, 32, 48, 64, 96, 128),
+    "concurrency.initial": (None, 32, 64, 96, 128),
     "concurrency.preemptionTargetPerThousand": (5, 20, 50),
     "concurrency.decreasePercent": (10, 20, 40),
 }
-CAPS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+CAPS = (32, 64, 96, 128, 192, 256)
 """Live caps that a fixed fleet is tried with, as far as the engines have the capacity."""

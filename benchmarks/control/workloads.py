@@ -19,6 +19,9 @@ REASONING = Workload(
 so that a batch which fits when it starts does not fit later, and a full one on the 8B profile is preempted. The
 quantiles are chosen, not measured."""
 
+SHORT_ANSWERS = replace(REASONING, output=((0, 10), (0.1, 40), (0.5, 200), (0.9, 700), (1, 1500)))
+"""The same questions, answered at once. The quantiles are chosen, not measured."""
+
 JITTER_SECONDS = 2.0
 
 

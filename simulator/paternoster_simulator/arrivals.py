@@ -43,9 +43,13 @@ def spike(rate: float, *, at: float, seconds: float, factor: float = 5.0) -> Pat
     return Pattern("spike", lambda t: rate * (factor if at <= t < at + seconds else 1.0), rate * max(factor, 1.0))
 
 
-def bursts(rate: float, *, period: float, share: float = 0.2, factor: float = 4.0) -> Pattern:
-    """At the beginning of each period, for a share of it, ``factor`` times the rate."""
-    return Pattern("bursts", lambda t: rate * (factor if t % period < share * period else 1.0), rate * max(factor, 1.0))
+def bursts(rate: float, *, period: float, share: float = 0.2, factor: float = 4.0, first: float = 0.0) -> Pattern:
+    """Once a period, from ``first`` on, for a share of it ``factor`` times the rate."""
+
+    def at(t: float) -> float:
+        return rate * (factor if t >= first and (t - first) % period < share * period else 1.0)
+
+    return Pattern("bursts", at, rate * max(factor, 1.0))
 
 
 def day_night(rate: float, *, period: float, depth: float = 0.8) -> Pattern:
@@ -55,9 +59,13 @@ def day_night(rate: float, *, period: float, depth: float = 0.8) -> Pattern:
     )
 
 
-def ramp(rate: float, *, until: float, factor: float = 4.0) -> Pattern:
-    """Evenly from the rate to ``factor`` times it, then as high."""
-    return Pattern("ramp", lambda t: rate * (1.0 + (factor - 1.0) * min(t / until, 1.0)), rate * max(factor, 1.0))
+def ramp(rate: float, *, until: float, factor: float = 4.0, begin: float = 0.0) -> Pattern:
+    """From ``begin`` on evenly from the rate to ``factor`` times it, then as high."""
+
+    def at(t: float) -> float:
+        return rate * (1.0 + (factor - 1.0) * min(max(t - begin, 0.0) / (until - begin), 1.0))
+
+    return Pattern("ramp", at, rate * max(factor, 1.0))
 
 
 PATTERNS: dict[str, Callable[[float, float], Pattern]] = {

@@ -59,6 +59,28 @@ def test_identity_follows_the_rate_and_not_the_words() -> None:
     assert replace(scenario, traffic=louder).identity() != scenario.identity()
 
 
+def test_two_kinds_of_requests_come_side_by_side() -> None:
+    scenario = SCENARIOS["thinking"]
+    rows = list(scenario.requests("tune", None))
+    first = [row for row in rows if row.arrival_s < 600]
+    last = [row for row in rows if row.arrival_s >= 1200]
+    # Short answers alone are 16 a second; the long ones grow from 1 in 65 to all there are.
+    assert len(first) > 5 * len(last)
+    assert sum(row.output_tokens for row in last) / len(last) > 4 * sum(row.output_tokens for row in first) / len(first)
+
+
+def test_a_smaller_pool_is_part_of_the_machine() -> None:
+    scenario = SCENARIOS["thinking"]
+    assert scenario.profile.kv_blocks == scenario.kv_blocks == scenario.identity()["hardware"]["kv_blocks"]
+    assert replace(scenario, kv_blocks=None).profile.kv_blocks > 2 * scenario.profile.kv_blocks
+
+
+def test_identity_follows_what_comes_beside() -> None:
+    scenario = SCENARIOS["thinking"]
+    alone = replace(scenario, traffic=replace(scenario.traffic, beside=None))
+    assert alone.identity() != scenario.identity()
+
+
 def test_thickening_keeps_the_shape_and_multiplies_the_traffic() -> None:
     rows = [TraceRow(float(i), 100 + i, 10 + i) for i in range(50)]
     thick = list(thickened(rows, 3, seed=0))

@@ -1,0 +1,72 @@
+"""What is tried of a fixed fleet decides the same as trying everything, wherever more replicas serve no worse."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control.contenders import Choice
+from control.evaluate import Score
+from control.hindsight import searched
+from control.pareto import best
+
+TARGET = 0.99
+BLANK = Score(
+    requests=100,
+    lost=0,
+    slo_attainment=0.0,
+    ttft_attainment=0.0,
+    itl_attainment=0.0,
+    ttft_p99_ms=0.0,
+    itl_p99_ms=0.0,
+    preemption_rate=0.0,
+    recomputed_tokens=0,
+    gpu_hours=0.0,
+    scale_events=0,
+    cap_events=0,
+)
+CAPS = (16, 64, 256)
+
+
+@given(
+    attained=st.lists(
+        st.lists(st.sampled_from([0.5, 0.95, 0.99, 1.0]), min_size=3, max_size=3), min_size=1, max_size=12
+    )
+)
+def test_as_good_as_trying_everything(attained: list[list[float]]) -> None:
+    # More replicas serve no worse, whatever the cap.
+    grid: dict[tuple[int, int], float] = {}
+    for size, row in enumerate(attained, start=1):
+        for cap, share in zip(CAPS, row, strict=True):
+            grid[size, cap] = max(share, grid.get((size - 1, cap), 0.0))
+    choices: list[Choice] = [{"replicas": size, "cap": cap} for size, cap in grid]
+
+    def score(choice: Choice) -> Score:
+        share = grid[choice["replicas"], choice["cap"]]
+        return replace(BLANK, slo_attainment=share, gpu_hours=float(choice["replicas"]))
+
+    every = [score(choice) for choice in choices]
+    some = list(searched(choices, score, [TARGET]).values())
+    exhaustive, bisected = best(every, TARGET), best(some, TARGET)
+    assert exhaustive is not None
+    assert bisected is not None
+    if every[exhaustive].slo_attainment >= TARGET:
+        assert some[bisected].gpu_hours == every[exhaustive].gpu_hours
+        assert some[bisected].slo_attainment >= TARGET
+    else:
+        assert some[bisected].slo_attainment == every[exhaustive].slo_attainment
+
+
+def test_nothing_is_tried_twice_and_the_highest_cap_comes_first() -> None:
+    tried: list[tuple[int, int]] = []
+    choices: list[Choice] = [{"replicas": size, "cap": cap} for size in range(1, 9) for cap in CAPS]
+
+    def score(choice: Choice) -> Score:
+        tried.append((choice["replicas"], choice["cap"]))
+        return replace(BLANK, slo_attainment=1.0 if choice["replicas"] >= 5 else 0.9, gpu_hours=choice["replicas"])
+
+    known = searched(choices, score, [0.99, 0.95])
+    assert len(tried) == len(set(tried)) == len(known)
+    assert tried[0] == (5, 256)
+    assert {size for size, _ in tried if size >= 5} == {5}
+    assert min(s.gpu_hours for s in known.values() if s.slo_attainment >= 0.99) == 5
