@@ -122,8 +122,7 @@ def _conditions(
     resource: LLMDeployment, observed: Observed, signals: Signals, decision: Decision, now: str
 ) -> list[_Condition]:
     spec, state = resource.spec, decision.state
-    obstacle = find_obstacle(observed, now)
-    stalled = None if obstacle is None else _Condition("Stalled", "True", obstacle.reason, obstacle.message)
+    stalled = _stalled(spec, observed, state, now)
     reconciling = None if spec.paused else _reconciling(spec, observed, state)
     conditions = [_ready(observed, state, stalled, reconciling)]
     if reconciling is not None and stalled is None:
@@ -137,6 +136,19 @@ def _conditions(
         conditions.append(limited)
     conditions.append(_concurrency_stable(spec, decision.concurrency))
     return conditions
+
+
+def _stalled(spec: LLMDeploymentSpec, observed: Observed, state: LawState, now: str) -> _Condition | None:
+    obstacle = find_obstacle(observed, now)
+    if obstacle is not None:
+        return _Condition("Stalled", "True", obstacle.reason, obstacle.message)
+    deployment = observed.deployment
+    on_their_way = observed.pending or (deployment is not None and deployment.spec_replicas > 0)
+    if spec.paused and state.replicas > 0 and not observed.serving and not on_their_way:
+        # Or who waits for the fleet would wait until a time limit of their own.
+        said = f"0 of {state.replicas} replicas serve, and none is started while spec.paused is true"
+        return _Condition("Stalled", "True", "Paused", said)
+    return None
 
 
 def _ready(observed: Observed, state: LawState, stalled: _Condition | None, moving: _Condition | None) -> _Condition:

@@ -98,7 +98,15 @@ CASES = [
     ("deleted", deleted(looked_at(SERVING)), "Terminating", "Progressing"),
     ("invalid and deleted", deleted(refused(replicas=-1)), "Terminating", "Progressing"),
     ("paused", looked_at(SERVING, paused=True), "Current", "Suspended"),
-    ("paused while loading", looked_at(Observed(None, ()), paused=True), "InProgress", "Suspended"),
+    (
+        "paused while loading",
+        looked_at(Observed(deployment(), (pod("a", ready=False),)), paused=True),
+        "InProgress",
+        "Suspended",
+    ),
+    ("paused before pods are made", looked_at(Observed(deployment(), ()), paused=True), "InProgress", "Suspended"),
+    ("paused before it began", looked_at(Observed(None, ()), paused=True), "Failed", "Suspended"),
+    ("paused at zero", looked_at(Observed(deployment(0), ()), wanted=0, paused=True), "Current", "Suspended"),
 ]
 
 

@@ -86,6 +86,16 @@ def test_conditions(resource: Resource, observed: Observed, whole: str, ready: s
     assert len(kinds) == len(set(kinds))
 
 
+def test_a_paused_fleet_that_nobody_will_start_says_so(resource: Resource) -> None:
+    paused = resource(paused=True)
+    conditions = {c["type"]: c for c in status_of(paused, Observed(None, ()))["conditions"]}
+    assert (conditions["Ready"]["status"], conditions["Ready"]["reason"]) == ("False", "Paused")
+    assert "spec.paused" in conditions["Stalled"]["message"]
+    for going_on in (Observed(deployment(2), ()), Observed(deployment(0), (pod("a", ready=False),))):
+        kinds = {c["type"] for c in status_of(paused, going_on)["conditions"]}
+        assert "Stalled" not in kinds
+
+
 def test_times_change_with_the_status_of_a_condition_only(resource: Resource) -> None:
     settled = Observed(deployment(2), (pod("a"), pod("b")))
     fleet = resource()
