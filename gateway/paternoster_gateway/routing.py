@@ -1,32 +1,13 @@
 """Which replica gets a request: pure."""
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from paternoster_contract.routing import ModelRoute, Replica
 
 
-def pick(
-    replicas: Sequence[Replica],
-    in_flight: Mapping[str, int],
-    *,
-    avoid: Collection[str] = (),
-    turn: int = 0,
-) -> Replica | None:
-    """The ready replica with the fewest requests in flight; None when there is none outside ``avoid``.
-
-    ``in_flight`` counts by replica name. Equals take turns: ``turn`` is any number that grows.
-    """
-    candidates = [replica for replica in replicas if replica.ready and replica.name not in avoid]
-    if not candidates:
-        return None
-    fewest = min(in_flight.get(replica.name, 0) for replica in candidates)
-    least = [replica for replica in candidates if in_flight.get(replica.name, 0) == fewest]
-    return least[turn % len(least)]
-
-
 class LeastLoaded:
-    """:func:`pick` kept up to date as requests come and go: logarithmic in the replicas, not linear.
+    """Replicas by requests in flight, kept up to date as they come and go: logarithmic in the replicas, not linear.
 
     Ready replicas only, by name; equals are in order of name.
     """
@@ -59,7 +40,10 @@ class LeastLoaded:
         insort(self._levels.setdefault(count + difference, []), name)
 
     def pick(self, *, avoid: Collection[str] = (), turn: int = 0) -> str | None:
-        """As :func:`pick`, the name."""
+        """The name with the fewest requests in flight; None when there is none outside ``avoid``.
+
+        Equals take turns: ``turn`` is any number that grows.
+        """
         if not avoid:
             if not self._levels:
                 return None
@@ -97,6 +81,6 @@ class ReadyReplicas:
         self._by_load.change(name, difference)
 
     def pick(self, *, avoid: Collection[str] = (), turn: int = 0) -> Replica | None:
-        """As :func:`pick`, equals in order of name."""
+        """As :meth:`LeastLoaded.pick`, the replica."""
         name = self._by_load.pick(avoid=avoid, turn=turn)
         return None if name is None else self._by_name[name]

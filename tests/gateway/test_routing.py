@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.routing import Replica
-from paternoster_gateway.routing import pick
+from paternoster_contract.routing import ModelRoute, Replica
+from paternoster_gateway.routing import ReadyReplicas
 
 replicas = st.lists(
     st.builds(Replica, name=st.sampled_from("abcdefgh"), url=st.just("http://x"), ready=st.booleans()),
@@ -22,7 +22,7 @@ def test_a_ready_replica_with_the_fewest_in_flight(
     fleet: list[Replica], in_flight: dict[str, int], avoid: set[str], turn: int
 ) -> None:
     able = [replica for replica in fleet if replica.ready and replica.name not in avoid]
-    picked = pick(fleet, in_flight, avoid=avoid, turn=turn)
+    picked = ReadyReplicas(ModelRoute(replicas=fleet), in_flight).pick(avoid=avoid, turn=turn)
     if not able:
         assert picked is None
     else:
@@ -33,5 +33,6 @@ def test_a_ready_replica_with_the_fewest_in_flight(
 @given(st.integers(1, 8), st.integers(1, 5))
 def test_equals_take_turns(count: int, rounds: int) -> None:
     fleet = [Replica(name=str(i), url="http://x", ready=True) for i in range(count)]
-    picks = Counter(pick(fleet, {}, turn=turn).name for turn in range(count * rounds))  # type: ignore[union-attr]
+    ready = ReadyReplicas(ModelRoute(replicas=fleet), {})
+    picks = Counter(picked.name for turn in range(count * rounds) if (picked := ready.pick(turn=turn)) is not None)
     assert set(picks.values()) == {rounds}
