@@ -19,6 +19,9 @@ from paternoster_engine.engine import Engine, Runner
 
 DECODE_STEPS = 4
 """Decode steps timed for each visit of a cell."""
+DECODE_OUTPUT = DECODE_STEPS + 3
+"""Tokens that a decoding request asks for: it does not end while it is timed."""
+PREFILL_OUTPUT = 2
 DECODE_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 DECODE_CONTEXTS = (32, 256, 1024, 4096)
 CHUNKS = (16, 64, 256, 1024)
@@ -47,13 +50,16 @@ class Cell:
 
     def fits(self, config: SchedulerConfig) -> bool:
         """Whether the scheduler can be brought there without a preemption."""
-        longest = self.context + DECODE_STEPS + 1
+        if (self.decodes and self.context < 1) or self.chunk == 1:  # one token that samples is a decode
+            return False
+        longest = self.context + DECODE_OUTPUT
         blocks = self.decodes * -(-longest // config.block_size)
-        blocks += -(-(self.chunk_start + self.chunk + 1) // config.block_size) if self.chunk else 0
+        blocks += -(-(self.chunk_start + self.chunk + PREFILL_OUTPUT) // config.block_size) if self.chunk else 0
         return (
             self.decodes + (self.chunk > 0) <= config.max_num_seqs
             and self.decodes + self.chunk <= config.max_batched_tokens
-            and max(longest if self.decodes else 0, self.chunk_start + self.chunk + 1) <= config.max_model_len
+            and max(longest if self.decodes else 0, self.chunk_start + self.chunk + PREFILL_OUTPUT)
+            <= config.max_model_len
             and blocks + config.watermark_blocks <= config.num_blocks
         )
 
@@ -64,18 +70,29 @@ class Cell:
 
 
 def design(config: SchedulerConfig) -> list[Cell]:
-    """The cells that this scheduler can hold, small ones first."""
+    """The cells that this scheduler can hold, small ones first: up to a full batch and to a full pool.
+
+    A loaded engine runs there, so a fit must not have to guess what lies beyond its cells.
+    """
     budget = config.max_batched_tokens
     batches = sorted({*(n for n in DECODE_BATCHES if n < config.max_num_seqs), config.max_num_seqs})
     chunks = sorted({*(n for n in CHUNKS if n < budget), budget})
     decode = [Cell(decodes=n, context=context) for context in DECODE_CONTEXTS for n in batches]
+    full = [Cell(decodes=n, context=_fullest(config, n)) for n in batches]
     prefill = [Cell(chunk=chunk, chunk_start=start) for start in (0, budget, 3 * budget) for chunk in chunks]
     mixed = [
         Cell(decodes=n, context=MIXED_CONTEXT, chunk=min(chunk, budget - n))
-        for n in batches[1::2]
-        for chunk in chunks[:-1]
+        for n in sorted({*batches[1::2], config.max_num_seqs - 1})
+        for chunk in chunks
     ]
-    return [cell for cell in (*decode, *prefill, *mixed) if cell.fits(config)]
+    cells = dict.fromkeys((*decode, *full, *prefill, *mixed))
+    return [cell for cell in cells if cell.fits(config)]
+
+
+def _fullest(config: SchedulerConfig, decodes: int) -> int:
+    """Tokens of context with which so many sequences fill the pool, or come to their longest."""
+    blocks = (config.num_blocks - config.watermark_blocks) // decodes
+    return min(blocks * config.block_size, config.max_model_len) - DECODE_OUTPUT
 
 
 class Gauge:
@@ -97,7 +114,9 @@ class Calibration:
     """Measures one engine. Not to be used while the engine serves."""
 
     def __init__(self, engine: Engine, *, seed: int = 0, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.config = replace(engine.scheduler.config, prefix_cache=False, mode="continuous", order="fcfs")
+        self.config = replace(
+            engine.scheduler.config, prefix_cache=False, mode="continuous", order="fcfs", overlap=False
+        )
         self.cells = design(self.config)
         self._gauge = Gauge(engine.runner)
         self._clock = clock
@@ -131,10 +150,10 @@ class Calibration:
         scheduler = Scheduler(self.config)
         engine = Engine(scheduler, self._gauge)
         for i in range(wanted.decodes):
-            scheduler.add(_request(f"decode-{i}", wanted.context, DECODE_STEPS + 3))
+            scheduler.add(_request(f"decode-{i}", wanted.context, DECODE_OUTPUT))
         self._pass(engine, wanted.decodes * wanted.context)
         if wanted.chunk:
-            scheduler.add(_request("prefill", wanted.chunk_start + wanted.chunk, 2))
+            scheduler.add(_request("prefill", wanted.chunk_start + wanted.chunk, PREFILL_OUTPUT))
             self._pass(engine, wanted.chunk_start and wanted.decodes + wanted.chunk_start)
         samples = []
         for _ in range(1 if wanted.chunk else DECODE_STEPS):

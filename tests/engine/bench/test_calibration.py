@@ -103,7 +103,17 @@ def test_the_design_reaches_the_capacity_and_the_budget() -> None:
     assert max(cell.chunk for cell in cells) == CONFIG.max_batched_tokens
     assert any(cell.decodes and cell.chunk for cell in cells)
     assert len({cell.name for cell in cells}) == len(cells)
+    assert Cell(decodes=15, context=128, chunk=241) in cells, "a full batch and a full step"
     assert not Cell(decodes=17, context=8).fits(CONFIG)
+
+
+@given(configs)
+def test_the_design_fills_the_pool_or_the_context(config: SchedulerConfig) -> None:
+    """With any number of sequences that it tries, one more block each would be too many."""
+    cells = design(config)
+    for decodes in {cell.decodes for cell in cells if not cell.chunk}:
+        longest = max(cell.context for cell in cells if cell.decodes == decodes and not cell.chunk)
+        assert not Cell(decodes=decodes, context=longest + config.block_size).fits(config)
 
 
 @pytest.mark.parametrize(
