@@ -5,7 +5,9 @@ ARG COMMAND
 RUN ln -s "${COMMAND}" /usr/local/bin/paternoster
 # The interpreter may live below /root.
 RUN chmod 755 /root
-ENV PYTHONUNBUFFERED=1 USER=paternoster
+# The native CPU kernels that the machine has compiled, where engines look for them.
+COPY . /var/cache/paternoster/kernels
+ENV PYTHONUNBUFFERED=1 USER=paternoster XDG_CACHE_HOME=/var/cache
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["paternoster"]

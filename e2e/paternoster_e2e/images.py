@@ -17,6 +17,8 @@ BASE_PYTHON = "3.11"
 BASE_PACKAGES = "python3,python3-venv,ca-certificates,libstdc++6"
 BASE_IMAGE = "localhost/paternoster-base:e2e"
 BORROWING = Path(__file__).with_name("engine.Dockerfile")
+LIBRARY = "from paternoster_kernels.cpu.library import library; print(getattr(library(), '_name', ''))"
+"""Prints where this machine's native CPU kernels are, made if need be; nothing where there are none."""
 PACKAGES = ("operator", "gateway", "engine", "kernels", "simulator", "benchmarks/policies")
 """Folders that an image is built from."""
 
@@ -83,9 +85,16 @@ def _from_dockerfile(folder: Path, base: str, name: str) -> Path:
 
 def _borrowing_engine(folder: Path, base: str) -> Path:
     command = Path(sys.executable).with_name("paternoster")
-    archive = folder / f"engine-{digest([BORROWING], base, str(command))}.tar"
+    context = folder / "engine"
+    shutil.rmtree(context, ignore_errors=True)
+    context.mkdir()
+    # An interpreter of its own, as torch comes with the kernels.
+    library = _out(sys.executable, "-c", LIBRARY)
+    if library:
+        shutil.copy(library, context)
+    archive = folder / f"engine-{digest([BORROWING, *context.iterdir()], base, str(command))}.tar"
     if not archive.exists():
-        _build("paternoster-engine", BORROWING, BORROWING.parent, archive, {"BASE": base, "COMMAND": str(command)})
+        _build("paternoster-engine", BORROWING, context, archive, {"BASE": base, "COMMAND": str(command)})
     return archive
 
 

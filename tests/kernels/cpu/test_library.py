@@ -1,6 +1,9 @@
 """Finding, compiling and doing without the C++ library."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +39,24 @@ def test_compiles_once_into_the_cache(tmp_path: Path, monkeypatch: pytest.Monkey
     again = library()
     assert again is not None
     assert again._name == str(made)
+
+
+@pytest.mark.usefixtures("able")
+@pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
+def test_an_image_carries_one(tmp_path: Path) -> None:
+    """Made beside the sources, as the image's build does, it serves where nothing can be compiled or written."""
+    package = Path(module.__file__).parents[1]
+    shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    built = _python(tmp_path, "-m", module.__name__)
+    assert Path(built).parent == tmp_path / package.name / "cpu"
+    asks = f"from {module.__name__} import library; print(library()._name)"
+    assert _python(tmp_path, "-c", asks, PATH="", XDG_CACHE_HOME="/dev/null") == built
+
+
+def _python(path: Path, *words: str, **environment: str) -> str:
+    """What another interpreter prints that finds packages in ``path`` first."""
+    env = {**os.environ, **environment, "PYTHONPATH": str(path)}
+    return subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.mark.usefixtures("able")
