@@ -26,6 +26,7 @@ TRITON_MODULES: dict[str, str] = {
     "kv_write": "triton.kv_write",
     "lora_expand": "triton.lora_expand",
     "lora_shrink": "triton.lora_shrink",
+    "matmul": "triton.matmul",
     "paged_attention": "triton.unified_attention",
     "plan_attention": "device_batch",
     "rms_norm": "triton.rms_norm",
@@ -39,7 +40,9 @@ TRITON_MODULES: dict[str, str] = {
 
 CPU_MODULES: dict[str, str] = {
     "argmax": "elementwise",
+    "int8_matmul": "int8_matmul",
     "kv_write": "attention",
+    "pack_int8_weight": "int8_matmul",
     "paged_attention": "attention",
     "plan_attention": "attention",
     "rms_norm": "elementwise",
@@ -47,6 +50,18 @@ CPU_MODULES: dict[str, str] = {
     "silu_mul": "elementwise",
 }
 """Where each operation's C++ for CPUs is called from."""
+
+
+INVARIANT_MODULES: dict[str, dict[str, str]] = {
+    "cpu": {
+        "paged_attention": "invariant.attention",
+        "plan_attention": "invariant.attention",
+        "rms_norm": "invariant.rows",
+        "silu_mul": "invariant.rows",
+    },
+    "cuda": {"paged_attention": "invariant.one_pass"},
+}
+"""By device, where operations are that depend on nothing but a row's own numbers; the others are so as they are."""
 
 
 def pick(op: str, device: torch.device) -> Op:
@@ -59,6 +74,15 @@ def pick(op: str, device: torch.device) -> Op:
     if device.type == "cuda" and op in TRITON_MODULES and find_spec("triton"):
         return triton_op(op)
     return OPS[op]
+
+
+def pick_invariant(op: str, device: torch.device) -> Op:
+    """As :func:`pick`, of implementations in which no row depends on what else is in the batch."""
+    module = INVARIANT_MODULES.get(device.type, {}).get(op)
+    if module is None:
+        return pick(op, device)
+    found: Op = getattr(import_module(f"paternoster_kernels.{module}"), op)
+    return found
 
 
 @cache

@@ -15,10 +15,14 @@ STEP = 32
 
 def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | AttentionPlan:
     """As the reference; the plan says, by its type, whether the C++ or the reference reads this cache."""
+    return device_batch.plan_attention(batch, cache) if _reads(cache) else reference.plan_attention(batch, cache)
+
+
+def _reads(cache: torch.Tensor) -> bool:
+    """Whether the C++ takes this cache."""
     block_size, width = cache.shape[2:]
-    if cache.dtype == torch.bfloat16 and block_size % STEP == 0 and width // 2 in HEAD_DIMS and cache.is_contiguous():
-        return device_batch.plan_attention(batch, cache)
-    return reference.plan_attention(batch, cache)
+    whole_steps = block_size % STEP == 0 and width // 2 in HEAD_DIMS
+    return cache.dtype == torch.bfloat16 and whole_steps and cache.is_contiguous()
 
 
 def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, plan: DeviceBatch | AttentionPlan) -> None:
@@ -38,7 +42,7 @@ def paged_attention(
 
     ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``.
     """
-    if isinstance(plan, AttentionPlan):
+    if isinstance(plan, AttentionPlan) or not _reads(cache):
         return reference.paged_attention(queries, cache, plan, scale)
     _, heads, head_dim = queries.shape
     if queries.dtype != cache.dtype or queries.stride()[1:] != (head_dim, 1):

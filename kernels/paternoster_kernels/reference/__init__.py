@@ -6,8 +6,10 @@ from paternoster_kernels.reference.argmax import argmax
 from paternoster_kernels.reference.copy_blocks import copy_blocks
 from paternoster_kernels.reference.gelu_mul import gelu_mul
 from paternoster_kernels.reference.int4_matmul import int4_matmul
+from paternoster_kernels.reference.int8_matmul import int8_matmul, pack_int8_weight
 from paternoster_kernels.reference.kv_write import kv_write
 from paternoster_kernels.reference.lora import lora_expand, lora_shrink
+from paternoster_kernels.reference.matmul import matmul
 from paternoster_kernels.reference.paged_attention import paged_attention
 from paternoster_kernels.reference.plan_attention import plan_attention
 from paternoster_kernels.reference.rms_norm import rms_norm
@@ -25,9 +27,12 @@ __all__ = [
     "copy_blocks",
     "gelu_mul",
     "int4_matmul",
+    "int8_matmul",
     "kv_write",
     "lora_expand",
     "lora_shrink",
+    "matmul",
+    "pack_int8_weight",
     "paged_attention",
     "plan_attention",
     "rms_norm",

@@ -3,15 +3,22 @@
 import torch
 from torch.nn import functional
 
+from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.reference.plan_attention import AttentionPlan
+from paternoster_kernels.reference.unified_attention import unified_attention
 
 
-def paged_attention(queries: torch.Tensor, cache: torch.Tensor, plan: AttentionPlan, scale: float) -> torch.Tensor:
+def paged_attention(
+    queries: torch.Tensor, cache: torch.Tensor, plan: AttentionPlan | DeviceBatch, scale: float
+) -> torch.Tensor:
     """Attention of each new token to the tokens of its sequence up to itself.
 
     ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``,
-    with the new tokens' keys and values already in it. Returns ``[tokens, heads, head_dim]``.
+    with the new tokens' keys and values already in it. Returns ``[tokens, heads, head_dim]``. A :class:`DeviceBatch`
+    is what a step on fixed buffers has in place of a plan.
     """
+    if isinstance(plan, DeviceBatch):
+        return unified_attention(queries, cache, plan, scale)
     tokens, heads, head_dim = queries.shape
     kv_heads = cache.shape[1]
     pages = cache.view(cache.shape[0] * kv_heads, -1)

@@ -113,7 +113,7 @@ def unified_attention_kernel(
     sequences, split_bound, part_rows, inner_scale, outer_scale, token_stride, head_stride, table_stride,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SCALED: tl.constexpr,
-    SHORT: tl.constexpr, LONG: tl.constexpr, ONLY_SHORT: tl.constexpr,
+    SHORT: tl.constexpr, LONG: tl.constexpr, ONLY_SHORT: tl.constexpr, ONE_PASS: tl.constexpr,
 ):  # fmt: skip
     """Grid: tiles, key heads, splits; sequences instead of tiles when all are short."""
     kv_head = tl.program_id(1)
@@ -132,7 +132,14 @@ def unified_attention_kernel(
         return
     seq_len = tl.load(seq_lens + row)
     table = block_tables + row.to(tl.int64) * table_stride
-    if query_len * GROUP <= SHORT // GROUP * GROUP:
+    if ONE_PASS:
+        _attend(
+            queries, cache, kv_scales, out, part_out, part_lse, table,
+            query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
+            inner_scale, outer_scale, token_stride, head_stride,
+            KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WINDOW, SOFTCAP, SCALED, LONG, False, 2,
+        )  # fmt: skip
+    elif query_len * GROUP <= SHORT // GROUP * GROUP:
         _attend(
             queries, cache, kv_scales, out, part_out, part_lse, table,
             query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
@@ -159,12 +166,14 @@ def unified_attention(
     softcap: float | None = None,
     kv_scales: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
+    one_pass: bool = False,
 ) -> torch.Tensor:
     """As :func:`paternoster_kernels.reference.unified_attention.unified_attention`, for float32, bfloat16 and float16.
 
     ``queries`` may be a view with any strides but the last; ``cache`` is contiguous, its block size a power of two of
     at least 16. ``out [tokens, heads, head_dim]``, contiguous, is written when given. Rows of padding keep what
-    ``out`` held.
+    ``out`` held. With ``one_pass`` no sequence is split, and decodes take tiles as long as prompts do: then a token's
+    numbers are also the same whether its prompt came in chunks or whole.
     """
     tokens, heads, head_dim = queries.shape
     _, kv_heads, block_size, width = cache.shape
@@ -177,9 +186,9 @@ def unified_attention(
     group = heads // kv_heads
     short = max(SHORT_ROWS, triton.next_power_of_2(group))
     long = max(LONG_ROWS, short)
-    only_short = batch.max_query_len <= short // group
+    only_short = batch.max_query_len <= short // group and not one_pass
     sequences = len(batch.seq_lens)
-    splits = split_bound(batch.max_seq_len, block_size)
+    splits = 1 if one_pass else split_bound(batch.max_seq_len, block_size)
     part_rows = min(short // group, batch.max_query_len) * group
     parts = (sequences, kv_heads, splits, part_rows) if splits > 1 else (0,)
     part_out = torch.empty(*parts, head_dim, dtype=torch.float32, device=queries.device)
@@ -192,7 +201,8 @@ def unified_attention(
         queries.stride(0), queries.stride(1), batch.block_tables.stride(0),
         KV_HEADS=kv_heads, GROUP=group, HEAD_DIM=head_dim, HEAD_PAD=triton.next_power_of_2(head_dim),
         BLOCK_SIZE=block_size, WINDOW=window or 0, SOFTCAP=softcap is not None, SCALED=kv_scales is not None,
-        SHORT=short, LONG=long, ONLY_SHORT=only_short, num_warps=4 if head_dim * queries.itemsize <= 256 else 8,
+        SHORT=short, LONG=long, ONLY_SHORT=only_short, ONE_PASS=one_pass,
+        num_warps=4 if head_dim * queries.itemsize <= 256 else 8,
     )  # fmt: skip
     if splits > 1:
         merge_splits_kernel[(sequences, kv_heads * part_rows)](

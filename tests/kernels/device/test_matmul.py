@@ -10,6 +10,7 @@ from paternoster_kernels.reference.weight_only_matmul import quantize_weight
 from paternoster_kernels.triton.int4_matmul import int4_matmul
 from paternoster_kernels.triton.lora_expand import lora_expand
 from paternoster_kernels.triton.lora_shrink import lora_shrink
+from paternoster_kernels.triton.matmul import matmul
 from paternoster_kernels.triton.weight_only_matmul import weight_only_matmul
 
 ROUNDING = {torch.float32: 2.0**-20, torch.bfloat16: 1.1 * 2.0**-8, torch.float16: 1.1 * 2.0**-11}
@@ -36,6 +37,20 @@ def test_weight_only(
         got = weight_only_matmul(x, weight, scales)
     expected = reference.weight_only_matmul(x.double(), weight, scales)
     close(got, expected, reference.weight_only_matmul(x.double().abs(), weight.double().abs(), scales))
+
+
+@dtypes
+@pytest.mark.parametrize(("rows", "outputs", "inputs"), [(1, 33, 64), (17, 32, 127), (65, 70, 130)])
+def test_plain(rows: int, outputs: int, inputs: int, dtype: torch.dtype, generator: torch.Generator) -> None:
+    device = generator.device
+    x = torch.randn(rows, inputs + 7, generator=generator, device=device).to(dtype)[:, :inputs]
+    weight = torch.randn(outputs, inputs, generator=generator, device=device).to(dtype)
+    with guarded_outputs():
+        got = matmul(x, weight)
+    close(got, reference.matmul(x.double(), weight.double()), reference.matmul(x.double().abs(), weight.double().abs()))
+    for row in (0, rows - 1):
+        assert torch.equal(matmul(x[row : row + 1], weight)[0], got[row])
+    assert matmul(x[:0], weight).shape == (0, outputs)
 
 
 @dtypes

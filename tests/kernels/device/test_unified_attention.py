@@ -7,6 +7,8 @@ import torch
 from guard_bands import guarded_outputs
 from ragged import Paged, paged
 
+from paternoster_kernels import RaggedBatch
+from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.unified_attention import unified_attention as reference
 from paternoster_kernels.triton.merge_splits import MAX_SPLITS, SPLIT_TOKENS
 from paternoster_kernels.triton.unified_attention import unified_attention
@@ -25,6 +27,8 @@ def check(step: Paged, heads: int, dtype: torch.dtype, generator: torch.Generato
     scale = head_dim**-0.5
     with guarded_outputs():
         got = unified_attention(queries, step.cache, step.batch, scale, kv_scales=step.kv_scales, **options)
+    # How it is computed is nothing that the oracle knows of.
+    options.pop("one_pass", None)
     expected = reference(queries.double(), step.cache, step.batch, scale, kv_scales=step.kv_scales, **options)
     assert got.dtype == dtype
     largest = 4.0 if step.kv_scales is None else 127 * 0.06
@@ -111,6 +115,24 @@ def test_a_request_gets_the_same_numbers_in_any_batch(dtype: torch.dtype, genera
     together = unified_attention(queries, step.cache, step.batch, 0.125).split(query_lens)
     for row, (expected, own) in enumerate(zip(together, queries.split(query_lens), strict=True)):
         assert torch.equal(unified_attention(own, step.cache, step.alone(row), 0.125), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_in_one_pass_chunks_do_not_matter_either(dtype: torch.dtype, generator: torch.Generator) -> None:
+    """Each token once more as the last of its sequence, as if its prompt had been cut before it and behind it."""
+    query_lens, seq_lens = [1, 30, 4, 70], [600, 64, 300, 70]
+    step = paged(query_lens, seq_lens, 2, 64, 32, dtype, generator)
+    queries = check(step, 6, dtype, generator, one_pass=True)
+    together = unified_attention(queries, step.cache, step.batch, 0.125, one_pass=True)
+    row = 0
+    for query_len, seq_len, table in zip(query_lens, seq_lens, step.host.block_tables, strict=True):
+        for token in {0, query_len // 2, query_len - 1}:
+            single = plan_attention(RaggedBatch([1], [seq_len - query_len + token + 1], [table]), step.cache)
+            own = queries[row + token : row + token + 1]
+            assert torch.equal(
+                unified_attention(own, step.cache, single, 0.125, one_pass=True)[0], together[row + token]
+            )
+        row += query_len
 
 
 def test_rows_of_padding_write_nothing(generator: torch.Generator) -> None:

@@ -1,0 +1,11 @@
+"""Attention on CUDA in which a token's numbers are the same however many new tokens come with it."""
+
+import torch
+
+from paternoster_kernels.device_batch import DeviceBatch
+from paternoster_kernels.triton.unified_attention import unified_attention
+
+
+def paged_attention(queries: torch.Tensor, cache: torch.Tensor, plan: DeviceBatch, scale: float) -> torch.Tensor:
+    """As the reference, by one tile shape and without splits: a prompt's chunks depend on what else is in a step."""
+    return unified_attention(queries, cache, plan, scale, one_pass=True)

@@ -1,0 +1,121 @@
+"""A row's numbers, bit for bit, alone and among others, on one thread and on several."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_kernels import RaggedBatch, pick, pick_invariant, reference
+from paternoster_kernels.invariant.attention import paged_attention, plan_attention
+from paternoster_kernels.invariant.matmul import ROWS, in_tiles
+from paternoster_kernels.invariant.rows import rms_norm, rows_at_once, silu_mul
+from paternoster_kernels.registry import INVARIANT_MODULES
+
+dtypes = st.sampled_from([torch.float32, torch.bfloat16])
+seeds = st.integers(0, 2**32 - 1)
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", params=[1, 2], autouse=True)
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seeds, dtypes, st.integers(1, 200), st.sampled_from([7, 48, 64, 90, 576, 1000, 1536]), st.booleans())
+def test_norm_and_gate(seed: int, dtype: torch.dtype, rows: int, width: int, add: bool) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    x, residual, weight = (torch.randn(n, width, generator=draw).to(dtype) for n in (rows, rows, 1))
+    row = slice(seed % rows, seed % rows + 1)
+    kept, kept_row = (residual.clone(), residual[row].clone()) if add else (None, None)
+    together = rms_norm(x, weight[0], 1e-5, kept)
+    assert torch.equal(rms_norm(x[row], weight[0], 1e-5, kept_row), together[row])
+    if kept is not None and kept_row is not None:
+        assert torch.equal(kept_row, kept[row])
+    torch.testing.assert_close(together, reference.rms_norm(x, weight[0], 1e-5, residual if add else None))
+    gate_up = torch.cat((x, residual), 1)
+    assert torch.equal(silu_mul(gate_up[row]), silu_mul(gate_up)[row])
+    torch.testing.assert_close(silu_mul(gate_up), reference.silu_mul(gate_up))
+
+
+def test_rows_share_a_call_only_where_torch_treats_them_alike() -> None:
+    assert [rows_at_once(width) for width in (64, 576, 1536, 65_536, 65)] == [512, 56, 21, 1, 1]
+
+
+@settings(deadline=None, max_examples=30)
+@given(seeds, dtypes, st.integers(1, 3 * ROWS), st.sampled_from([(40, 36), (96, 576), (576, 96), (130, 1536)]))
+def test_product(seed: int, dtype: torch.dtype, rows: int, shape: tuple[int, int]) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    weight = torch.randn(shape, generator=draw).to(dtype)
+    x = torch.randn(rows, shape[1], generator=draw).to(dtype)
+    row = slice(seed % rows, seed % rows + 1)
+
+    def product(tile: torch.Tensor) -> torch.Tensor:
+        assert len(tile) == ROWS
+        return torch.nn.functional.linear(tile, weight)
+
+    together = in_tiles(product, x)
+    assert together.shape == (rows, shape[0])
+    assert torch.equal(in_tiles(product, x[row]), together[row])
+    exact = x.double() @ weight.double().T
+    size = x.double().abs() @ weight.double().abs().T
+    assert ((together.double() - exact).abs() <= size * 2.0**-16 + exact.abs() * 2.0**-8).all()
+
+
+def test_no_row_at_all() -> None:
+    weight = torch.ones(3, 5)
+    assert in_tiles(lambda x: x @ weight.T, torch.empty(0, 5)).shape == (0, 3)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[RaggedBatch, int]:
+    """Sequences with any number of new tokens in scattered blocks, and the block size."""
+    block_size = draw(st.sampled_from([8, 24, 32, 300]))
+    seq_lens = draw(st.lists(st.integers(1, 700), min_size=1, max_size=5))
+    query_lens = [draw(st.just(1) | st.integers(1, min(n, 60))) for n in seq_lens]
+    counts = [-(-n // block_size) for n in seq_lens]
+    free = draw(st.permutations(range(1, sum(counts) + 1)))
+    tables = [[free.pop() for _ in range(count)] for count in counts]
+    return RaggedBatch(query_lens, seq_lens, tables), block_size
+
+
+@settings(deadline=None, max_examples=40)
+@given(batches(), dtypes, st.sampled_from([(1, 4, 16), (3, 3, 64), (2, 1, 64)]), seeds)
+def test_attention(drawn: tuple[RaggedBatch, int], dtype: torch.dtype, shape: tuple[int, int, int], seed: int) -> None:
+    """Also of a token whose prompt came in other chunks: each is asked for once more as the last of its sequence."""
+    batch, block_size = drawn
+    kv_heads, group, head_dim = shape
+    generator = torch.Generator().manual_seed(seed)
+    blocks = sum(len(table) for table in batch.block_tables) + 1
+    cache = torch.randn(blocks, kv_heads, block_size, 2 * head_dim, generator=generator).to(dtype)
+    queries = torch.randn(sum(batch.query_lens), kv_heads * group, head_dim, generator=generator).to(dtype)
+    together = paged_attention(queries, cache, plan_attention(batch, cache), 0.125)
+    expected = reference.paged_attention(
+        queries.double(), cache.double(), reference.plan_attention(batch, cache.double()), 0.125
+    )
+    bound = {torch.float32: 1e-5, torch.bfloat16: 0.04}[dtype]
+    assert (together.double() - expected).abs().max() <= bound
+    row = 0
+    for query_len, seq_len, table in zip(batch.query_lens, batch.seq_lens, batch.block_tables, strict=True):
+        own = slice(row, row + query_len)
+        alone = plan_attention(RaggedBatch([query_len], [seq_len], [table]), cache)
+        assert torch.equal(paged_attention(queries[own], cache, alone, 0.125), together[own])
+        token = row + seed % query_len
+        known = seq_len - query_len + seed % query_len + 1
+        single = plan_attention(RaggedBatch([1], [known], [table]), cache)
+        assert torch.equal(paged_attention(queries[token : token + 1], cache, single, 0.125)[0], together[token])
+        row += query_len
+
+
+def test_the_registry_gives_them() -> None:
+    assert pick_invariant("paged_attention", CPU) is paged_attention
+    assert pick_invariant("argmax", CPU) is pick("argmax", CPU)
+    assert pick_invariant("silu_mul", torch.device("cuda")) is pick("silu_mul", torch.device("cuda"))
+    for device, modules in INVARIANT_MODULES.items():
+        for op in modules:
+            assert pick_invariant(op, torch.device(device)) is not pick(op, torch.device(device))
