@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.core.request import Request
@@ -13,17 +13,42 @@ from paternoster_engine.core.scheduler import Scheduler, StepOutput
 log = logging.getLogger(__name__)
 
 
+Tokens = Sequence[int | None]
+"""Sampled token of each scheduled item of a batch, None where it does not sample."""
+
+
 class Runner(Protocol):
     """What the engine needs of whatever computes a batch."""
 
-    def execute(self, batch: Batch) -> Sequence[int | None]:
-        """Sampled token of each scheduled item, None where it does not sample."""
+    def execute(self, batch: Batch) -> Tokens: ...
+
+
+class Launched(Protocol):
+    """A step under way."""
+
+    def result(self) -> Tokens:
+        """Wait for its tokens; raises what went wrong."""
+        ...
+
+
+class AsyncRunner(Runner, Protocol):
+    """A runner that computes while the engine goes on; steps are computed one after another, in order."""
+
+    def submit(self, batch: Batch) -> Launched:
+        """Begin a step. Block tables are read now, for they change while it is under way."""
+        ...
+
+    def chains(self, batch: Batch) -> bool:
+        """Whether ``batch`` may be submitted while the step before it still samples tokens that it begins with.
+
+        Items with such a token start beyond what their requests know; the runner fills the token in.
+        """
         ...
 
 
 @dataclass(slots=True)
 class StageSeconds:
-    """Time spent in each part of the steps so far."""
+    """Time that the engine's thread spent in each part of the steps so far."""
 
     schedule: float = 0.0
     forward: float = 0.0
@@ -31,13 +56,23 @@ class StageSeconds:
 
 
 class Engine:
-    """One scheduler on one runner. Not thread-safe: one thread owns it."""
+    """One scheduler on one runner. Not thread-safe: one thread owns it.
+
+    With ``overlap`` in the scheduler's configuration the runner is an :class:`AsyncRunner`, and each step is planned
+    while the one before it runs. A call of :meth:`step` then gives the tokens of the step that the call before began.
+    """
 
     def __init__(self, scheduler: Scheduler, runner: Runner, clock: Callable[[], float] = time.monotonic) -> None:
         self.scheduler = scheduler
         self.seconds = StageSeconds()
         self.runner = runner
         self._clock = clock
+        self._under_way: tuple[Batch, Launched] | None = None
+
+    @property
+    def fault(self) -> str | None:
+        """Why no step can be computed any more, from a runner that tells; None while steps can."""
+        return getattr(self.runner, "fault", None)
 
     def step(self) -> list[StepOutput]:
         """Run one batch; its new tokens, or nothing when there is nothing to run.
@@ -45,24 +80,71 @@ class Engine:
         Requests whose deadline has passed end without a token. When the runner raises, the batch's requests end with
         ``FinishReason.ERROR`` and the engine goes on.
         """
+        if self.scheduler.config.overlap:
+            return self._step_ahead(cast(AsyncRunner, self.runner))
+        batch = self._schedule()
+        ended = _ended(batch.expired)
+        if not batch:
+            return ended
+        return ended + self._collect(batch, lambda: self.runner.execute(batch))
+
+    def _step_ahead(self, runner: AsyncRunner) -> list[StepOutput]:
+        """Plan a step and begin it; end the one before it as late as the runner and the requests allow."""
+        before, self._under_way = self._under_way, None
+        outputs: list[StepOutput] = []
+        if before is not None and not _foreseeable(before[0]):
+            outputs += self._collect(before[0], before[1].result)
+            before = None
+        planned = self._schedule()
+        outputs += _ended(planned.expired)
+        if before is not None and not (planned and runner.chains(planned)):
+            outputs += self._collect(before[0], before[1].result, planned)
+            planned, before = self.scheduler.without_finished(planned), None
+        if planned:
+            outputs += self._begin(planned, runner)
+        if before is not None:
+            outputs += self._collect(before[0], before[1].result, planned)
+        return outputs
+
+    def _begin(self, batch: Batch, runner: AsyncRunner) -> list[StepOutput]:
+        """Requests that end because the batch cannot even begin."""
+        started = self._clock()
+        try:
+            self._under_way = batch, runner.submit(batch)
+        except Exception:
+            return self._fail(batch)
+        finally:
+            self.seconds.forward += self._clock() - started
+        return []
+
+    def _schedule(self) -> Batch:
         started = self._clock()
         batch = self.scheduler.schedule(started)
-        scheduled = self._clock()
-        self.seconds.schedule += scheduled - started
-        expired = _ended(batch.expired)
-        if not batch:
-            return expired
+        self.seconds.schedule += self._clock() - started
+        return batch
+
+    def _collect(self, batch: Batch, result: Callable[[], Tokens], planned: Batch | None = None) -> list[StepOutput]:
+        """``planned``: the step after ``batch``, if there is one already."""
+        started = self._clock()
         try:
-            sampled = self.runner.execute(batch)
+            sampled = result()
         except Exception:
-            log.exception("step %d failed; its %d requests end with an error", batch.step, len(batch.scheduled))
-            return expired + _ended(self.scheduler.fail(batch))
+            return self._fail(batch, planned)
         finally:
             executed = self._clock()
-            self.seconds.forward += executed - scheduled
+            self.seconds.forward += executed - started
         outputs = self.scheduler.update(batch, sampled, executed)
         self.seconds.update += self._clock() - executed
-        return expired + outputs
+        return outputs
+
+    def _fail(self, batch: Batch, planned: Batch | None = None) -> list[StepOutput]:
+        log.exception("step %d failed; its %d requests end with an error", batch.step, len(batch.scheduled))
+        return _ended(self.scheduler.fail(batch, planned))
+
+
+def _foreseeable(batch: Batch) -> bool:
+    """Whether all that is unknown of the step after ``batch`` is its tokens: where beams go on is not known."""
+    return all(item.request.group is None for item in batch.scheduled)
 
 
 def _ended(requests: Sequence[Request]) -> list[StepOutput]:

@@ -9,6 +9,7 @@ from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.core.stats import scheduler_stats
 from paternoster_simulator.block_count import BlockCount
 from paternoster_simulator.cost import TICKS_PER_SECOND, StepCost, seconds
 from paternoster_simulator.leap import Leap, can_leap
@@ -95,8 +96,6 @@ class Replica:
     def stats(self, now: int, *, draining: bool = False) -> EngineStats:
         """What the engine would answer to ``GET /stats`` now."""
         self.observe(now)
-        scheduler = self.scheduler
-        counters, pool = scheduler.counters, scheduler.pool
         first, between = self._first_tokens, self._inter_tokens
         first_time, between_time = self._first_token_time, self._inter_token_time
         for request in self.unfinished():
@@ -112,31 +111,11 @@ class Replica:
             started_at=seconds(self._started_at),
             time=seconds(now),
             last_tick_age_seconds=0.0,
-            capacity=scheduler.config.max_num_seqs,
-            live_cap=scheduler.live_cap,
-            running=len(scheduler.running),
-            waiting=len(scheduler.waiting),
-            kv_block_size=scheduler.config.block_size,
-            kv_blocks=pool.num_blocks,
-            kv_blocks_used=pool.num_used,
-            kv_blocks_cached=pool.num_cached,
-            kv_projected_peak=scheduler.projected_peak(),
-            requests_total=counters.requests,
-            requests_finished_total=sum(counters.finished.values()),
-            requests_rejected_total=sum(counters.rejected.values()),
-            requests_preempted_total=counters.requests_preempted,
-            preemptions_total=counters.preemptions,
-            prompt_tokens_total=counters.prompt_tokens,
-            cached_prompt_tokens_total=counters.cached_prompt_tokens,
-            generation_tokens_total=counters.generation_tokens,
-            computed_tokens_total=counters.computed_tokens,
-            recomputed_tokens_total=counters.recomputed_tokens,
-            queue_seconds_total=counters.queue_seconds / TICKS_PER_SECOND,
-            queue_count_total=counters.queue_count,
             first_token_seconds_total=seconds(first_time),
             first_token_count_total=first,
             inter_token_seconds_total=seconds(between_time),
             inter_token_count_total=between,
+            **scheduler_stats(self.scheduler, ticks_per_second=TICKS_PER_SECOND),
         )
 
     def unfinished(self) -> list[Request]:

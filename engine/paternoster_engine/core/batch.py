@@ -31,7 +31,8 @@ BlockCopy = tuple[int, int]
 class Batch:
     """What one forward pass computes. Empty when there is nothing to run.
 
-    ``swap_out`` is copied before ``swap_in``, and that before the pass: blocks given up in this step are written by it.
+    ``swap_out`` is copied before ``swap_in``, that before ``copies``, and all before the pass: blocks given up in this
+    step are written by it.
     """
 
     step: int
@@ -44,10 +45,12 @@ class Batch:
     """From the KV pool to host memory."""
     swap_in: tuple[BlockCopy, ...] = ()
     """From host memory to the KV pool."""
+    copies: tuple[BlockCopy, ...] = ()
+    """Within the KV pool, for sequences that go separate ways; no block is both read and written, or written twice."""
 
     @property
     def num_tokens(self) -> int:
         return sum(item.num_tokens for item in self.scheduled)
 
     def __bool__(self) -> bool:
-        return bool(self.scheduled or self.swap_out or self.swap_in)
+        return bool(self.scheduled or self.swap_out or self.swap_in or self.copies)

@@ -117,8 +117,12 @@ class BlockPool:
             raise IndexError(f"{count} blocks were asked for, {len(self._free)} are available")
         return [self._take_one() for _ in range(count)]
 
+    def is_shared(self, block_id: int) -> bool:
+        """Whether the block has more than one holder: then it must not be written to."""
+        return self._blocks[block_id].ref_count > 1
+
     def share(self, block_ids: Sequence[int]) -> None:
-        """One more holder for each of these cached blocks."""
+        """One more holder for each of these blocks, which are held or cached."""
         for i in block_ids:
             block = self._blocks[i]
             if block.ref_count == 0:

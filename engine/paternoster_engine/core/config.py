@@ -40,6 +40,8 @@ class SchedulerConfig:
     """dynamic: waiting requests that make a batch; 0 is ``max_num_seqs``."""
     batch_wait: float = 0.0
     """dynamic: seconds of waiting after which a batch is made of those there are."""
+    overlap: bool = False
+    """Plan each step while the one before runs: a sequence is scheduled past a token that is not known yet."""
     prefill_first: bool = False
     """A step computes either prompts or, when there are none, single tokens; else it mixes them to fill the budget."""
     admission: AdmissionName = "greedy"

@@ -33,5 +33,6 @@ class Deadlines:
         """Requests whose deadline is past and whose next step would be one of prefill."""
         while self._heap and self._heap[0][0] <= now:
             _, _, request = heappop(self._heap)
-            if not request.finished and (request.status is not RequestStatus.RUNNING or request.prefilling):
+            prefilling = any(sequence.prefilling for sequence in request.sequences)
+            if not request.finished and (request.status is not RequestStatus.RUNNING or prefilling):
                 yield request

@@ -16,25 +16,33 @@ class Displacement:
         self._admission = admission
         self._kv = kv
 
-    def victims_for(self, request: Request, prefix: list[int], running: Sequence[Request]) -> list[Request]:
+    def victims_for(
+        self, request: Request, prefix: list[int], running: Sequence[Request], missing: int
+    ) -> list[Request]:
         """Running requests to preempt so that ``request``, sharing the blocks ``prefix``, can take their place.
 
-        The least important first, of equals those with the least computed; empty when it outranks too few.
+        The least important first, of equals those with the least computed; empty when it outranks too few. ``missing``:
+        places under the live cap that they must leave besides the memory; a search leaves one for each beam.
         """
         if not self._queue.displaces:
             return []
-        lower = [other for other in running if self._queue.outranks(request, other)]
+        lower = [other for other in running if other.leader is other and self._queue.outranks(request, other)]
         lower.sort(key=lambda other: (-other.priority, other.num_computed))
-        if not lower or not self._enough(lower, request, prefix, running):
-            return []
-        count = next(n for n in range(1, len(lower) + 1) if self._enough(lower[:n], request, prefix, running))
-        return lower[:count]
 
-    def _enough(
+        def enough(victims: Sequence[Request]) -> bool:
+            if sum(victim.width for victim in victims) < missing:
+                return False
+            return self._fits(victims, request, prefix, running)
+
+        if not lower or not enough(lower):
+            return []
+        return next(lower[:count] for count in range(1, len(lower) + 1) if enough(lower[:count]))
+
+    def _fits(
         self, victims: Sequence[Request], request: Request, prefix: list[int], running: Sequence[Request]
     ) -> bool:
         pool = self._kv.pool
-        freed = pool.freed_by(victim.block_ids for victim in victims)
+        freed = pool.freed_by(sequence.block_ids for victim in victims for sequence in victim.sequences)
         new = self._kv.new_blocks(request, prefix) + len(freed.intersection(prefix))
-        rest = [other for other in running if other not in victims]
+        rest = [other for other in running if other.leader not in victims]
         return self._admission.admits(request, rest, new, pool.num_available + len(freed))

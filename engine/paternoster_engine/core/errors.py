@@ -27,7 +27,19 @@ class NeverFits(AdmissionError):
     def __init__(self, blocks_needed: int, num_blocks: int, block_size: int) -> None:
         super().__init__(
             f"The request can grow to {blocks_needed} KV blocks of {block_size} tokens, but this engine has "
-            f"{num_blocks}: shorten the prompt or max_tokens."
+            f"{num_blocks}: shorten the prompt or max_tokens, or search with fewer beams."
+        )
+
+
+class TooManyBeams(AdmissionError):
+    """A search is wider than the sequences that can ever run at once."""
+
+    reason = "too_many_beams"
+
+    def __init__(self, width: int, max_num_seqs: int) -> None:
+        super().__init__(
+            f"The request searches with {width} beams, but this engine runs at most {max_num_seqs} sequences at once: "
+            "ask for fewer with n or best_of."
         )
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull
+from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull, TooManyBeams
+from paternoster_engine.core.kv_cache import most_blocks
 from paternoster_engine.core.quota import TenantQuota
 from paternoster_engine.core.request import Request
 
@@ -24,9 +25,11 @@ class Gate:
         if request.max_total_tokens > config.max_model_len:
             raise PromptTooLong(request.num_prompt, request.params.max_tokens, config.max_model_len)
         # The last token sampled is never computed.
-        blocks = -(-(request.max_total_tokens - 1) // config.block_size)
+        blocks = most_blocks(request, request.max_total_tokens - 1, config.block_size)
         if blocks > config.num_blocks:
             raise NeverFits(blocks, config.num_blocks, config.block_size)
+        if request.width > config.max_num_seqs:
+            raise TooManyBeams(request.width, config.max_num_seqs)
         if len(waiting) >= config.max_queued_requests:
             raise QueueFull(len(waiting))
         if self.quota is not None:

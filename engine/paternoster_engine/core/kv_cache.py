@@ -1,8 +1,10 @@
-"""Which blocks a request holds: shared prefixes, growth block by block, and release."""
+"""Which blocks a request holds: shared prefixes, forks, growth block by block, and release."""
 
 from array import array
+from collections.abc import Sequence
 from hashlib import blake2b
 
+from paternoster_engine.core.batch import BlockCopy
 from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.request import Request
 
@@ -18,6 +20,27 @@ def chain_key(parent: bytes, tokens: list[int]) -> bytes:
     return blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
 
 
+def known_blocks(request: Request, block_size: int) -> int:
+    """Blocks that a request holds with all its known tokens and, where it searches, with all its beams."""
+    if request.group is None:
+        return -(-request.num_tokens // block_size)
+    # A search that has not begun continues in as many ways as it has beams; the last token sampled is never computed.
+    known = min(max(request.group.num_tokens, request.num_prompt + 1), request.max_total_tokens - 1)
+    return _group_blocks(request, request.num_tokens, known, block_size)
+
+
+def most_blocks(request: Request, num_tokens: int, block_size: int) -> int:
+    """Blocks that a request holds at most when it, or each of its beams, is ``num_tokens`` long."""
+    if request.width == 1:
+        return -(-num_tokens // block_size)
+    return _group_blocks(request, request.num_prompt, num_tokens, block_size)
+
+
+def _group_blocks(request: Request, common: int, num_tokens: int, block_size: int) -> int:
+    shared = min(common, num_tokens) // block_size
+    return shared + request.width * (-(-num_tokens // block_size) - shared)
+
+
 class KVCache:
     """Block tables of all requests over one :class:`BlockPool`."""
 
@@ -27,6 +50,8 @@ class KVCache:
         self.prefix_cache = prefix_cache
         self._claims: dict[bytes, Request] = {}
         """Key of a full block that is not in the pool yet -> the running request that computes it next."""
+        self._copies: dict[int, int] = {}
+        """Block copied to -> block copied from, before the batch in the making is computed."""
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -57,8 +82,11 @@ class KVCache:
         return self._key(request, index) in self._claims
 
     def new_blocks(self, request: Request, prefix: list[int]) -> int:
-        """Available blocks that the request would take for all its known tokens, ``prefix`` shared."""
-        return self.blocks_for(request.num_tokens) - len(prefix) + self.pool.num_unheld(prefix)
+        """Available blocks that the request would take for all its known tokens, ``prefix`` shared.
+
+        Those that its beams need to go on from there are counted, though they take them later.
+        """
+        return known_blocks(request, self.block_size) - len(prefix) + self.pool.num_unheld(prefix)
 
     def admit(self, request: Request, prefix: list[int]) -> None:
         """Give a request without blocks room for all its known tokens, ``prefix`` shared.
@@ -70,14 +98,72 @@ class KVCache:
         request.num_kept_blocks = len(prefix)
         self._claim_next(request)
 
+    def admit_fork(self, request: Request, donor: Request, num_tokens: int) -> None:
+        """As :meth:`admit`, beginning with the first ``num_tokens`` tokens of ``donor``, which are computed.
+
+        Full blocks are shared; the last one is copied, as both go on to write to it.
+        """
+        full = num_tokens // self.block_size
+        self.admit(request, donor.block_ids[:full])
+        if num_tokens % self.block_size:
+            self._copies[request.block_ids[full]] = donor.block_ids[full]
+
+    def fork(self, rows: Sequence[Request], parents: Sequence[Request]) -> None:
+        """Let ``rows[i]`` go on from where ``parents[i]`` is, all at once; each parent is one of the rows.
+
+        All blocks are shared then. Those that none of the rows goes on from are given back.
+        """
+        begun = [
+            (parent.block_ids, parent.block_keys, parent.num_kept_blocks, parent.num_computed, parent.max_computed)
+            for parent in parents
+        ]
+        for block_ids, *_ in begun:
+            self.pool.share(block_ids)
+        for row in rows:
+            self.release(row)
+        for row, (block_ids, keys, kept, computed, max_computed) in zip(rows, begun, strict=True):
+            row.block_ids, row.block_keys = list(block_ids), keys[: computed // self.block_size]
+            row.num_kept_blocks, row.num_computed, row.max_computed = kept, computed, max_computed
+            row.shares_tail = True
+
+    def find_more(self, request: Request) -> None:
+        """Go on from the prefix cache's blocks, where these reach further than what the request holds."""
+        found = self.find_prefix(request)
+        if len(found) * self.block_size <= request.num_computed:
+            return
+        self.pool.share(found)
+        self.release(request)
+        request.block_ids, request.num_kept_blocks = found, len(found)
+        request.num_computed = len(found) * self.block_size
+
     def grow(self, request: Request, num_tokens: int) -> bool:
-        """Room for ``num_tokens`` tokens in all; False, and nothing changed, when the pool is dry."""
-        new = self.blocks_for(num_tokens) - len(request.block_ids)
-        if new > self.pool.num_available:
+        """Room for ``num_tokens`` tokens in all, and none of it shared where the request writes next.
+
+        False, and nothing changed, when the pool is dry.
+        """
+        new = max(0, self.blocks_for(num_tokens) - len(request.block_ids))
+        tail = self._shared_tail(request)
+        if new + (tail is not None) > self.pool.num_available:
             return False
+        if tail is not None:
+            self._own(request, tail)
+        request.shares_tail = False
         if new > 0:
             request.block_ids += self.pool.take_new(new)
         return True
+
+    @property
+    def copying(self) -> bool:
+        """Whether the batch in the making begins with copies."""
+        return bool(self._copies)
+
+    def take_copies(self) -> tuple[BlockCopy, ...]:
+        """Copies to be made before the batch that is sealed now."""
+        if not self._copies:
+            return ()
+        copies = tuple((source, target) for target, source in self._copies.items())
+        self._copies.clear()
+        return copies
 
     def keep(self, request: Request, num_computed: int) -> None:
         """The first ``num_computed`` tokens are in the pool: make their full blocks findable."""
@@ -93,9 +179,28 @@ class KVCache:
     def release(self, request: Request) -> None:
         """Take all blocks back, tail first, so that the beginning, which others may share, lives longest."""
         self.pool.release(reversed(request.block_ids))
+        if self._copies:
+            for block_id in request.block_ids:
+                self._copies.pop(block_id, None)
         request.block_ids = []
         request.num_kept_blocks = 0
+        request.shares_tail = False
         self._disclaim(request)
+
+    def _shared_tail(self, request: Request) -> int | None:
+        """Place in the block table of the block that the request writes to next, if others hold that, too."""
+        place, used = divmod(request.num_computed, self.block_size)
+        if not request.shares_tail or used == 0 or not self.pool.is_shared(request.block_ids[place]):
+            return None
+        return place
+
+    def _own(self, request: Request, place: int) -> None:
+        """Have a block of one's own copied from the shared one (copy on write)."""
+        shared = request.block_ids[place]
+        (own,) = self.pool.take_new(1)
+        self._copies[own] = shared
+        request.block_ids[place] = own
+        self.pool.release((shared,))
 
     def _claim_next(self, request: Request) -> None:
         """Say which block the request computes next, if it knows all its tokens and nobody else computes it."""

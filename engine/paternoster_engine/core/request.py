@@ -1,10 +1,15 @@
 """A request, told by three numbers: tokens known, tokens computed, tokens that came from the cache."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from paternoster_engine.core.logprobs import TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from paternoster_engine.core.beam_group import BeamGroup
 
 
 class RequestStatus(StrEnum):
@@ -46,6 +51,8 @@ class Request:
     """Whom fair shares and quotas count the request for."""
     deadline: float | None = None
     """When it is no longer worth a prefill, on the clock of ``arrival``."""
+    twin: "Request | None" = None
+    """Another request with the same prompt, whose blocks it may begin with."""
 
     output: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -57,7 +64,7 @@ class Request:
     num_computed: int = 0
     """Tokens whose keys and values are in the KV pool (or being computed by the step under way)."""
     num_cached: int = 0
-    """Of those, tokens found in the prefix cache at the last admission."""
+    """Of those, tokens found in the prefix cache, or in the blocks of its twin, at the last admission."""
     block_ids: list[int] = field(default_factory=list)
     """Block table: block ``i`` holds tokens ``i*block_size`` to ``(i+1)*block_size - 1``."""
     block_keys: list[bytes] = field(default_factory=list)
@@ -70,6 +77,14 @@ class Request:
     """Where in host memory its blocks are while it is swapped out."""
     num_swapped: int = 0
     """Tokens whose keys and values are in those."""
+    group: "BeamGroup | None" = None
+    """The search that it is a beam of."""
+    continuations: Sequence[tuple[int, float]] = ()
+    """For a beam: its most likely next tokens with their log probabilities, best first; the runner tells them."""
+    shares_tail: bool = False
+    """Its last block may be another beam's, too: whoever writes to it first takes a copy."""
+    num_pending: int = 0
+    """Output tokens that steps under way sample: not known yet, but a later step is planned as if they were."""
     num_preemptions: int = 0
     max_computed: int = 0
     """High-water mark of ``num_computed``: computing below it again is the cost of preemption."""
@@ -91,6 +106,11 @@ class Request:
         return self.num_tokens - self.num_computed
 
     @property
+    def num_expected(self) -> int:
+        """Tokens known once the steps under way have ended, if none of them ends the request."""
+        return len(self.prompt) + len(self.output) + self.num_pending
+
+    @property
     def num_reusable(self) -> int:
         """Leading tokens that need no pass once their keys and values are there; the last known one always does.
 
@@ -109,7 +129,27 @@ class Request:
     @property
     def prefilling(self) -> bool:
         """More than its last sampled token is left to compute."""
-        return self.num_uncomputed > 1 or not self.output
+        return self.num_uncomputed > 1 or not (self.output or self.num_pending)
+
+    @property
+    def leader(self) -> "Request":
+        """The request that stands for all beams of a search; itself when it is none of a search."""
+        return self if self.group is None else self.group.leader
+
+    @property
+    def sequences(self) -> Sequence["Request"]:
+        """What runs in its name now: itself, or the beams of its search."""
+        return (self,) if self.group is None else self.group.sequences
+
+    @property
+    def width(self) -> int:
+        """How many sequences it is, or will be once its prompt is computed."""
+        return 1 if self.params.beam is None else self.params.beam.width
+
+    @property
+    def places(self) -> int:
+        """Places under the live cap that it takes; a search takes those of its beams before they run."""
+        return self.width if self.group is not None and self.group.folded else 1
 
     @property
     def finished(self) -> bool:

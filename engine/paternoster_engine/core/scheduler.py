@@ -5,36 +5,34 @@ number catches up with the first. Those that run come first, then those that wai
 order they wait, what memory an admission must leave and who loses its blocks is up to :mod:`.policies`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.beam_group import BeamGroup
 from paternoster_engine.core.block_pool import BlockPool
+from paternoster_engine.core.boarding import Boarding
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.counters import Counters
 from paternoster_engine.core.deadlines import Deadlines
-from paternoster_engine.core.displacement import Displacement
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.gate import Gate
 from paternoster_engine.core.integrity import check_requests
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.policies.admission import make_admission, projected_peak_tokens
-from paternoster_engine.core.policies.mode import make_mode
+from paternoster_engine.core.places import Places
+from paternoster_engine.core.policies.admission import projected_peak_tokens
 from paternoster_engine.core.policies.queues import make_queue
 from paternoster_engine.core.policies.victim import VICTIMS
 from paternoster_engine.core.preemption_cost import PreemptionCost
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.step_plan import StepPlan
-from paternoster_engine.core.stopping import finish_reason
+from paternoster_engine.core.stopping import finish_reason, pending_token_is_last
 from paternoster_engine.core.swap import Swap
-
-MAX_PREFIX_WAITS = 32
-"""Requests a step passes over because others compute their next block, before it looks no further."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What a step gave to a request: a token, its end, or both; no token when the step failed."""
+    """What a step gave to a request: a token, its end, or both; no token when it failed or was a beam search."""
 
     request: Request
     token: int | None
@@ -52,26 +50,22 @@ class Scheduler:
         self.kv = KVCache(self.pool, config.block_size, prefix_cache=config.prefix_cache)
         self.preemption_cost = PreemptionCost()
         self.swap = Swap(config, self.preemption_cost, self.counters)
-        self._mode = make_mode(config)
-        self._admission = make_admission(config)
         self._victim = VICTIMS[config.victim]()
         self._queue = make_queue(config)
-        self._displacement = Displacement(self._queue, self._admission, self.kv)
         self._gate = Gate(config)
         self._deadlines = Deadlines()
-        # A whole batch cannot wait for one of its own members.
-        self._await_prefix = config.await_prefix and not self._mode.whole_batches
         self._meters_output = config.order == "fair-share" or self._gate.quota is not None
         self._requests: dict[str, Request] = {}
         self._running: list[Request] = []
+        self._places = Places(config, self._running, live_cap)
+        self._boarding = Boarding(
+            config, self._queue, self._running, self._places, self.kv, self.swap, self.counters, self._preempt
+        )
         self._step = 0
-        self._live_cap = config.max_num_seqs
-        if live_cap is not None:
-            self._live_cap = self._checked_cap(live_cap)
 
     @property
     def running(self) -> Sequence[Request]:
-        """Requests that hold blocks, in order of admission."""
+        """Sequences that hold blocks, in order of admission; the beams of a search stand next to each other."""
         return self._running
 
     @property
@@ -85,12 +79,15 @@ class Scheduler:
 
     @property
     def live_cap(self) -> int:
-        """How many requests may run at once. Lowering it stops admissions and never preempts."""
-        return self._live_cap
+        """How many sequences may run at once. Lowering it stops admissions and never preempts.
+
+        A search with more beams than that runs alone.
+        """
+        return self._places.live_cap
 
     @live_cap.setter
     def live_cap(self, cap: int) -> None:
-        self._live_cap, before = self._checked_cap(cap), self._live_cap
+        before, self._places.live_cap = self._places.live_cap, cap
         self.counters.live_cap_changes += before != cap
 
     def add(self, request: Request) -> None:
@@ -102,6 +99,8 @@ class Scheduler:
         except AdmissionError as error:
             self.counters.rejected[error.reason] += 1
             raise
+        if request.params.beam is not None:
+            request.group = BeamGroup(request)
         self._requests[request.request_id] = request
         self._queue.insert(request)
         self._deadlines.watch(request)
@@ -121,28 +120,39 @@ class Scheduler:
         for request in self._deadlines.expired(now):
             self._finish(request, FinishReason.TIMEOUT)
             plan.expired.append(request)
-        boards = self._mode.boards(len(self._running), self._queue, now)
+        boards = self._boarding.opens(now)
         if self.config.force_preempt_every and self._step % self.config.force_preempt_every == 0 and self._running:
             self._preempt(self._victim.choose(self._running), plan)
         if self.config.prefill_first:
             self._continue(plan, [request for request in self._running if request.prefilling])
-            self._admit_waiting(plan, now, boards)
+            if boards:
+                self._boarding.admit_waiting(plan, now)
             if not plan.chunks:
                 self._continue(plan, list(self._running))
         else:
             self._continue(plan, list(self._running))
-            self._admit_waiting(plan, now, boards)
-        return plan.seal(self._step, self.swap.take_copies(), self.counters)
+            if boards:
+                self._boarding.admit_waiting(plan, now)
+        swaps, copies = self.swap.take_copies(), self.kv.take_copies()
+        return plan.seal(self._step, swaps, copies, self.counters, ahead=self.config.overlap)
 
     def update(self, batch: Batch, sampled: Sequence[int | None], now: float) -> list[StepOutput]:
         """Take the step's tokens in, one entry of ``sampled`` a scheduled item; requests ended since are skipped."""
         outputs = []
+        groups: dict[BeamGroup, None] = {}
         for item, token in zip(batch.scheduled, sampled, strict=True):
             request = item.request
-            if request.finished:
+            if request.leader.finished:
                 continue
-            self.kv.keep(request, item.stop)
+            # The plan of the next step may have taken its blocks meanwhile.
+            if request.status is RequestStatus.RUNNING:
+                self.kv.keep(request, item.stop)
             if not item.samples:
+                continue
+            if request.num_pending:
+                request.num_pending -= 1
+            if request.group is not None:
+                groups[request.group] = None
                 continue
             assert token is not None, f"request {request.request_id} was to be sampled and was not"
             request.output.append(token)
@@ -155,14 +165,27 @@ class Scheduler:
             if reason is not None:
                 self._finish(request, reason)
             outputs.append(StepOutput(request, token, reason))
-        return outputs
+        return outputs + [output for group in groups for output in self._advance(group, now)]
 
-    def fail(self, batch: Batch) -> list[Request]:
-        """The step could not be computed: end its requests with an error and go on with the others."""
-        failed = [item.request for item in batch.scheduled if not item.request.finished]
+    def without_finished(self, batch: Batch) -> Batch:
+        """``batch``, planned before the last step ended, without the rows of requests that ended with it."""
+        kept = tuple(item for item in batch.scheduled if not item.request.leader.finished)
+        return batch if len(kept) == len(batch.scheduled) else replace(batch, scheduled=kept)
+
+    def fail(self, batch: Batch, planned: Batch | None = None) -> list[Request]:
+        """The step could not be computed: end its requests with an error and go on with the others.
+
+        ``planned``: the step after it, if there is one already.
+        """
         # Whether the step's copies were made is not known either.
-        torn = {block for _, block in batch.swap_in}
-        failed += [r for r in self._running if r not in failed and not torn.isdisjoint(r.block_ids)]
+        torn = {block for _, block in (*batch.swap_in, *batch.copies)}
+        sequences = [item.request for item in batch.scheduled]
+        if planned is not None:
+            # It may bring back what this one was to save, or go on from what this one was to compute.
+            torn.update(block for _, block in (*planned.swap_in, *planned.copies))
+            torn.update(block for sequence in sequences for block in sequence.block_ids[sequence.num_kept_blocks :])
+        sequences += [sequence for sequence in self._running if not torn.isdisjoint(sequence.block_ids)]
+        failed = [request for request in dict.fromkeys(s.leader for s in sequences) if not request.finished]
         for request in batch.preempted:
             self.swap.drop(request)
         for request in failed:
@@ -180,7 +203,7 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise ``AssertionError`` unless every block and every request is where it should be."""
-        self.pool.check_integrity(request.block_ids for request in self._requests.values())
+        self.pool.check_integrity(s.block_ids for request in self._requests.values() for s in request.sequences)
         self.swap.check_integrity(self._requests.values(), self.config.host_blocks)
         check_requests(self.config, self._requests.values(), self._running, self.waiting)
 
@@ -192,15 +215,20 @@ class Scheduler:
             if budget == 0 or request.status is not running:
                 continue
             computed = request.num_computed
-            count = len(request.prompt) + len(request.output) - computed
+            pending = request.num_pending
+            count = len(request.prompt) + len(request.output) + pending - computed
+            if count == 0 or (pending and pending_token_is_last(request, self.config.max_model_len)):
+                # A beam that waits for the others, or the end of a request is under way.
+                continue
             if count > budget:
                 count = budget
             needed = computed + count
             # Most steps stay within the last block: nothing is asked of the pool then.
-            while needed > len(request.block_ids) * block_size and not self.kv.grow(request, needed):
-                victim = self._victim.choose(self._no_more_important(request))
-                self._preempt(victim, plan)
-                if victim is request:
+            while (request.shares_tail or needed > len(request.block_ids) * block_size) and not self.kv.grow(
+                request, needed
+            ):
+                self._preempt(self._victim.choose(self._no_more_important(request)), plan)
+                if request.status is not running:
                     break
             else:
                 chunks[request] = count
@@ -213,66 +241,22 @@ class Scheduler:
         below = [other for other in self._running if other.priority > request.priority]
         return below or [other for other in self._running if other.priority == request.priority]
 
-    def _admit_waiting(self, plan: StepPlan, now: float, boards: bool) -> None:
-        """Admit in the queue's order until one does not fit.
-
-        A step that preempted for want of blocks admits nobody; one that displaces admits nobody after that.
-        """
-        if plan.preempted or not boards:
-            return
-        waits = 0
-        for request in self._queue.candidates():
-            full = len(self._running) >= self._live_cap
-            if (full and not self._queue.displaces) or (plan.budget == 0 and not self._mode.whole_batches):
-                return
-            if self._needs_reserved_slot(request):
-                continue
-            prefix = self.kv.find_prefix(request)
-            if self._await_prefix and not request.host_block_ids and self.kv.awaits(request, prefix):
-                self.counters.prefix_waits += 1
-                waits += 1
-                if waits == MAX_PREFIX_WAITS:
-                    return
-                continue
-            new = self.kv.new_blocks(request, prefix)
-            if not full and self._admission.admits(request, self._running, new, self.pool.num_available):
-                self._admit(request, prefix, plan, now)
-                continue
-            displaced = self._displacement.victims_for(request, prefix, self._running)
-            if displaced:
-                for victim in displaced:
-                    self._preempt(victim, plan)
-                self.counters.displacements += len(displaced)
-                self._admit(request, prefix, plan, now)
-            return
-
-    def _needs_reserved_slot(self, request: Request) -> bool:
-        reserved = self.config.reserved_slots
-        if reserved == 0 or request.priority < 0:
-            return False
-        ordinary = sum(other.priority >= 0 for other in self._running)
-        return ordinary >= max(1, self._live_cap - reserved)
-
-    def _admit(self, request: Request, prefix: list[int], plan: StepPlan, now: float) -> None:
-        self._queue.remove(request)
-        self.kv.admit(request, prefix)
-        self._running.append(request)
-        request.status = RequestStatus.RUNNING
-        request.num_cached = request.num_computed = len(prefix) * self.config.block_size
-        if request.host_block_ids:
-            request.num_computed = self.swap.restore(request, len(prefix))
-        self._count_admission(request, now)
-        plan.give(request)
-
     def _preempt(self, request: Request, plan: StepPlan) -> None:
-        """Take all blocks of a running request and put it back into the queue."""
-        plan.take_back(request)
+        """Take all blocks of a running request, a beam's with those of the whole search, and put it into the queue."""
+        request = request.leader
+        for sequence in request.sequences:
+            plan.take_back(sequence)
+            self._running.remove(sequence)
+            if request.group is None:
+                # Copies of what beams share would be many: a search is computed again.
+                self.swap.save(request)
+            self.kv.release(sequence)
+            sequence.num_computed = sequence.num_cached = 0
+            sequence.status = RequestStatus.PREEMPTED
+        if request.group is not None:
+            request.group.fold()
+            self._places.promised.discard(request.group)
         plan.preempted.append(request)
-        self._running.remove(request)
-        self.swap.save(request)
-        self.kv.release(request)
-        request.num_computed = request.num_cached = 0
-        request.status = RequestStatus.PREEMPTED
         self.counters.preemptions += 1
         self.counters.requests_preempted += request.num_preemptions == 0
         request.num_preemptions += 1
@@ -281,8 +265,11 @@ class Scheduler:
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         if request.status is RequestStatus.RUNNING:
-            self._running.remove(request)
-            self.kv.release(request)
+            for sequence in request.sequences:
+                self._running.remove(sequence)
+                self.kv.release(sequence)
+            if request.group is not None:
+                self._places.promised.discard(request.group)
         else:
             self._queue.remove(request)
             self.swap.drop(request)
@@ -291,25 +278,29 @@ class Scheduler:
         del self._requests[request.request_id]
         self.counters.finished[reason] += 1
 
+    def _advance(self, group: BeamGroup, now: float) -> Iterator[StepOutput]:
+        """Some beams of a search were computed: when all are, it goes on; its end is an output."""
+        request, folded = group.leader, group.folded
+        count = group.advance(self.kv)
+        if folded and not group.folded:
+            place = self._running.index(request) + 1
+            self._running[place:place] = group.sequences[1:]
+            self._places.promised.discard(group)
+        if count == 0:
+            return
+        request.first_token = now if request.first_token is None else request.first_token
+        request.last_token = now
+        self.counters.generation_tokens += count
+        if self._meters_output:
+            for _ in range(count):
+                self._meter_output(request, now)
+        if group.search.done:
+            best = group.hypotheses[0]
+            self._finish(request, best.finish_reason)
+            request.output = list(best.tokens)
+            yield StepOutput(request, None, best.finish_reason)
+
     def _meter_output(self, request: Request, now: float) -> None:
         self._queue.sampled(request)
         if self._gate.quota is not None:
             self._gate.quota.charge(request, 1, now)
-
-    def _checked_cap(self, cap: int) -> int:
-        if not 1 <= cap <= self.config.max_num_seqs:
-            raise ValueError(f"live_cap is {cap}: must be 1 to {self.config.max_num_seqs}, the capacity")
-        return cap
-
-    def _count_admission(self, request: Request, now: float) -> None:
-        counters = self.counters
-        if self.config.prefix_cache:
-            counters.prefix_queries += request.num_tokens
-            counters.prefix_hits += request.num_cached
-        if request.first_scheduled is None:
-            request.first_scheduled = now
-            counters.prompt_tokens += request.num_prompt
-            counters.cached_prompt_tokens += request.num_cached
-            counters.queue_seconds += now - request.arrival
-            counters.queue_count += 1
-            self._queue.admitted(request)

@@ -26,10 +26,19 @@ class StepPlan:
     def take_back(self, request: Request) -> None:
         self.budget += self.chunks.pop(request, 0)
 
-    def seal(self, step: int, copies: tuple[tuple[BlockCopy, ...], tuple[BlockCopy, ...]], counters: Counters) -> Batch:
+    def seal(
+        self,
+        step: int,
+        swaps: tuple[tuple[BlockCopy, ...], tuple[BlockCopy, ...]],
+        copies: tuple[BlockCopy, ...],
+        counters: Counters,
+        *,
+        ahead: bool,
+    ) -> Batch:
         """Count the step's tokens as computed: a later step may be planned before this one has run.
 
-        ``copies``: those out of the KV pool and those into it.
+        ``swaps``: copies out of the KV pool and into it. ``copies``: those within it. ``ahead``: the next step is
+        planned before this one has ended.
         """
         scheduled = []
         computed = recomputed = 0
@@ -37,7 +46,7 @@ class StepPlan:
             start = request.num_computed
             stop = start + count
             # Lengths instead of properties, here and in the scheduler: this is done for each request in each step.
-            known = len(request.prompt) + len(request.output)
+            known = len(request.prompt) + len(request.output) + request.num_pending
             # As ScheduledRequest(...) does it, without the call in between that takes twice as long.
             scheduled.append(tuple.__new__(ScheduledRequest, (request, start, count, stop == known)))
             computed += count
@@ -47,6 +56,8 @@ class StepPlan:
             if stop > before:
                 request.max_computed = stop
             request.num_computed = stop
+            if ahead and stop == known:
+                request.num_pending += 1
         counters.computed_tokens += computed
         counters.recomputed_tokens += recomputed
-        return Batch(step, tuple(scheduled), tuple(self.preempted), tuple(self.expired), *copies)
+        return Batch(step, tuple(scheduled), tuple(self.preempted), tuple(self.expired), *swaps, copies)

@@ -14,3 +14,9 @@ def finish_reason(request: Request, token: int, max_model_len: int) -> FinishRea
     if len(request.output) >= params.max_tokens or request.num_tokens >= max_model_len:
         return FinishReason.LENGTH
     return None
+
+
+def pending_token_is_last(request: Request, max_model_len: int) -> bool:
+    """Whether the token that a step under way samples ends the request by its length, whatever it is."""
+    num_output = len(request.output) + request.num_pending
+    return num_output >= request.params.max_tokens or request.num_expected >= max_model_len

@@ -6,14 +6,15 @@ reads the whole history back through the block table, as attention would, and co
 
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.logprobs import TokenLogprobs
 from paternoster_engine.core.request import Request
-from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
 from paternoster_engine.core.scheduler import Scheduler, StepOutput
 
 VOCABULARY = 50
@@ -24,15 +25,37 @@ Slots = dict[tuple[int, int], tuple[int, int]]
 
 def next_token(history: Sequence[int]) -> int:
     """What follows ``history``, greedily."""
-    return zlib.crc32(repr(list(history)).encode()) % VOCABULARY
+    return _hash(history) % VOCABULARY
 
 
-def unbatched(prompt: list[int], max_tokens: int, max_model_len: int) -> list[int]:
-    """What the model says to ``prompt`` when nothing else runs."""
+def continuations(history: Sequence[int], count: int) -> list[tuple[int, float]]:
+    """The ``count`` most likely tokens after ``history``, all of different log probabilities, and these."""
+    number = _hash(history)
+    fall = 0.01 + (number >> 8) % 9973 / 9973
+    return [((number + 7 * rank) % VOCABULARY, -0.3 - fall * rank) for rank in range(min(count, VOCABULARY))]
+
+
+def _hash(history: Sequence[int]) -> int:
+    return zlib.crc32(repr(list(history)).encode())
+
+
+def unbatched(prompt: list[int], max_tokens: int, max_model_len: int, ends: Collection[int] = ()) -> list[int]:
+    """What the model says to ``prompt`` when nothing else runs; tokens of ``ends`` are the last."""
     tokens = list(prompt)
     while len(tokens) - len(prompt) < max_tokens and len(tokens) < max_model_len:
         tokens.append(next_token(tokens))
+        if tokens[-1] in ends:
+            break
     return tokens[len(prompt) :]
+
+
+def searched(prompt: list[int], params: SamplingParams, eos_token_ids: Sequence[int] = ()) -> Sequence[Hypothesis]:
+    """What a beam search finds when nothing else runs."""
+    assert params.beam is not None
+    search = BeamSearch(params.beam, params, eos_token_ids)
+    while not search.done:
+        search.advance([continuations([*prompt, *beam.tokens], search.num_continuations) for beam in search.live])
+    return search.finished
 
 
 class FakeModel:
@@ -48,6 +71,12 @@ class FakeModel:
             self._copy(self._cache, block, self._host, host)
         for host, block in batch.swap_in:
             self._copy(self._host, host, self._cache, block)
+        written = [block for _, block in batch.copies]
+        assert len({*written, *(block for block, _ in batch.copies)}) == len(written) + len(
+            {block for block, _ in batch.copies}
+        ), "a block is copied to twice, or is both copied from and copied to"
+        for source, block in batch.copies:
+            self._copy(self._cache, source, self._cache, block)
         for item in batch.scheduled:
             for position in range(item.start, item.stop):
                 token = item.request.tokens(position, position + 1)[0]
@@ -69,7 +98,10 @@ class FakeModel:
     def _sample(self, request: Request, stop: int) -> int:
         history = [self._cache[self._slot(request, position)] for position in range(stop)]
         assert history == list(enumerate(request.tokens(0, stop))), f"{request.request_id} reads what it did not write"
-        return next_token([token for _, token in history])
+        tokens = [token for _, token in history]
+        if request.group is not None:
+            request.continuations = continuations(tokens, request.group.num_continuations)
+        return next_token(tokens)
 
     def _copy(self, source: Slots, block: int, target: Slots, other: int) -> None:
         """A whole block, so that nothing of what was there before is left."""
@@ -105,10 +137,18 @@ class Ride:
         tenant: str = "",
         patience: float | None = None,
         prompt_logprobs: int | None = None,
+        beam: BeamParams | None = None,
+        stop_token_ids: tuple[int, ...] = (),
+        twin: Request | None = None,
     ) -> Request:
         """Queue a request; ``patience``: seconds until its deadline."""
         params = SamplingParams(
-            max_tokens=max_tokens, temperature=0.0, ignore_eos=ignore_eos, prompt_logprobs=prompt_logprobs
+            max_tokens=max_tokens,
+            temperature=0.0,
+            ignore_eos=ignore_eos,
+            prompt_logprobs=prompt_logprobs,
+            beam=beam,
+            stop_token_ids=stop_token_ids,
         )
         deadline = None if patience is None else self.now + patience
         request = Request(
@@ -119,28 +159,36 @@ class Ride:
             priority=priority,
             tenant=tenant,
             deadline=deadline,
+            twin=twin,
         )
         self.now += 0.001
         self.scheduler.add(request)
         return request
 
     def step(self) -> Batch:
-        scheduler = self.scheduler
-        cap, running = scheduler.live_cap, set(scheduler.running)
         self.now += 1
+        batch = self.plan()
+        self.outputs += self.scheduler.update(batch, self.model.execute(batch), self.now)
+        self.scheduler.check_integrity()
+        return batch
+
+    def plan(self) -> Batch:
+        """What the scheduler makes of this moment, checked."""
+        scheduler = self.scheduler
+        cap, running, taken = scheduler.live_cap, set(scheduler.running), self._places()
         batch = scheduler.schedule(self.now)
         self.batches.append(batch)
         assert batch.num_tokens <= scheduler.config.max_batched_tokens
-        assert all(item.num_tokens >= 1 and item.stop <= item.request.num_tokens for item in batch.scheduled)
-        assert len(scheduler.running) <= max(cap, len(running)), "admitted above the live cap"
+        assert all(item.num_tokens >= 1 and item.stop <= item.request.num_expected for item in batch.scheduled)
+        alone = len({request.leader for request in scheduler.running}) == 1
+        assert self._places() <= max(cap, taken) or alone, "admitted above the live cap"
         self._check_admissions(batch, [r for r in scheduler.running if r not in running])
         self._check_deadlines(batch)
         self._check_sharing()
+        self._check_writes(batch)
         scheduler.check_integrity()
         # Steps that take longer with each token, so that preemption by measured cost has something to go by.
         scheduler.preemption_cost.observe_step(batch.num_tokens, 0.01 + 0.002 * batch.num_tokens)
-        self.outputs += scheduler.update(batch, self.model.execute(batch), self.now)
-        scheduler.check_integrity()
         return batch
 
     def run(self, limit: int = 20_000) -> None:
@@ -157,6 +205,7 @@ class Ride:
         config = self.scheduler.config
         assert config.order == "priority", "admitted in a step that preempted"
         assert not set(batch.preempted).intersection(admitted), "preempted and admitted at once"
+        assert all(request.leader is request for request in batch.preempted), "a beam was preempted alone"
         # The last one displaced the others; those before it only stood ahead of it.
         assert all(admitted[-1].priority < victim.priority for victim in batch.preempted)
 
@@ -164,17 +213,35 @@ class Ride:
         for item in batch.scheduled:
             request = item.request
             late = request.deadline is not None and request.deadline <= self.now
-            decode = item.num_tokens == 1 and bool(request.output)
+            decode = item.num_tokens == 1 and item.start >= request.num_prompt
             assert not late or decode, f"{request.request_id} is past its deadline and takes a prefill"
 
     def _check_sharing(self) -> None:
-        """A block in two tables is at the same place in both, and full of the same tokens."""
+        """A block in two tables is at the same place in both, and of the same tokens as far as both have computed it.
+
+        Only beams of one search share a block that is not full, until one of them writes to it.
+        """
         size = self.scheduler.config.block_size
-        content: dict[int, list[int]] = {}
+        content: dict[int, tuple[Request, list[int]]] = {}
         holders = Counter(block for request in self.scheduler.running for block in request.block_ids)
         for request in self.scheduler.running:
             for index, block in enumerate(request.block_ids):
                 if holders[block] > 1:
-                    history = request.tokens(0, (index + 1) * size)
-                    assert len(history) == (index + 1) * size, "a block that is not full is shared"
-                    assert content.setdefault(block, history) == history, "a block is shared by different beginnings"
+                    history = request.tokens(0, min(request.num_computed, (index + 1) * size))
+                    first, other = content.setdefault(block, (request, history))
+                    both = min(len(history), len(other))
+                    assert other[:both] == history[:both], "a block is shared by different beginnings"
+                    full = request.num_tokens >= (index + 1) * size
+                    assert full or request.leader is first.leader, "a block that is not full is shared"
+
+    def _check_writes(self, batch: Batch) -> None:
+        """What is computed, and what is copied before, goes to blocks of one holder each."""
+        size = self.scheduler.config.block_size
+        holders = Counter(block for request in self.scheduler.running for block in request.block_ids)
+        for item in batch.scheduled:
+            written = item.request.block_ids[item.start // size : (item.stop - 1) // size + 1]
+            assert all(holders[block] == 1 for block in written), f"{item.request.request_id} writes to a shared block"
+        assert all(holders[block] == 1 for _, block in batch.copies), "a copy is made for nobody, or for several"
+
+    def _places(self) -> int:
+        return sum(request.places for request in self.scheduler.running)

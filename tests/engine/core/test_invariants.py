@@ -6,12 +6,15 @@ and that nobody past a deadline takes a prefill. I5, I11 and I14 to I19 are abou
 their own, here and beside this file.
 """
 
+from collections.abc import Callable
+
 import pytest
-from fake_model import Ride, unbatched
+from fake_model import Ride, searched, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, play, rush
 
+from paternoster_engine.core.beam_group import BeamGroup
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull
 from paternoster_engine.core.request import FinishReason
@@ -30,16 +33,24 @@ def test_any_rush_under_any_policies(part: int) -> None:
         check_trace(*rush(seed))
 
 
-def check_trace(config: SchedulerConfig, traffic: list[Arrival], caps: list[int]) -> None:
-    ride = Ride(config)
+def check_trace(
+    config: SchedulerConfig, traffic: list[Arrival], caps: list[int], make: Callable[[SchedulerConfig], Ride] = Ride
+) -> None:
+    ride = make(config)
     played = play(ride, traffic, caps)
+    searches: list[BeamGroup] = []
     for arrival, request in played:
-        alone = unbatched(arrival.prompt, arrival.max_tokens, config.max_model_len)
         assert request.block_ids == []
-        assert request.output == alone[: len(request.output)]
+        if request.group is None:
+            alone = unbatched(arrival.prompt, arrival.max_tokens, config.max_model_len, arrival.stop_token_ids)
+            assert request.output == alone[: len(request.output)]
+            whole = request.output == alone
+        else:
+            whole = request.group.hypotheses == searched(arrival.prompt, request.params)
+            searches.append(request.group)
         match request.finish_reason:
-            case FinishReason.LENGTH:
-                assert request.output == alone
+            case FinishReason.LENGTH | FinishReason.STOP:
+                assert whole
             case FinishReason.ABORT:
                 assert arrival.abort_after is not None
             case FinishReason.TIMEOUT:
@@ -54,7 +65,9 @@ def check_trace(config: SchedulerConfig, traffic: list[Arrival], caps: list[int]
     assert scheduler.pool.num_free == scheduler.pool.num_blocks, "I15: a reset makes all free"
     counters = scheduler.counters
     assert counters.finished.total() == len(played), "I10: each ends once"
-    assert counters.generation_tokens == len(ride.outputs)
+    sampled = sum(output.token is not None for output in ride.outputs)
+    sampled += sum(group.leader.width * (group.search.num_tokens + group.search.done) for group in searches)
+    assert counters.generation_tokens == sampled
 
 
 @settings(max_examples=50, deadline=None)

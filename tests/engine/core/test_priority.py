@@ -79,6 +79,7 @@ def test_i5_the_most_important_loses_nothing_to_those_below_it(
     for arrival in traffic:
         arrival.priority = max(0, arrival.priority)
     traffic[0].priority = -1
+    traffic[0].n = 1
     ride = Ride(
         config(max_num_seqs=4, num_blocks=num_blocks, victim=victim, prefill_first=prefill_first, prefix_cache=False)
     )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import BeamParams
 
 MAX_LEN = 60
 NUM_TRACES = int(os.environ.get("PATERNOSTER_TRACES", "500"))
@@ -61,8 +62,18 @@ class Arrival:
     priority: int
     tenant: str
     patience: float | None
+    beam: BeamParams | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    n: int = 1
+    """Requests with this prompt; all but the first may fork from it."""
 
 
+beams = st.builds(
+    BeamParams,
+    width=st.integers(2, 4),
+    length_penalty=st.sampled_from([1.0, 0.0, -1.0, 2.0]),
+    early_stopping=st.sampled_from([False, True, "never"]),
+)
 arrivals = st.lists(
     st.builds(
         Arrival,
@@ -78,6 +89,9 @@ arrivals = st.lists(
         priority=st.integers(-1, 2),
         tenant=st.sampled_from(["a", "b", "c"]),
         patience=st.sampled_from([None, None, None, None, 4.0, 30.0]),
+        beam=st.one_of(st.none(), st.none(), beams),
+        stop_token_ids=st.sampled_from([(), (0, 7), tuple(range(12))]),
+        n=st.sampled_from([1, 1, 3]),
     ),
     min_size=3,
     max_size=9,
@@ -122,6 +136,9 @@ def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
             priority=rng.choice([-1, 0, 0, 0, 1, 2]),
             tenant=rng.choice("aaab"),
             patience=rng.choice([None, None, None, rng.uniform(1, 80)]),
+            beam=rng.choice([None, None, BeamParams(rng.randint(2, 4), rng.choice([1.0, 0.5]), rng.random() < 0.5)]),
+            stop_token_ids=rng.choice([(), tuple(range(8))]),
+            n=rng.choice([1, 1, 1, 2, 4]),
         )
         for _ in range(rng.randint(8, 24))
     ]
@@ -139,16 +156,22 @@ def play(ride: Ride, traffic: list[Arrival], caps: list[int]) -> list[tuple[Arri
         assert step < 20_000, "work is left"
         while pending and pending[0].step <= step:
             arrival = pending.pop(0)
-            request = ride.add(
-                arrival.prompt,
-                arrival.max_tokens,
-                priority=arrival.priority,
-                tenant=arrival.tenant,
-                patience=arrival.patience,
-            )
-            played.append((arrival, request))
-            if arrival.abort_after is not None:
-                aborts.append((step + arrival.abort_after, request.request_id))
+            twin: Request | None = None
+            for _ in range(arrival.n if _fits(scheduler.config, arrival) else 0):
+                request = ride.add(
+                    arrival.prompt,
+                    arrival.max_tokens,
+                    priority=arrival.priority,
+                    tenant=arrival.tenant,
+                    patience=arrival.patience,
+                    beam=arrival.beam,
+                    stop_token_ids=arrival.stop_token_ids,
+                    twin=twin,
+                )
+                twin = twin or request
+                played.append((arrival, request))
+                if arrival.abort_after is not None:
+                    aborts.append((step + arrival.abort_after, request.request_id))
         for when, request_id in aborts:
             if when == step:
                 scheduler.abort(request_id)
@@ -157,3 +180,13 @@ def play(ride: Ride, traffic: list[Arrival], caps: list[int]) -> list[tuple[Arri
         ride.step()
         step += 1
     return played
+
+
+def _fits(config: SchedulerConfig, arrival: Arrival) -> bool:
+    """Whether all its beams can ever run together; without any it always can."""
+    if arrival.beam is None:
+        return True
+    size, width = config.block_size, arrival.beam.width
+    shared = len(arrival.prompt) // size
+    longest = -(-(len(arrival.prompt) + arrival.max_tokens - 1) // size)
+    return width <= config.max_num_seqs and shared + width * (longest - shared) <= config.num_blocks

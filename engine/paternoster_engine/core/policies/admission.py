@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.kv_cache import known_blocks, most_blocks
 from paternoster_engine.core.request import Request
 
 
 class AdmissionPolicy(Protocol):
-    """Says whether a request may join ``running``.
+    """Says whether a request may join ``running``, the sequences on board.
 
-    ``new`` blocks would be taken for the tokens it has now, out of ``available`` ones.
+    ``new`` blocks would be taken for the tokens it has now, and for its beams if it has any, out of ``available`` ones.
     """
 
     def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool: ...
@@ -34,12 +35,12 @@ class FullReserve:
         self._block_size = block_size
 
     def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
-        later = self._full(request) - _blocks(request.num_tokens, self._block_size)
-        promised = sum(self._full(other) - len(other.block_ids) for other in running)
+        later = self._full(request) - known_blocks(request, self._block_size)
+        promised = sum(self._full(other) - _held(other) for other in _leaders(running))
         return new + later + promised <= available
 
     def _full(self, request: Request) -> int:
-        return _blocks(request.max_total_tokens - 1, self._block_size)
+        return most_blocks(request, request.max_total_tokens - 1, self._block_size)
 
 
 class NoEvict:
@@ -47,7 +48,7 @@ class NoEvict:
 
     LightLLM's future peak, made a bound that holds on any trace: a sequence that decodes grows by one token a step
     and leaves after as many steps as it has tokens left, later by the steps that the token budget can keep it back
-    with its prompt. Blocks shared by several are counted for each.
+    with its prompt. Blocks shared by several are counted for each, but for those that all beams of a search share.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -55,16 +56,19 @@ class NoEvict:
         self._num_blocks = config.num_blocks
         self._budget = config.max_batched_tokens
         self._prefill_first = config.prefill_first
+        # A step that is planned while another one runs comes before those have left who end with that one.
+        self._lag = 1 if config.overlap else 0
 
     def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
         """``running`` in order of admission."""
-        everybody = [*running, request]
+        everybody = _leaders([*running, request])
         leaving = sorted(zip(self._last_steps(everybody), everybody, strict=True), key=lambda pair: -pair[0])
-        tokens = 0
+        tokens = sequences = 0
         for count, (step, other) in enumerate(leaving, start=1):
-            tokens += other.num_tokens
+            tokens += other.width * _known(other)
+            sequences += other.width
             # Most steps are far from the limit; only those near it are counted block by block.
-            if tokens + count * (step + self._block_size - 1) <= self._num_blocks * self._block_size:
+            if tokens + sequences * (step + self._block_size - 1) <= self._num_blocks * self._block_size:
                 continue
             if self._blocks_at(step, [request for _, request in leaving[:count]]) > self._num_blocks:
                 return False
@@ -72,7 +76,7 @@ class NoEvict:
 
     def _blocks_at(self, step: float, on_board: Sequence[Request]) -> int:
         return sum(
-            _blocks(int(min(request.num_tokens + step, request.max_total_tokens - 1)), self._block_size)
+            most_blocks(request, int(min(_known(request) + step, request.max_total_tokens - 1)), self._block_size)
             for request in on_board
         )
 
@@ -82,19 +86,24 @@ class NoEvict:
         With prefill first all decode together or none does, so only steps that decode are counted.
         """
         if self._prefill_first:
-            together = len(running) <= self._budget
-            return [r.max_total_tokens - r.num_tokens if together else math.inf for r in running]
+            together = sum(r.width for r in running) <= self._budget
+            return [r.max_total_tokens - _known(r) + self._lag if together else math.inf for r in running]
         ends: list[float] = []
-        work = 0
-        for place, request in enumerate(running):
-            work += request.num_uncomputed
-            room = self._budget - place
+        work = places = 0
+        for request in running:
+            work += _uncomputed(request)
+            # Beams get longer together, so the last of them tells when.
+            places += request.width
+            room = self._budget - (places - 1)
             if room <= 0:
                 # Those ahead may use up the budget at every step.
                 ends.append(math.inf)
                 continue
             steps_to_first_sample = -(-work // room)
-            ends.append(request.max_total_tokens - request.num_tokens + steps_to_first_sample - 2)
+            if request.group is not None and request.group.folded:
+                # Its beams go on in the step after the one that computes what they have in common.
+                steps_to_first_sample += 1
+            ends.append(request.max_total_tokens - _known(request) + steps_to_first_sample - 2 + self._lag)
         return ends
 
 
@@ -115,7 +124,12 @@ def projected_peak_tokens(running: Sequence[Request], max_model_len: int) -> int
     the first k+1 hold now plus ``left[k]`` more for each of them.
     """
     pairs = sorted(
-        ((min(r.max_total_tokens, max_model_len) - r.num_tokens, r.num_tokens) for r in running), reverse=True
+        (
+            (min(r.max_total_tokens, max_model_len) - r.num_tokens, r.num_tokens)
+            for request in running
+            for r in [request] * (request.width if len(request.sequences) == 1 else 1)
+        ),
+        reverse=True,
     )
     held = peak = 0
     for count, (left, known) in enumerate(pairs, start=1):
@@ -124,5 +138,25 @@ def projected_peak_tokens(running: Sequence[Request], max_model_len: int) -> int
     return peak
 
 
-def _blocks(num_tokens: int, block_size: int) -> int:
-    return -(-num_tokens // block_size)
+def _leaders(running: Sequence[Request]) -> list[Request]:
+    """Each request once, whether it runs as one sequence or as several beams."""
+    return [request for request in running if request.leader is request]
+
+
+def _held(request: Request) -> int:
+    if request.group is None:
+        return len(request.block_ids)
+    return len({block_id for sequence in request.sequences for block_id in sequence.block_ids})
+
+
+def _known(request: Request) -> int:
+    """Tokens of the request, or of each of its beams."""
+    return request.num_expected if request.group is None else request.group.num_tokens
+
+
+def _uncomputed(request: Request) -> int:
+    """Tokens to compute before each of its sequences samples again."""
+    if request.group is None:
+        return request.num_expected - request.num_computed
+    apart = request.width * (request.group.num_tokens - request.num_tokens) if request.group.folded else 0
+    return sum(sequence.num_uncomputed for sequence in request.sequences) + apart

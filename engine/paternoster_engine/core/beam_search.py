@@ -1,0 +1,135 @@
+"""Beam search as a function of what the model says: what lives on, what is an answer, and when to stop.
+
+The rules are those of transformers' ``generate(num_beams=width)``, so that one can be checked against the other.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from paternoster_engine.core.logprobs import TokenLogprobs
+from paternoster_engine.core.request import FinishReason
+from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
+
+Continuations = Sequence[tuple[int, float]]
+"""(token, log probability) of the most likely next tokens of one beam, best first."""
+
+
+class Beam(NamedTuple):
+    """A beginning of an answer."""
+
+    tokens: tuple[int, ...] = ()
+    score: float = 0.0
+    """Log probability of all its tokens together."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One for each token where the request asks for them."""
+
+
+class Hypothesis(NamedTuple):
+    """A whole answer."""
+
+    tokens: tuple[int, ...]
+    score: float
+    """Log probability of all its tokens together, over their number to the power of the length penalty."""
+    logprobs: tuple[TokenLogprobs, ...]
+    finish_reason: FinishReason
+
+
+class _Continuation(NamedTuple):
+    score: float
+    parent: int
+    place: int
+    """Among the continuations of its parent."""
+    token: int
+
+
+class BeamSearch:
+    """The state of one search. ``live`` are of one length; ``finished`` are the best answers so far, best first."""
+
+    def __init__(self, beam: BeamParams, params: SamplingParams, eos_token_ids: Sequence[int]) -> None:
+        self._beam = beam
+        self._params = params
+        self._ends = frozenset(params.stop_token_ids) | frozenset(() if params.ignore_eos else eos_token_ids)
+        self._forbidden = frozenset(params.stop_token_ids) | frozenset(eos_token_ids)
+        """Tokens that an answer shorter than ``min_tokens`` has none of."""
+        self.live: list[Beam] = [Beam()]
+        self.finished: list[Hypothesis] = []
+        self.done = False
+
+    @property
+    def num_continuations(self) -> int:
+        """How many of each beam's continuations must be known: enough to go on should all that may end do so."""
+        return self._num_kept + len(self._forbidden)
+
+    @property
+    def num_tokens(self) -> int:
+        """Length of the live beams."""
+        return len(self.live[0].tokens)
+
+    def advance(self, continuations: Sequence[Continuations]) -> list[int]:
+        """Make every beam a token longer; entry ``i`` of ``continuations`` is of ``live[i]``.
+
+        Returns which of the beams so far each of the new ones continues. Nothing, once the search is done.
+        """
+        length = self.num_tokens + 1
+        last = length >= self._params.max_tokens
+        going_on: list[_Continuation] = []
+        for rank, best in enumerate(self._best(continuations)):
+            ends = best.token in self._ends
+            if not ends and not last:
+                going_on.append(best)
+            elif rank < self._beam.width:
+                reason = FinishReason.STOP if ends else FinishReason.LENGTH
+                beam = self._longer(best, continuations)
+                self.finished.append(Hypothesis(beam.tokens, self._ranked(beam.score, length), beam.logprobs, reason))
+        # Of equals the first one found stays ahead.
+        self.finished.sort(key=lambda hypothesis: -hypothesis.score)
+        del self.finished[self._beam.width :]
+        going_on = going_on[: self._beam.width]
+        self.done = last or self._cannot_improve(going_on[0].score, length)
+        if self.done:
+            return []
+        self.live = [self._longer(best, continuations) for best in going_on]
+        return [best.parent for best in going_on]
+
+    @property
+    def _num_kept(self) -> int:
+        return max(2, 1 + len(self._ends)) * self._beam.width
+
+    def _best(self, continuations: Sequence[Continuations]) -> list[_Continuation]:
+        """The best over all beams, best first."""
+        short = self.num_tokens < self._params.min_tokens
+        every = [
+            _Continuation(beam.score + logprob, parent, place, token)
+            for parent, (beam, following) in enumerate(zip(self.live, continuations, strict=True))
+            for place, (token, logprob) in enumerate(following)
+            if not (short and token in self._forbidden)
+        ]
+        every.sort(key=lambda best: -best.score)
+        return every[: self._num_kept]
+
+    def _longer(self, best: _Continuation, continuations: Sequence[Continuations]) -> Beam:
+        beam = self.live[best.parent]
+        logprobs = beam.logprobs
+        if self._params.logprobs is not None:
+            logprobs = (*logprobs, _told(continuations[best.parent], best.place, self._params.logprobs))
+        return Beam((*beam.tokens, best.token), best.score, logprobs)
+
+    def _cannot_improve(self, best: float, length: int) -> bool:
+        """Whether all answers are there, and none of them would give way to what the ``best`` live beam can become."""
+        if len(self.finished) < self._beam.width:
+            return False
+        if self._beam.early_stopping is True:
+            return True
+        if self._beam.early_stopping == "never" and self._beam.length_penalty > 0:
+            length = self._params.max_tokens
+        return self._ranked(best, length) <= self.finished[-1].score
+
+    def _ranked(self, score: float, length: int) -> float:
+        penalty: float = length**self._beam.length_penalty
+        return score / penalty
+
+
+def _told(following: Continuations, place: int, num_top: int) -> TokenLogprobs:
+    token, logprob = following[place]
+    rank = 1 + sum(other > logprob for _, other in following[:place])
+    return TokenLogprobs(token, logprob, rank, tuple(following[:num_top]))

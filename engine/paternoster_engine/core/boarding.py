@@ -1,0 +1,134 @@
+"""Who comes on board in a step."""
+
+from collections.abc import Callable
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.counters import Counters
+from paternoster_engine.core.displacement import Displacement
+from paternoster_engine.core.fork import Fork
+from paternoster_engine.core.kv_cache import KVCache
+from paternoster_engine.core.places import Places
+from paternoster_engine.core.policies.admission import make_admission
+from paternoster_engine.core.policies.mode import make_mode
+from paternoster_engine.core.policies.queues import RequestQueue
+from paternoster_engine.core.request import Request, RequestStatus
+from paternoster_engine.core.step_plan import StepPlan
+from paternoster_engine.core.swap import Swap
+
+MAX_PREFIX_WAITS = 32
+"""Requests a step passes over because others compute their next block, before it looks no further."""
+
+Preempt = Callable[[Request, StepPlan], None]
+
+
+class Boarding:
+    """Takes requests out of the queue into the list of those that run, with the blocks they need."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        queue: RequestQueue,
+        running: list[Request],
+        places: Places,
+        kv: KVCache,
+        swap: Swap,
+        counters: Counters,
+        preempt: Preempt,
+    ) -> None:
+        """``running``: the scheduler's own list. ``preempt`` puts one of those that run back into the queue."""
+        self._config = config
+        self._queue = queue
+        self._running = running
+        self._places = places
+        self._kv = kv
+        self._swap = swap
+        self._counters = counters
+        self._preempt = preempt
+        self._mode = make_mode(config)
+        self._admission = make_admission(config)
+        self._displacement = Displacement(queue, self._admission, kv)
+        # A whole batch cannot wait for one of its own members.
+        self._await_prefix = config.await_prefix and not self._mode.whole_batches
+
+    def opens(self, now: float) -> bool:
+        """Whether the mode lets anybody board in the step that begins now."""
+        return self._mode.boards(len(self._running), self._queue, now)
+
+    def admit_waiting(self, plan: StepPlan, now: float) -> None:
+        """Admit in the queue's order until one does not fit.
+
+        A step that preempted for want of blocks admits nobody; one that displaces admits nobody after that.
+        """
+        if plan.preempted:
+            return
+        waits = 0
+        forked = False
+        for request in self._queue.candidates():
+            missing = self._places.missing(request)
+            full = missing > 0
+            if (full and not self._queue.displaces) or (plan.budget == 0 and not self._mode.whole_batches):
+                return
+            if self._places.only_reserved_left(request):
+                continue
+            prefix = self._kv.find_prefix(request)
+            fork = Fork.of(request, len(prefix) * self._config.block_size)
+            if self._await_prefix and self._awaits(request, prefix, fork):
+                self._counters.prefix_waits += 1
+                waits += 1
+                if waits == MAX_PREFIX_WAITS:
+                    return
+                continue
+            if fork is not None and not fork.ready:
+                fork = None
+            shared = prefix if fork is None else fork.full_blocks(self._config.block_size)
+            new = self._kv.new_blocks(request, shared)
+            if not full and self._admission.admits(request, self._running, new, self._kv.pool.num_available):
+                self._admit(request, shared, plan, now, fork)
+                forked |= fork is not None
+                continue
+            # What a copy of this step is made from must not be given to anybody else.
+            displaced = [] if forked else self._displacement.victims_for(request, prefix, self._running, missing)
+            if displaced:
+                for victim in displaced:
+                    self._preempt(victim, plan)
+                self._counters.displacements += len(displaced)
+                self._admit(request, prefix, plan, now)
+            return
+
+    def _awaits(self, request: Request, prefix: list[int], fork: Fork | None) -> bool:
+        """Whether somebody who runs is computing what the request could share instead."""
+        if request.host_block_ids:
+            return False
+        return self._kv.awaits(request, prefix) or (fork is not None and not fork.ready)
+
+    def _admit(self, request: Request, prefix: list[int], plan: StepPlan, now: float, fork: Fork | None = None) -> None:
+        """``prefix``: blocks to share; with ``fork`` those of its donor."""
+        self._queue.remove(request)
+        cached = len(prefix) * self._config.block_size
+        if fork is None:
+            self._kv.admit(request, prefix)
+        else:
+            self._kv.admit_fork(request, fork.donor, fork.num_tokens)
+            cached = fork.num_tokens
+        self._running.append(request)
+        if request.group is not None:
+            self._places.promised.add(request.group)
+        request.status = RequestStatus.RUNNING
+        request.num_cached = request.num_computed = cached
+        if request.host_block_ids:
+            request.num_computed = self._swap.restore(request, len(prefix))
+        self._count(request, now)
+        plan.give(request)
+
+    def _count(self, request: Request, now: float) -> None:
+        counters = self._counters
+        if self._config.prefix_cache:
+            counters.prefix_queries += request.num_tokens
+            counters.prefix_hits += request.num_cached
+        if request.first_scheduled is None:
+            request.first_scheduled = now
+            counters.prompt_tokens += request.num_prompt
+            counters.cached_prompt_tokens += request.num_cached
+            counters.queue_seconds += now - request.arrival
+            counters.queue_count += 1
+            self._queue.admitted(request)

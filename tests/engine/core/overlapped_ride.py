@@ -1,0 +1,104 @@
+"""A ride whose steps are planned while the one before runs, as late as its tokens can come."""
+
+from collections.abc import Callable, Collection
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from fake_model import FakeModel, Ride
+
+from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.engine import Engine, Tokens
+
+
+class Late:
+    """A step that is computed when its tokens are asked for, and not before."""
+
+    def __init__(self, compute: Callable[[], Tokens]) -> None:
+        self.result = compute
+
+
+class LateModel:
+    """The fake model behind ``submit``: it sees the requests as they were then.
+
+    With ``chaining`` a step is submitted before the one ahead of it is computed, and finds its tokens here.
+    """
+
+    def __init__(self, model: FakeModel, *, chaining: bool, broken_steps: Collection[int] = ()) -> None:
+        self._model = model
+        self._chaining = chaining
+        self._broken_steps = broken_steps
+        self._sampled: dict[Request, int | None] = {}
+
+    def execute(self, batch: Batch) -> Tokens:
+        return self.submit(batch).result()
+
+    def chains(self, batch: Batch) -> bool:
+        return self._chaining
+
+    def submit(self, batch: Batch) -> Late:
+        known = all(item.stop <= item.request.num_tokens for item in batch.scheduled)
+        assert known or self._chaining, "a step begins with a token that nobody knows"
+        frozen = tuple(item._replace(request=_frozen(item.request)) for item in batch.scheduled)
+        return Late(partial(self._compute, batch, replace(batch, scheduled=frozen)))
+
+    def _compute(self, batch: Batch, seen: Batch) -> Tokens:
+        if batch.step in self._broken_steps:
+            self._sampled = {}
+            raise RuntimeError("the device is gone")
+        rows = []
+        for item, frozen in zip(batch.scheduled, seen.scheduled, strict=True):
+            missing = frozen.stop - frozen.request.num_tokens
+            if missing > 0:
+                token = self._sampled.get(item.request)
+                if token is None:
+                    assert item.request.finished, f"{item.request.request_id} goes on from a token never sampled"
+                    continue
+                assert missing == 1, "two tokens are not known"
+                frozen.request.output.append(token)
+            rows.append((item.request, frozen))
+        tokens = self._model.execute(replace(seen, scheduled=tuple(frozen for _, frozen in rows)))
+        self._sampled = {request: token for (request, _), token in zip(rows, tokens, strict=True)}
+        for request, frozen in rows:
+            request.continuations = frozen.request.continuations
+        return [self._sampled.get(item.request) for item in batch.scheduled]
+
+
+def _frozen(request: Request) -> Request:
+    """The request with the block table and the tokens of this moment."""
+    frozen = copy(request)
+    frozen.block_ids, frozen.output = request.block_ids.copy(), request.output.copy()
+    return frozen
+
+
+class _Checked:
+    """The scheduler as the engine sees it: the ride checks every plan."""
+
+    def __init__(self, ride: Ride) -> None:
+        self._ride = ride
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ride.scheduler, name)
+
+    def schedule(self, now: float) -> Batch:
+        assert now == self._ride.now
+        return self._ride.plan()
+
+
+class OverlappedRide(Ride):
+    """As :class:`Ride`, through an engine with overlap."""
+
+    def __init__(self, config: SchedulerConfig, *, chaining: bool = False, broken_steps: Collection[int] = ()) -> None:
+        super().__init__(replace(config, overlap=True))
+        runner = LateModel(self.model, chaining=chaining, broken_steps=broken_steps)
+        self._engine = Engine(cast(Scheduler, _Checked(self)), runner, clock=lambda: self.now)
+
+    def step(self) -> Batch:
+        self.now += 1
+        self.outputs += self._engine.step()
+        self.scheduler.check_integrity()
+        return self.batches[-1]

@@ -1,0 +1,143 @@
+"""Steps planned ahead: every invariant holds, and what requests say does not depend on it."""
+
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+import pytest
+from fake_model import Ride, unbatched
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from overlapped_ride import OverlappedRide
+from test_invariants import check_trace
+from traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, play, rush
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import FinishReason
+
+either = pytest.mark.parametrize("chaining", [False, True])
+"""Whether a step is submitted before or after the tokens of the one ahead of it are known."""
+
+
+@either
+@settings(max_examples=NUM_TRACES // 2, deadline=None)
+@given(config=configs, traffic=arrivals, caps=caps)
+def test_any_trace_under_any_policies(
+    chaining: bool, config: SchedulerConfig, traffic: list[Arrival], caps: list[int]
+) -> None:
+    """Preemptions, swaps, aborts, deadlines, stop tokens, forks and beams, with a step under way all the time."""
+    check_trace(config, traffic, caps, partial(OverlappedRide, chaining=chaining))
+
+
+@either
+def test_any_rush_under_any_policies(chaining: bool) -> None:
+    for seed in range(NUM_TRACES // 4):
+        check_trace(*rush(seed), partial(OverlappedRide, chaining=chaining))
+
+
+@either
+def test_tokens_reasons_and_blocks_are_those_of_a_plain_ride(chaining: bool) -> None:
+    for seed in range(NUM_TRACES // 4):
+        config, traffic, caps = rush(seed)
+        traffic = [replace(arrival, abort_after=None, patience=None) for arrival in traffic]
+        plain, ahead = Ride(config), OverlappedRide(config, chaining=chaining)
+        told = [
+            [(r.output, r.finish_reason, r.group and r.group.hypotheses) for _, r in play(ride, traffic, caps)]
+            for ride in (plain, ahead)
+        ]
+        assert told[0] == told[1], f"seed {seed}"
+        assert ahead.scheduler.pool.num_available == plain.scheduler.pool.num_available == config.num_blocks
+
+
+@either
+@pytest.mark.parametrize("admission", ["no-evict", "full-reserve"])
+def test_i18_nobody_is_ever_preempted(chaining: bool, admission: str) -> None:
+    for seed in range(NUM_TRACES // 4):
+        config, traffic, _ = rush(seed)
+        config = replace(
+            config, admission=admission, order="fcfs", reserved_slots=0, preemption="recompute", host_blocks=0
+        )
+        ride = OverlappedRide(config, chaining=chaining)
+        play(ride, traffic, [])
+        assert ride.scheduler.counters.preemptions == 0, f"seed {seed}"
+
+
+@either
+@settings(max_examples=NUM_TRACES // 5, deadline=None)
+@given(seed=st.integers(0, 10_000), broken=st.sets(st.integers(2, 40), min_size=1, max_size=6))
+def test_a_failed_step_leaves_nothing_wrong_behind(chaining: bool, seed: int, broken: set[int]) -> None:
+    """Its requests end with an error, and nobody goes on from what it should have computed, saved or copied."""
+    config, traffic, caps = rush(seed)
+    ride = OverlappedRide(config, chaining=chaining, broken_steps=broken)
+    for arrival, request in play(ride, traffic, caps):
+        assert request.finish_reason is not None
+        if request.group is None:
+            alone = unbatched(arrival.prompt, arrival.max_tokens, MAX_LEN, arrival.stop_token_ids)
+            assert request.output == alone[: len(request.output)]
+    scheduler = ride.scheduler
+    assert scheduler.pool.num_used == 0
+    assert scheduler.swap.num_free == config.host_blocks
+
+
+def test_who_was_to_come_back_from_a_save_that_failed_ends_with_it() -> None:
+    config = SchedulerConfig(3, 64, 32, 4, 10, prefix_cache=False, preemption="swap", host_blocks=40, overlap=True)
+    ride = Ride(config)
+    others = [ride.add([i] * 8, 20) for i in range(3)]
+    while not (batch := ride.scheduler.schedule(ride.now)).swap_out:
+        ride.scheduler.update(batch, ride.model.execute(batch), ride.now)
+    (victim,) = batch.preempted
+    for request in others:
+        if request is not victim:
+            ride.scheduler.abort(request.request_id)
+    planned = ride.scheduler.schedule(ride.now)
+    assert planned.swap_in
+    assert ride.scheduler.fail(batch, planned) == [victim]
+    ride.scheduler.check_integrity()
+    assert ride.scheduler.pool.num_used == 0
+
+
+def test_who_was_to_go_on_from_a_twins_prompt_that_failed_ends_with_it() -> None:
+    for prompt in (3, 4, 5):
+        ride = Ride(SchedulerConfig(3, 64, 32, 4, 10, prefix_cache=False, overlap=True))
+        twin = ride.add([1] * prompt, 8)
+        batch = ride.scheduler.schedule(ride.now)
+        fork, other = ride.add([1] * prompt, 8, twin=twin), ride.add([1] * prompt, 8)
+        planned = ride.scheduler.schedule(ride.now)
+        assert fork.num_cached == prompt - 1
+        assert set(ride.scheduler.fail(batch, planned)) == {twin, fork}
+        ride.scheduler.check_integrity()
+        assert not other.finished
+        assert [item.request for item in ride.scheduler.without_finished(planned).scheduled] == [other]
+
+
+@either
+def test_a_sequence_decodes_in_every_step_and_costs_one_step_more(chaining: bool) -> None:
+    config = SchedulerConfig(4, 64, MAX_LEN, 4, 60)
+    plain, ahead = Ride(config), OverlappedRide(config, chaining=chaining)
+    for ride in (plain, ahead):
+        ride.add([1, 2, 3], 20)
+        ride.run()
+    assert [batch.num_tokens for batch in ahead.batches if batch] == [b.num_tokens for b in plain.batches]
+    assert len(ahead.batches) == len(plain.batches) + 1, "the last step is ended by one that plans nothing"
+
+
+@either
+def test_no_row_is_planned_past_a_length_that_is_known(chaining: bool) -> None:
+    ride = OverlappedRide(SchedulerConfig(4, 64, MAX_LEN, 4, 60), chaining=chaining)
+    request = ride.add([1, 2, 3], 5)
+    ride.run()
+    assert request.finish_reason is FinishReason.LENGTH
+    assert ride.scheduler.counters.computed_tokens == 3 + 4
+
+
+@either
+def test_a_row_planned_past_a_stop_token_is_thrown_away_and_its_block_is_free(chaining: bool) -> None:
+    for seed in range(50):
+        prompt = [Random(seed).randrange(50) for _ in range(8)]
+        alone = unbatched(prompt, 20, MAX_LEN)
+        ride = OverlappedRide(SchedulerConfig(4, 64, MAX_LEN, 4, 60), chaining=chaining)
+        request = ride.add(prompt, 20, stop_token_ids=(alone[4],))
+        ride.run()
+        assert request.finish_reason is FinishReason.STOP
+        assert request.output == alone[: alone.index(alone[4]) + 1]
+        assert ride.scheduler.pool.num_used == 0
