@@ -24,9 +24,26 @@ class EngineArgs(BaseModel):
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", description="auto: bfloat16 where the device computes it natively, float32 elsewhere"
     )
+    quantization: Literal["none", "int8"] = Field(
+        default="none",
+        description="int8: weights in int8, one scale an output, and inputs of a product in int8, one scale a row; "
+        "on CPUs alone",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: cuda when there is one")
     threads: int | None = Field(
-        default=None, ge=1, description="compute threads (default: the CPUs this process may use)"
+        default=None, ge=1, description="compute threads of all ranks (default: the CPUs this process may use)"
+    )
+    tensor_parallel_size: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="ranks the model is split over, each a process with its device; must divide the model's query "
+        "heads, key heads and MLP columns",
+    )
+    batch_invariant: bool = Field(
+        default=False,
+        description="give a request the same tokens alone and in any batch, by kernels whose sums do not depend on "
+        "what else is computed",
     )
     max_num_seqs: int = Field(
         default=64, ge=1, le=4096, description="capacity: most sequences that can ever run at once"
@@ -42,7 +59,15 @@ class EngineArgs(BaseModel):
     )
     max_batched_tokens: int = Field(default=512, ge=1, description="token budget of one step")
     block_size: int = Field(default=32, ge=1, le=1024, description="tokens per KV block")
-    kv_cache_memory: int = Field(default=536_870_912, ge=1, description="bytes for the KV pool")
+    kv_cache_memory: int = Field(
+        default=536_870_912,
+        ge=0,
+        description="bytes for the KV pool; 0, on CUDA: gpu-memory-utilization of what is free once the model has run "
+        "its largest step",
+    )
+    gpu_memory_utilization: float = Field(
+        default=0.9, gt=0, le=1, description="kv-cache-memory 0: share of the free memory that the KV pool takes"
+    )
     watermark_percent: int = Field(default=1, ge=0, le=50, description="share of the KV pool kept free when admitting")
     max_queued_requests: int = Field(default=1024, ge=1, description="queue length above which requests are refused")
     prefix_cache: bool = Field(default=True, description="serve repeated prompt prefixes from the KV pool")
@@ -57,6 +82,11 @@ class EngineArgs(BaseModel):
     batch_wait: float = Field(default=0.05, ge=0, description="mode dynamic: longest wait for a batch, seconds")
     prefill_first: bool = Field(
         default=False, description="compute prompts alone before single tokens, instead of mixing them in a step"
+    )
+    overlap: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="plan each step while the one before runs. auto: on where it pays, which is a single CUDA device "
+        "without swap",
     )
     await_prefix: bool = Field(
         default=True, description="let a prompt wait while another one computes the block that it would compute next"
@@ -111,6 +141,11 @@ class EngineArgs(BaseModel):
             raise ValueError(
                 f"max_batched_tokens is {self.max_batched_tokens}: must be at least max_num_seqs, which is "
                 f"{self.max_num_seqs}, so that every running sequence can advance in a step"
+            )
+        if self.kv_cache_memory == 0 and self.tensor_parallel_size > 1:
+            raise ValueError(
+                "kv_cache_memory is 0: must be given in bytes, so that all ranks have the same number of blocks, when "
+                f"tensor_parallel_size is {self.tensor_parallel_size}"
             )
         if self.reserved_slots >= self.max_num_seqs:
             raise ValueError(

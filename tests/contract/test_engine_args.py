@@ -2,6 +2,7 @@
 
 import argparse
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +40,11 @@ settings = st.builds(
         optional={
             "batch_size": st.none() | st.integers(1, 100),
             "batch_wait": st.floats(0, 10),
+            "kv_cache_memory": st.integers(1, 2**40),
+            "gpu_memory_utilization": st.floats(0.01, 1.0),
             "prefill_first": st.booleans(),
+            "tensor_parallel_size": st.integers(1, 64),
+            "batch_invariant": st.booleans(),
             "await_prefix": st.booleans(),
             "admission": st.sampled_from(["greedy", "no-evict", "full-reserve"]),
             "order": st.sampled_from(["fcfs", "priority", "fair-share", "deadline"]),
@@ -53,6 +58,7 @@ settings = st.builds(
 )
 
 
+@hypothesis.settings(deadline=None)
 @given(settings)
 def test_flags_round_trip(values: dict[str, object]) -> None:
     args = EngineArgs.model_validate(values)
@@ -89,6 +95,10 @@ def test_a_bad_value_names_its_field(flags: list[str], field: str) -> None:
         (["--reserved-slots", "8", "--max-num-seqs", "8"], ["reserved_slots is 8", "max_num_seqs"]),
         (["--user-weights", "alice=0"], ["user_weights", "'alice'", "above 0"]),
         (["--max-batched-tokens", "8"], ["max_batched_tokens is 8", "max_num_seqs", "64"]),
+        (
+            ["--kv-cache-memory", "0", "--tensor-parallel-size", "2"],
+            ["kv_cache_memory is 0", "in bytes", "tensor_parallel_size is 2"],
+        ),
     ],
 )
 def test_settings_that_disagree_name_both(flags: list[str], words: list[str]) -> None:

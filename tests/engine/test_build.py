@@ -40,6 +40,7 @@ def test_the_default_model_answers(caplog: pytest.LogCaptureFixture, monkeypatch
         ({"max_model_len": 9000}, "max_model_len is 9000: must be at most 8192"),
         ({"preemption": "swap", "swap_memory": 1000}, "swap_memory is 1000 bytes: must be at least"),
         ({"kv_cache_memory": 1000}, "kv_cache_memory is 1000 bytes: must be at least"),
+        ({"kv_cache_memory": 0, "device": "cpu"}, "kv_cache_memory is 0 bytes: must be at least"),
     ],
 )
 def test_settings_that_cannot_be_built(settings: dict, message: str) -> None:

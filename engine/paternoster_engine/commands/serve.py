@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"${API_KEY_ENV} and ${ADMIN_KEY_ENV} guard the API and the admin routes with a bearer key each. "
         f"${STALL_TIMEOUT_ENV} is the age in seconds of the engine loop's last tick from which /health answers 503 "
         f"(default: {DEFAULT_STALL_TIMEOUT:g}). SIGTERM drains, a second one ends at once. "
-        f"Exit status {MODEL_EXIT_STATUS}: the model cannot be served; 2: a setting cannot."
+        f"Exit status {MODEL_EXIT_STATUS}: the model cannot be served; 2: a setting cannot; 1: the engine failed."
     )
 
 
@@ -68,7 +68,7 @@ def _serve(args: EngineArgs) -> int:
 
     import uvloop
 
-    from paternoster_engine.server.process import EngineProcess
+    from paternoster_engine.server.process import EngineLost, EngineProcess
     from paternoster_engine.server.state import ServerState
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -82,7 +82,11 @@ def _serve(args: EngineArgs) -> int:
         await EngineProcess(args, listener, state, _build).run()
 
     with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve())
+        try:
+            runner.run(serve())
+        except EngineLost as error:
+            print(f"paternoster serve: the engine cannot go on: {error}", file=sys.stderr)
+            return 1
     return 0
 
 

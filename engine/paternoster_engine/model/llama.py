@@ -6,10 +6,14 @@ from dataclasses import dataclass
 import torch
 
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.embedding import VocabParallelEmbedding
+from paternoster_engine.model.int8_linear import Int8Linear
+from paternoster_engine.model.invariant_linear import InvariantLinear
 from paternoster_engine.model.linear import Linear
 from paternoster_engine.model.rotary import rotary_table
 from paternoster_engine.model.step import StepInput
-from paternoster_kernels import pick
+from paternoster_engine.parallel.ranks import ALONE, Ranks
+from paternoster_kernels import pick, pick_invariant
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,38 +36,57 @@ class Llama:
         tensor: Callable[[str], torch.Tensor],
         dtype: torch.dtype,
         device: torch.device,
+        ranks: Ranks = ALONE,
+        *,
+        invariant: bool = False,
+        int8: bool = False,
     ) -> None:
-        """``tensor`` gives weights by their Hugging Face names."""
+        """``tensor`` gives weights by their Hugging Face names.
+
+        With several ``ranks``, ``config`` and ``tensor`` are this rank's, from :mod:`parallel.sharding`.
+        ``invariant``: by operations in which a token's numbers do not depend on what else is in its step.
+        ``int8``: matrices in int8; the embedding stays as it is.
+        """
 
         def load(*names: str) -> torch.Tensor:
             parts = [tensor(name + ".weight").to(device=device, dtype=dtype) for name in names]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
+        choose = pick_invariant if invariant else pick
+        # Sums of int8 are exact, and so invariant by themselves.
+        linear = Int8Linear if int8 else InvariantLinear if invariant else Linear
         self.config = config
-        self._embedding = load("model.embed_tokens")
-        self._layers = [_load_layer(f"model.layers.{i}.", load) for i in range(config.num_layers)]
+        self.plan_attention = choose("plan_attention", device)
+        """Makes of a :class:`RaggedBatch` what the attention here reads."""
+        self._ranks = ranks
+        self._embedding = VocabParallelEmbedding(load("model.embed_tokens"), ranks)
+        self._layers = [_load_layer(f"model.layers.{i}.", load, linear) for i in range(config.num_layers)]
         self._norm = load("model.norm")
-        self._lm_head = Linear(self._embedding if config.tied_embeddings else load("lm_head"))
+        self._lm_head = linear(self._embedding.weight if config.tied_embeddings else load("lm_head"))
         self._rotary = rotary_table(config.head_dim, config.context_length, config.rope_theta, device)
         self._scale = config.head_dim**-0.5
-        self._rms_norm = pick("rms_norm", device)
-        self._rope_kv_write = pick("rope_kv_write", device)
-        self._paged_attention = pick("paged_attention", device)
-        self._silu_mul = pick("silu_mul", device)
+        self._rms_norm = choose("rms_norm", device)
+        self._rope_kv_write = choose("rope_kv_write", device)
+        self._paged_attention = choose("paged_attention", device)
+        self._silu_mul = choose("silu_mul", device)
 
     def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache`` (one a layer)."""
+        """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache`` (one a layer).
+
+        Ranks other than the first get their part of the logits alone.
+        """
         eps = self.config.rms_norm_eps
-        residual = self._embedding[step.token_ids]
+        residual = self._embedding(step.token_ids)
         hidden = self._rms_norm(residual, self._layers[0].attention_norm, eps)
         for i, (layer, cache) in enumerate(zip(self._layers, kv_cache, strict=True)):
             hidden = self._attention(layer, hidden, cache, step)
             hidden = self._rms_norm(hidden, layer.mlp_norm, eps, residual)
-            hidden = layer.down(self._silu_mul(layer.gate_up(hidden)))
+            hidden = self._ranks.sum(layer.down(self._silu_mul(layer.gate_up(hidden))))
             if i + 1 < len(self._layers):
                 hidden = self._rms_norm(hidden, self._layers[i + 1].attention_norm, eps, residual)
         last = step.sample_rows
-        return self._lm_head(self._rms_norm(hidden[last], self._norm, eps, residual[last]))
+        logits = self._lm_head(self._rms_norm(hidden[last], self._norm, eps, residual[last]))
+        return self._ranks.gather_columns(logits)[:, : self.config.vocab_size]
 
     def linears(self) -> Iterator[Linear]:
         """Every matrix that a step multiplies with, in the order in which it does."""
@@ -76,16 +99,16 @@ class Llama:
         self._rope_kv_write(qkv, step.positions, self._rotary, cache, step.attention.slots)
         queries = qkv.view(len(qkv), -1, self.config.head_dim)[:, : self.config.num_heads]
         mixed = self._paged_attention(queries, cache, step.attention, self._scale)
-        return layer.attention_out(mixed.view(len(hidden), -1))
+        return self._ranks.sum(layer.attention_out(mixed.view(len(hidden), -1)))
 
 
-def _load_layer(prefix: str, load: Callable[..., torch.Tensor]) -> _Layer:
+def _load_layer(prefix: str, load: Callable[..., torch.Tensor], linear: type[Linear]) -> _Layer:
     attention, mlp = prefix + "self_attn.", prefix + "mlp."
     return _Layer(
         attention_norm=load(prefix + "input_layernorm"),
-        qkv=Linear(load(attention + "q_proj", attention + "k_proj", attention + "v_proj")),
-        attention_out=Linear(load(attention + "o_proj")),
+        qkv=linear(load(attention + "q_proj", attention + "k_proj", attention + "v_proj")),
+        attention_out=linear(load(attention + "o_proj")),
         mlp_norm=load(prefix + "post_attention_layernorm"),
-        gate_up=Linear(load(mlp + "gate_proj", mlp + "up_proj")),
-        down=Linear(load(mlp + "down_proj")),
+        gate_up=linear(load(mlp + "gate_proj", mlp + "up_proj")),
+        down=linear(load(mlp + "down_proj")),
     )

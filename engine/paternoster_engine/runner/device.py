@@ -19,6 +19,17 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def rank_device(device: torch.device, rank: int, size: int) -> torch.device:
+    """The device of one of ``size`` ranks; raises :class:`UnsupportedModelError` where there are fewer devices."""
+    if device.type != "cuda" or size == 1:
+        return device
+    if size > torch.cuda.device_count():
+        raise UnsupportedModelError(
+            f"tensor_parallel_size is {size}: must be at most {torch.cuda.device_count()}, the CUDA devices here"
+        )
+    return torch.device("cuda", rank)
+
+
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """``auto`` is bfloat16 where ``device`` multiplies it natively, float32 elsewhere."""
     if name != "auto":
@@ -30,6 +41,11 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 def _cpu_has_bfloat16() -> bool:
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
+
+
+def rank_threads(threads: int | None, size: int) -> int:
+    """Compute threads of each of ``size`` ranks, which share ``threads``, or the CPUs of this process."""
+    return max(1, (threads or available_cpus()) // size)
 
 
 def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

@@ -8,6 +8,7 @@ import torch
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.runner import huge_pages
+from paternoster_kernels import pick
 
 MIN_BLOCKS = 2
 """Below this not even one short sequence could grow past its first block."""
@@ -33,8 +34,7 @@ class KVPoolShape:
     @classmethod
     def fit(cls, config: ModelConfig, block_size: int, dtype: torch.dtype, memory: int) -> "KVPoolShape":
         """Blocks of ``block_size`` tokens in ``memory`` bytes; raises :class:`KVPoolTooSmall`."""
-        values_per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-        block_bytes = values_per_token * block_size * dtype.itemsize
+        block_bytes = kv_block_bytes(config, block_size, dtype)
         num_blocks = memory // block_bytes
         if num_blocks < MIN_BLOCKS:
             raise KVPoolTooSmall(
@@ -42,6 +42,11 @@ class KVPoolShape:
                 f"({MIN_BLOCKS} blocks of {block_size} tokens, {block_bytes} bytes each)"
             )
         return cls(num_blocks, block_size, block_bytes)
+
+
+def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
+    """Bytes of the keys and values of ``block_size`` tokens, in all layers."""
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * block_size * dtype.itemsize
 
 
 def allocate_kv_cache(
@@ -54,6 +59,15 @@ def allocate_kv_cache(
     sizes = (config.num_layers, shape.num_blocks + 1, config.num_kv_heads, shape.block_size, 2 * config.head_dim)
     cache = huge_pages.zeros(sizes, dtype) if device.type == "cpu" else torch.zeros(sizes, dtype=dtype, device=device)
     return tuple(cache.unbind(0))
+
+
+def copy_blocks(kv_cache: Sequence[torch.Tensor], copies: Sequence[tuple[int, int]]) -> None:
+    """Copy (from, to) pairs of blocks in every layer; no block may be in two roles, or copied to twice."""
+    device = kv_cache[0].device
+    pairs = torch.tensor(copies, dtype=torch.int64, device=device)
+    copy = pick("copy_blocks", device)
+    for layer in kv_cache:
+        copy(layer, layer, pairs)
 
 
 class HostKVCache:

@@ -1,6 +1,8 @@
-"""A scheduler's batch made into tensors."""
+"""A scheduler's batch made into plain numbers, and these into tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -8,6 +10,10 @@ from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.runner.tell_logprobs import prompt_rows
 from paternoster_kernels import RaggedBatch, pick
+from paternoster_kernels.upload import upload
+
+Plan = Callable[[RaggedBatch, torch.Tensor], Any]
+"""Makes what an attention reads of a step and any layer's KV cache."""
 
 
 def attention_order(scheduled: Sequence[ScheduledRequest]) -> list[ScheduledRequest]:
@@ -15,8 +21,37 @@ def attention_order(scheduled: Sequence[ScheduledRequest]) -> list[ScheduledRequ
     return sorted(scheduled, key=lambda item: (item.num_tokens > 1, -item.stop))
 
 
+@dataclass(frozen=True, slots=True)
+class HostStep:
+    """One step in plain numbers: what every rank of a model is told of it."""
+
+    token_ids: list[int]
+    positions: list[int]
+    sample_rows: list[int]
+    """Tokens whose logits are wanted."""
+    ragged: RaggedBatch
+
+    def on_device(self, cache: torch.Tensor, plan_attention: Plan | None = None) -> StepInput:
+        """As tensors on the device of ``cache``, any layer's KV cache.
+
+        ``plan_attention``: the model's own; what :func:`pick` gives when not given.
+        """
+        device = cache.device
+        return StepInput(
+            token_ids=upload(torch.tensor(self.token_ids), device),
+            positions=upload(torch.tensor(self.positions), device),
+            sample_rows=upload(torch.tensor(self.sample_rows, dtype=torch.int64), device),
+            attention=(plan_attention or pick("plan_attention", device))(self.ragged, cache),
+        )
+
+
 def build_step_input(scheduled: Sequence[ScheduledRequest], cache: torch.Tensor) -> StepInput:
-    """Tensors for ``scheduled`` in the order given; ``cache`` is any layer's KV cache.
+    """Tensors for ``scheduled`` in the order given; ``cache`` is any layer's KV cache."""
+    return host_step(scheduled).on_device(cache)
+
+
+def host_step(scheduled: Sequence[ScheduledRequest]) -> HostStep:
+    """``scheduled`` in the order given.
 
     Logits are wanted of the rows that sample, and after all of these of the items' :func:`prompt_rows`.
     """
@@ -35,12 +70,6 @@ def build_step_input(scheduled: Sequence[ScheduledRequest], cache: torch.Tensor)
     ragged = RaggedBatch(
         query_lens=[item.num_tokens for item in scheduled],
         seq_lens=[item.stop for item in scheduled],
-        block_tables=[item.request.block_ids for item in scheduled],
+        block_tables=[item.request.block_ids.copy() for item in scheduled],
     )
-    device = cache.device
-    return StepInput(
-        token_ids=torch.tensor(token_ids, device=device),
-        positions=torch.tensor(positions, device=device),
-        sample_rows=torch.tensor(sample_rows + telling_rows, dtype=torch.int64, device=device),
-        attention=pick("plan_attention", device)(ragged, cache),
-    )
+    return HostStep(token_ids, positions, sample_rows + telling_rows, ragged)

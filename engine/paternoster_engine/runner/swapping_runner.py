@@ -2,13 +2,23 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, cast
 
 import torch
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, BlockCopy
 from paternoster_engine.core.preemption_cost import PreemptionCost
-from paternoster_engine.engine import Runner
-from paternoster_engine.runner.kv_pool import HostKVCache
+from paternoster_engine.engine import Runner, Tokens
+from paternoster_engine.runner.worker import PreparingRunner
+
+
+class HostMemory(Protocol):
+    """Where blocks are copied to and from; each call returns when its copies are made."""
+
+    def save(self, copies: Sequence[BlockCopy]) -> None: ...
+
+    def load(self, copies: Sequence[BlockCopy]) -> None: ...
 
 
 class SwappingRunner:
@@ -17,7 +27,7 @@ class SwappingRunner:
     def __init__(
         self,
         runner: Runner,
-        host: HostKVCache,
+        host: HostMemory,
         cost: PreemptionCost,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -26,17 +36,29 @@ class SwappingRunner:
         self._cost = cost
         self._clock = clock
 
-    @torch.inference_mode()
+    @property
+    def fault(self) -> str | None:
+        """That of the other runner."""
+        return getattr(self._runner, "fault", None)
+
     def execute(self, batch: Batch) -> Sequence[int | None]:
         """Sampled token of each scheduled item, None where the item does not sample."""
+        return self._run(batch, lambda: self._runner.execute(batch))
+
+    def prepare(self, batch: Batch) -> Callable[[], Tokens]:
+        """As :meth:`ModelRunner.prepare`, which the other runner must have."""
+        return partial(self._run, batch, cast(PreparingRunner, self._runner).prepare(batch))
+
+    @torch.inference_mode()
+    def _run(self, batch: Batch, compute: Callable[[], Tokens]) -> Tokens:
         if batch.swap_out:
             self._timed(self._host.save, batch.swap_out)
         if batch.swap_in:
             self._timed(self._host.load, batch.swap_in)
-        if not batch.scheduled:
+        if not batch.scheduled and not batch.copies:
             return []
         started = self._clock()
-        sampled = self._runner.execute(batch)
+        sampled = compute()
         self._cost.observe_step(batch.num_tokens, self._clock() - started)
         return sampled
 

@@ -31,8 +31,15 @@ def tell_prompts(logits: torch.Tensor, scheduled: Sequence[ScheduledRequest]) ->
 
 
 def tell_sampled(logits: torch.Tensor, requests: Sequence[Request], tokens: Sequence[int]) -> None:
-    """Add what row ``i`` of ``logits [rows, vocab]`` says of ``tokens[i]``, sampled from it for ``requests[i]``."""
-    asked = [(i, k) for i, request in enumerate(requests) if (k := request.params.logprobs) is not None]
+    """Add what row ``i`` of ``logits [rows, vocab]`` says of ``tokens[i]``, sampled from it for ``requests[i]``.
+
+    Of a beam nothing is sampled.
+    """
+    asked = [
+        (i, k)
+        for i, request in enumerate(requests)
+        if (k := request.params.logprobs) is not None and request.group is None
+    ]
     if not asked:
         return
     rows = [i for i, _ in asked]

@@ -57,13 +57,16 @@ class Engine(Document):
     """Waiting requests above which an engine refuses new ones with 503."""
     prefix_cache: bool = True
     """Serve repeated prompt prefixes from the KV pool."""
+    batch_invariant: bool = False
+    """Give a request the same tokens alone and in any batch; slower."""
 
 
 class Gpu(Document):
     """GPUs of each engine."""
 
     count: int = Field(default=0, ge=0, le=16, json_schema_extra=INT32)
-    """How many; they are asked for as resourceName, or come with claimTemplateName."""
+    """How many; they are asked for as resourceName, or come with claimTemplateName. The model is split over them, so it
+    must divide the model's key heads."""
     resource_name: str = Field(default="nvidia.com/gpu", min_length=1, max_length=253)
     """Extended resource that the device plugin offers."""
     claim_template_name: SubdomainName | None = None
@@ -89,7 +92,7 @@ class ScaleUp(Document):
     """Most replicas added per period, in percent of those at its beginning; the larger of the two limits counts."""
     max_pods: Count = 4
     """Most replicas added per period."""
-    period_seconds: int = Field(default=60, ge=1, le=1800, json_schema_extra=INT32)
+    period_seconds: int = Field(default=15, ge=1, le=1800, json_schema_extra=INT32)
 
 
 class ScaleDown(Document):

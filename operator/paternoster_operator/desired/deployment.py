@@ -60,6 +60,7 @@ def engine_args(resource: LLMDeployment) -> EngineArgs:
         port=labels.ENGINE_PORT,
         dtype=spec.engine.dtype,
         threads=_threads(spec),
+        tensor_parallel_size=_ranks(spec),
         max_num_seqs=spec.engine.max_num_seqs,
         max_model_len=spec.engine.max_model_len,
         max_batched_tokens=spec.engine.max_batched_tokens,
@@ -67,6 +68,7 @@ def engine_args(resource: LLMDeployment) -> EngineArgs:
         kv_cache_memory=int(quantity(spec.engine.kv_cache_memory)),
         max_queued_requests=spec.engine.max_queued_requests,
         prefix_cache=spec.engine.prefix_cache,
+        batch_invariant=spec.engine.batch_invariant,
         drain_timeout=spec.drain.timeout_seconds,
     )
 
@@ -156,6 +158,12 @@ def _resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
         limits[gpu.resource_name] = str(gpu.count)
     parts = {"requests": requests, "limits": limits, "claims": claims}
     return {name: value for name, value in parts.items() if value}
+
+
+def _ranks(spec: LLMDeploymentSpec) -> int:
+    """One for each GPU, as an engine uses all that it has."""
+    gpu = spec.resources.gpu
+    return max(1, gpu.count or int(quantity(spec.resources.limits.get(gpu.resource_name, "0"))))
 
 
 def _threads(spec: LLMDeploymentSpec) -> int | None:

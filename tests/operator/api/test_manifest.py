@@ -103,7 +103,7 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
 ]
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
-    ({"engine": {"maxSeqs": 3}}, "spec.engine.maxSeqs: unknown field: allowed here: blockSize, dtype,"),
+    ({"engine": {"maxSeqs": 3}}, "spec.engine.maxSeqs: unknown field: allowed here: batchInvariant, blockSize, dtype,"),
     ({"tolerations": [{"taste": 1}]}, "spec.tolerations[0].taste: unknown field: allowed here: effect, key,"),
     ({"engine": {"maxNumSeqs": "x"}}, "spec.engine.maxNumSeqs: is 'x': must be a valid integer"),
     ({"engine": {"maxNumSeqs": 0}}, "spec.engine.maxNumSeqs: is 0: must be at least 1"),

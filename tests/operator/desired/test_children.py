@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
@@ -51,6 +51,23 @@ def test_threads_follow_the_cpu_limit(resource: Resource) -> None:
     assert engine_args(resource()).threads is None
 
 
+def test_an_engine_has_a_rank_for_each_gpu(resource: Resource) -> None:
+    def ranks(**resources: object) -> int:
+        return engine_args(resource(resources=resources)).tensor_parallel_size
+
+    assert ranks() == 1
+    assert ranks(gpu={"count": 4}) == 4
+    assert ranks(gpu={"count": 2, "claimTemplateName": "two-gpus"}) == 2
+    assert ranks(limits={"cpu": "8", "nvidia.com/gpu": "2"}) == 2
+    assert ranks(limits={"amd.com/gpu": "8"}, gpu={"resourceName": "amd.com/gpu"}) == 8
+    assert ranks(limits={"amd.com/gpu": "8"}) == 1
+
+
+def test_batch_invariance_is_a_setting_of_the_engine(resource: Resource) -> None:
+    assert engine_args(resource(engine={"batchInvariant": True})).batch_invariant
+    assert not engine_args(resource()).batch_invariant
+
+
 def test_every_child_is_owned_and_selected(resource: Resource) -> None:
     for child in build_children(resource(), 2):
         (owner,) = child["metadata"]["ownerReferences"]
@@ -59,6 +76,7 @@ def test_every_child_is_owned_and_selected(resource: Resource) -> None:
         assert child["metadata"]["labels"] == engine_labels("ride")
 
 
+@settings(deadline=None)
 @given(st.integers(1, 64), st.integers(1, 64))
 def test_steering_never_changes_the_pod_template(initial: int, replicas: int) -> None:
     """A changed template restarts every pod: neither the cap nor replicas may be in it."""

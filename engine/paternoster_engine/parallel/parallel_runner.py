@@ -1,0 +1,71 @@
+"""Rank 0's runner: tells the other ranks of each step before it computes its own part."""
+
+from collections.abc import Sequence
+
+import torch
+
+from paternoster_engine.core.batch import BlockCopy
+from paternoster_engine.model.llama import Llama
+from paternoster_engine.parallel.messages import CopyBlocks, LoadBlocks, SaveBlocks
+from paternoster_engine.parallel.workers import Workers
+from paternoster_engine.runner.kv_pool import HostKVCache
+from paternoster_engine.runner.model_runner import ModelRunner
+from paternoster_engine.runner.step_input import HostStep
+from paternoster_engine.sampling.device_sampler import DeviceSampler
+from paternoster_engine.sampling.row_sampler import RowSampler
+from paternoster_engine.sampling.sampler import Sampler
+
+
+class ParallelRunner(ModelRunner):
+    """Samples on rank 0 from the logits of all ranks."""
+
+    def __init__(
+        self,
+        model: Llama,
+        kv_cache: Sequence[torch.Tensor],
+        sampler: Sampler | DeviceSampler | RowSampler,
+        workers: Workers,
+    ) -> None:
+        """``model`` and ``kv_cache``: rank 0's part."""
+        super().__init__(model, kv_cache, sampler)
+        self._workers = workers
+
+    @property
+    def fault(self) -> str | None:
+        """Why no step can be computed any more, None while steps can."""
+        return self._workers.fault
+
+    def _forward(self, step: HostStep) -> torch.Tensor:
+        self._workers.tell(step)
+        try:
+            return super()._forward(step)
+        except Exception as error:
+            # The others are somewhere in the step, and there is no way to meet them again.
+            self._workers.lose(f"a step failed on rank 0: {error}")
+            raise
+
+    def _copy(self, copies: Sequence[BlockCopy]) -> None:
+        self._workers.tell(CopyBlocks(copies))
+        super()._copy(copies)
+
+    def close(self) -> None:
+        """End the other ranks."""
+        self._workers.close()
+
+
+class ParallelHostKVCache:
+    """Host memory of all ranks: each keeps its own heads of a block."""
+
+    def __init__(self, own: HostKVCache, workers: Workers) -> None:
+        self._own = own
+        self._workers = workers
+
+    def save(self, copies: Sequence[BlockCopy]) -> None:
+        """As :meth:`HostKVCache.save`, on every rank."""
+        self._workers.tell(SaveBlocks(copies))
+        self._own.save(copies)
+
+    def load(self, copies: Sequence[BlockCopy]) -> None:
+        """As :meth:`HostKVCache.load`, on every rank."""
+        self._workers.tell(LoadBlocks(copies))
+        self._own.load(copies)

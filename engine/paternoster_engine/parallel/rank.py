@@ -1,0 +1,69 @@
+"""One rank's part of the model and of the KV pool."""
+
+from dataclasses import dataclass
+
+import torch
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.registry import find_architecture
+from paternoster_engine.model.source import resolve
+from paternoster_engine.parallel.messages import Start
+from paternoster_engine.parallel.ranks import ProcessGroup, Ranks
+from paternoster_engine.parallel.sharding import shard_config, shard_loader
+from paternoster_engine.runner.device import rank_device, rank_threads, resolve_device, resolve_dtype
+from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
+from paternoster_engine.runner.step_input import HostStep
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What a rank computes with."""
+
+    model: Llama
+    kv_cache: tuple[torch.Tensor, ...]
+    host: HostKVCache
+
+    @classmethod
+    def join(cls, start: Start) -> "Rank":
+        """Meet the other ranks and load this one's part; returns when all have loaded theirs."""
+        args, size = start.args, start.args.tensor_parallel_size
+        device = rank_device(resolve_device(args.device), start.rank, size)
+        dtype = resolve_dtype(args.dtype, device)
+        torch.set_num_threads(rank_threads(args.threads, size))
+        ranks = ProcessGroup(start.rank, size, device, start.rendezvous, fixed_order=args.batch_invariant)
+        checkpoint = open_checkpoint(resolve(args.model))
+        model = load_model(args, checkpoint, dtype, device, ranks)
+        # The pool is sized by the whole model, so all ranks have the same number of blocks.
+        shape = KVPoolShape.fit(checkpoint.config, args.block_size, dtype, args.kv_cache_memory)
+        kv_cache = allocate_kv_cache(shape, model.config, dtype, device)
+        host = HostKVCache(host_blocks(args, shape), kv_cache)
+        await_all(ranks, device)
+        return cls(model, kv_cache, host)
+
+    def compute(self, step: HostStep) -> None:
+        """This rank's part of a step; logits go to rank 0."""
+        self.model.forward(step.on_device(self.kv_cache[0], self.model.plan_attention), self.kv_cache)
+
+
+def load_model(
+    args: EngineArgs, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, ranks: Ranks
+) -> Llama:
+    """The part of the model that belongs to ``ranks.rank``; raises :class:`ModelError`."""
+    architecture = find_architecture(checkpoint.architecture)
+    config = shard_config(checkpoint.config, ranks.size)
+    tensor = shard_loader(checkpoint.tensor, ranks.rank, ranks.size)
+    return architecture(
+        config, tensor, dtype, device, ranks, invariant=args.batch_invariant, int8=args.quantization == "int8"
+    )
+
+
+def host_blocks(args: EngineArgs, shape: KVPoolShape) -> int:
+    """Blocks that host memory has room for, over all ranks; 0 without swapping."""
+    return 0 if args.preemption == "recompute" else args.swap_memory // shape.block_bytes
+
+
+def await_all(ranks: Ranks, device: torch.device) -> None:
+    """Return when every rank has come to this point."""
+    ranks.sum(torch.zeros(1, device=device)).item()

@@ -1,0 +1,79 @@
+"""What the ranks of a model tell each other within a step."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import distributed
+
+TIMEOUT = timedelta(minutes=10)
+"""Longest wait for another rank: they meet first when their processes have started."""
+
+
+class Ranks:
+    """One rank that has the whole model: there is nothing to exchange."""
+
+    rank = 0
+    size = 1
+
+    def sum(self, part: torch.Tensor) -> torch.Tensor:
+        """Sum of all ranks' ``part``, on every rank; may be left in ``part``."""
+        return part
+
+    def gather_columns(self, part: torch.Tensor) -> torch.Tensor:
+        """All ranks' ``part [rows, columns]`` side by side on rank 0; the others get their own back."""
+        return part
+
+
+ALONE = Ranks()
+
+
+class ProcessGroup(Ranks):
+    """The ranks of one model, each in a process of its own: NCCL on CUDA, gloo on CPUs."""
+
+    def __init__(
+        self, rank: int, size: int, device: torch.device, rendezvous: Path, *, fixed_order: bool = False
+    ) -> None:
+        """Returns when all ranks are there; raises ``RuntimeError`` when they do not come within ``TIMEOUT``.
+
+        ``rendezvous``: a file in a folder that all ranks see. ``fixed_order``: sum in the order of the ranks, so that
+        a row's sum does not depend on how many rows there are, for more traffic (a ring begins each of its segments at
+        another rank).
+        """
+        self.rank = rank
+        self.size = size
+        self._fixed_order = fixed_order
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        distributed.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=distributed.FileStore(str(rendezvous), size),
+            rank=rank,
+            world_size=size,
+            timeout=TIMEOUT,
+            device_id=device if device.type == "cuda" else None,
+        )
+        # NCCL connects at the first exchange: better now than in the first step.
+        self.sum(torch.zeros(1, device=device))
+
+    def sum(self, part: torch.Tensor) -> torch.Tensor:
+        if not self._fixed_order:
+            distributed.all_reduce(part)
+            return part
+        parts = part.new_empty(self.size, *part.shape)
+        distributed.all_gather_into_tensor(parts.view(-1, *part.shape[1:]), part.contiguous())
+        total = parts[0].float()
+        for other in parts[1:]:
+            total += other
+        return total.to(part.dtype)
+
+    def gather_columns(self, part: torch.Tensor) -> torch.Tensor:
+        if len(part) == 0:
+            return part.new_empty(0, part.shape[1] * self.size)
+        parts = [torch.empty_like(part) for _ in range(self.size)] if self.rank == 0 else None
+        distributed.gather(part.contiguous(), parts, dst=0)
+        return part if parts is None else torch.cat(parts, -1)
+
+    def close(self) -> None:
+        """Leave the group; the ranks that stay can exchange nothing any more."""
+        distributed.destroy_process_group()

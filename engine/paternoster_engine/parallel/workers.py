@@ -1,0 +1,106 @@
+"""Rank 0's side: the processes of the other ranks, what they are told, and what becomes of the engine if one ends."""
+
+import atexit
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.parallel.messages import Message, Start
+from paternoster_engine.parallel.ranks import ProcessGroup
+
+log = logging.getLogger(__name__)
+
+LAST_WORDS = 10.0
+"""Seconds in which requests are told that a rank is lost; then the process ends, even if it hangs in a step."""
+END_TIMEOUT = 5.0
+"""Seconds that a rank gets to end by itself."""
+
+
+class RankLost(RuntimeError):
+    """A rank has ended, so that no step can be computed any more."""
+
+
+class Workers:
+    """Ranks 1 to ``tensor_parallel_size - 1``, each a process that ends when this one does, however that comes."""
+
+    def __init__(self, args: EngineArgs, device: torch.device) -> None:
+        """Start the processes and meet them; ``device`` is rank 0's."""
+        self.fault: str | None = None
+        """Why no step can be computed any more."""
+        self._closing, self._closed = threading.Event(), threading.Event()
+        self._folder = tempfile.TemporaryDirectory(prefix="paternoster-ranks-")
+        rendezvous = Path(self._folder.name) / "store"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[Connection] = []
+        atexit.register(self.close)
+        for rank in range(1, args.tensor_parallel_size):
+            self._start(Start(args, rank, rendezvous))
+        self.ranks = ProcessGroup(0, args.tensor_parallel_size, device, rendezvous, fixed_order=args.batch_invariant)
+
+    def tell(self, message: Message) -> None:
+        """Send ``message`` to every rank; raises :class:`RankLost`."""
+        if self.fault is not None:
+            raise RankLost(self.fault)
+        data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        try:
+            for pipe in self._pipes:
+                pipe.send_bytes(data)
+        except OSError as error:
+            self.lose(f"a rank reads nothing any more: {error}")
+            raise RankLost(self.fault) from error
+
+    def lose(self, fault: str) -> None:
+        """The ranks are not in step any more: none can go on."""
+        if self.fault is None and not self._closing.is_set():
+            log.error("tensor parallelism: %s", fault)
+            self.fault = fault
+
+    def close(self) -> None:
+        """End all ranks, and wait until they have ended."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        atexit.unregister(self.close)
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            try:
+                process.wait(END_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if hasattr(self, "ranks"):
+            self.ranks.close()
+        self._folder.cleanup()
+        self._closed.set()
+
+    def _start(self, start: Start) -> None:
+        # The pipe closes with this process: that is how a worker knows.
+        reading, writing = os.pipe()
+        # Safe path: the folder that this was started in must not come before the installed packages.
+        command = [sys.executable, "-P", "-m", "paternoster_engine.parallel.worker"]
+        process = subprocess.Popen(command, stdin=reading, stdout=subprocess.DEVNULL)
+        os.close(reading)
+        pipe = Connection(writing, readable=False)
+        pipe.send(start)
+        self._processes.append(process)
+        self._pipes.append(pipe)
+        watch = threading.Thread(target=self._watch, args=(start.rank, process), name=f"rank-{start.rank}", daemon=True)
+        watch.start()
+
+    def _watch(self, rank: int, process: "subprocess.Popen[bytes]") -> None:
+        status = process.wait()
+        self.lose(f"rank {rank} ended with status {status}")
+        # A step that waits for a rank which is gone may wait for good, and so may loading and leaving the group.
+        if not self._closed.wait(LAST_WORDS):
+            log.critical("rank %d ended with status %d %g s ago; so does rank 0", rank, status, LAST_WORDS)
+            os._exit(1)

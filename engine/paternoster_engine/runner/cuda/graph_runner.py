@@ -1,0 +1,113 @@
+"""Decode-only batches by captured graphs, all others by the plain runner, with the same tokens."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from paternoster_engine.core.batch import Batch
+from paternoster_engine.model.llama import Llama
+from paternoster_engine.runner.cuda.capture_sizes import capture_sizes, fitting_size
+from paternoster_engine.runner.cuda.captured import Captured, graph_pool
+from paternoster_engine.runner.cuda.decode_step import DecodeStep
+from paternoster_engine.runner.cuda.row_table import RowTable
+from paternoster_engine.runner.cuda.staging import decodes_alone, stage
+from paternoster_engine.runner.model_runner import ModelRunner
+
+log = logging.getLogger(__name__)
+
+
+class Pending:
+    """A step that was launched; its tokens come when they are asked for."""
+
+    def __init__(self, fetch: Callable[[], list[int | None]]) -> None:
+        self._fetch: Callable[[], list[int | None]] | None = fetch
+        self._tokens: list[int | None] = []
+
+    def result(self) -> list[int | None]:
+        """Sampled token of each scheduled item, None where the item does not sample; waits for the device."""
+        if self._fetch is not None:
+            self._tokens, self._fetch = self._fetch(), None
+        return self._tokens
+
+
+class GraphRunner:
+    """Owns the decode buffers and their graphs.
+
+    The input of a row may be a token that the submission before has yet to sample: it never leaves the device then.
+    """
+
+    def __init__(
+        self, eager: ModelRunner, model: Llama, kv_cache: Sequence[torch.Tensor], max_num_seqs: int, max_model_len: int
+    ) -> None:
+        """``eager`` runs what graphs do not, on the same ``model`` and ``kv_cache`` (one tensor a layer).
+
+        Captures a graph for each of :func:`capture_sizes`, the largest first, so that the others fit in its memory.
+        """
+        self._eager = eager
+        self._device = kv_cache[0].device
+        self._rows = RowTable(block_size=kv_cache[0].shape[2])
+        self._step = DecodeStep(model, kv_cache, max_num_seqs, max_model_len)
+        self._sizes = capture_sizes(max_num_seqs)
+        pool, started = graph_pool(self._device), time.monotonic()
+        self._graphs = {
+            size: Captured(partial(self._step.run, size), self._device, pool) for size in reversed(self._sizes)
+        }
+        log.info("%d decode steps captured in %.1f s", len(self._sizes), time.monotonic() - started)
+
+    def execute(self, batch: Batch) -> list[int | None]:
+        """Sampled token of each scheduled item, None where the item does not sample."""
+        return self.submit(batch).result()
+
+    def chains(self, batch: Batch) -> bool:
+        """Whether ``batch`` can be submitted while the step before still samples tokens that it begins with."""
+        unknown = [item for item in batch.scheduled if item.start >= item.request.num_tokens]
+        return not unknown or (_captured(batch) and self._rows.sampled_inputs(unknown))
+
+    @torch.inference_mode()
+    def submit(self, batch: Batch) -> Pending:
+        """Launch ``batch`` and return before it is computed, if it only decodes; else compute it.
+
+        Raises :class:`UnknownToken` when an input is neither known nor sampled by the submission before.
+        """
+        if not _captured(batch):
+            tokens = self._eager.execute(batch)
+            return Pending(lambda: tokens)
+        try:
+            placed = self._rows.place(batch.scheduled)
+            stage(self._step, placed)
+            self.replay(len(placed))
+        except Exception:
+            self._rows.clear()
+            raise
+        return Pending(self._fetch([place.row for place in placed]))
+
+    def replay(self, rows: int) -> None:
+        """Launch the step of the first ``rows`` rows on what the buffers hold."""
+        self._graphs[fitting_size(self._sizes, rows)].replay()
+
+    def _fetch(self, order: Sequence[int]) -> Callable[[], list[int | None]]:
+        """Start to copy the rows' tokens to the host; the call waits for that."""
+        sampled = self._step.tokens[: len(order)]
+        if self._device.type == "cpu":
+            host, copied = sampled.clone(), None
+        else:
+            host = torch.empty(len(order), dtype=torch.int64, pin_memory=True)
+            host.copy_(sampled, non_blocking=True)
+            copied = torch.cuda.Event()
+            copied.record()
+
+        def fetch() -> list[int | None]:
+            if copied is not None:
+                copied.synchronize()
+            tokens = host.tolist()
+            return [tokens[row] for row in order]
+
+        return fetch
+
+
+def _captured(batch: Batch) -> bool:
+    """Whether a captured step computes all of ``batch``."""
+    return bool(batch.scheduled) and not batch.copies and all(map(decodes_alone, batch.scheduled))

@@ -1,0 +1,79 @@
+"""Choosing the next token of every row that samples by the device's kernels: nothing is read back but the tokens."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from paternoster_engine.core.request import Request
+from paternoster_engine.sampling.penalties import forbid_early_end
+from paternoster_kernels import pick
+from paternoster_kernels.upload import upload
+
+WORD = 32
+"""Tokens whose presence in a prompt one word tells."""
+
+
+class DeviceSampler:
+    """The tokens of :class:`Sampler`, from ``sample`` and ``apply_penalties``; stateless as that."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._sample = pick("sample", device)
+        self._apply_penalties = pick("apply_penalties", device)
+
+    def sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
+        """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
+        params = [request.params for request in requests]
+        tokens: list[int] = self._sample(
+            self._adjusted(logits, requests),
+            self._column([p.temperature for p in params], torch.float32),
+            self._column([p.top_k for p in params], torch.int32),
+            self._column([p.top_p for p in params], torch.float32),
+            self._column([p.min_p for p in params], torch.float32),
+            self._column([signed64(request.seed) for request in requests], torch.int64),
+            self._column([request.num_tokens for request in requests], torch.int64),
+        ).tolist()
+        return tokens
+
+    def _adjusted(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+        """``logits`` with penalties and without tokens that would end a request too early; a copy if it has any."""
+        penalised = [i for i, request in enumerate(requests) if request.params.has_penalties]
+        early = [i for i, request in enumerate(requests) if len(request.output) < request.params.min_tokens]
+        if not penalised and not early:
+            return logits
+        logits = logits.to(torch.float32, copy=True)
+        if penalised:
+            index = self._column(penalised, torch.int64)
+            logits[index] = self._penalised(logits[index], [requests[i] for i in penalised])
+        for i in early:
+            forbid_early_end(logits[i], requests[i])
+        return logits
+
+    def _penalised(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+        vocab = logits.shape[1]
+        counts = np.stack([np.bincount(request.output, minlength=vocab) for request in requests])
+        in_prompt = np.zeros((len(requests), -(-vocab // WORD) * WORD), dtype=bool)
+        for row, request in zip(in_prompt, requests, strict=True):
+            row[request.prompt] = True
+        bits = np.packbits(in_prompt, axis=1, bitorder="little").view(np.int32)
+        params = [request.params for request in requests]
+        penalised: torch.Tensor = self._apply_penalties(
+            logits,
+            upload(torch.from_numpy(counts.astype(np.int32)), self._device),
+            upload(torch.from_numpy(bits), self._device),
+            self._column(range(len(requests)), torch.int64),
+            self._column([p.repetition_penalty for p in params], torch.float32),
+            self._column([p.presence_penalty for p in params], torch.float32),
+            self._column([p.frequency_penalty for p in params], torch.float32),
+        )
+        return penalised
+
+    def _column(self, values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
+        return upload(torch.tensor(values, dtype=dtype), self._device)
+
+
+def signed64(seed: int) -> int:
+    """The same 64 bits as a signed number, which is what the kernels read."""
+    seed &= 0xFFFF_FFFF_FFFF_FFFF
+    return seed - (1 << 64) if seed >> 63 else seed

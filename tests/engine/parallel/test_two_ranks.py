@@ -1,0 +1,85 @@
+"""A small model on two ranks, in two processes over gloo, against the same model on one."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from tiny import VOCAB, build, inner, save_tiny
+
+from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.engine import Engine
+from paternoster_engine.runner.step_input import host_step
+
+PROMPTS = [random.Random(seed).choices(range(VOCAB), k=length) for seed, length in enumerate((1, 9, 17, 30))]
+
+
+@torch.inference_mode()
+def logits(engine: Engine, scheduled: list[ScheduledRequest]) -> torch.Tensor:
+    return inner(engine)._forward(host_step(scheduled))
+
+
+def answer(engine: Engine) -> list[list[int]]:
+    """What each of PROMPTS is continued with, all submitted at once."""
+    params = SamplingParams(max_tokens=14, temperature=0.0, ignore_eos=True)
+    requests = [Request(f"r{i}", list(prompt), params, seed=i) for i, prompt in enumerate(PROMPTS)]
+    for request in requests:
+        engine.scheduler.add(request)
+    while engine.scheduler.has_work:
+        engine.step()
+    assert {request.finish_reason for request in requests} == {FinishReason.LENGTH}
+    engine.scheduler.check_integrity()
+    return [request.output for request in requests]
+
+
+Pair = tuple[Engine, Engine]
+
+
+@pytest.fixture(scope="module", params=["tied", "untied", "ordered"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """The same engine on one rank and on two."""
+    model = save_tiny(tmp_path_factory.mktemp("tiny"), tied=request.param == "tied")
+    two = build(model, 2, batch_invariant=request.param == "ordered")
+    yield build(model, 1), two
+    inner(two).close()
+
+
+def test_logits_are_those_of_one_rank(pair: Pair) -> None:
+    """Prompts whole and in chunks, and single tokens, in one step after the other."""
+    tables = [[1], [2, 3], [4, 5, 6], [7, 8, 9, 10]]
+    requests = [
+        Request(f"r{i}", list(prompt), SamplingParams(max_tokens=9), block_ids=table)
+        for i, (prompt, table) in enumerate(zip(PROMPTS, tables, strict=True))
+    ]
+    whole = [ScheduledRequest(request, 0, request.num_prompt, samples=True) for request in requests]
+    first = [ScheduledRequest(request, 0, 6, samples=False) for request in requests[1:]]
+    rest = [ScheduledRequest(request, 6, request.num_prompt - 6, samples=True) for request in requests[1:]]
+    for request in requests:
+        request.output = [5]
+    more = [ScheduledRequest(request, request.num_prompt, 1, samples=True) for request in requests]
+    for scheduled in (whole, first, rest, more):
+        expected, got = (logits(engine, scheduled) for engine in pair)
+        assert got.shape == (sum(item.samples for item in scheduled), VOCAB)
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_blocks_are_copied_on_every_rank(pair: Pair) -> None:
+    request = Request("r", PROMPTS[1], SamplingParams(max_tokens=9), block_ids=[1, 2])
+    first = [ScheduledRequest(request, 0, 8, samples=False)]
+    last = [ScheduledRequest(request, 8, 1, samples=True)]
+    two = pair[1]
+    logits(two, first)
+    expected = logits(two, last)
+    inner(two)._copy([(1, 5)])
+    request.block_ids = [5, 2]
+    assert torch.equal(logits(two, last), expected)
+
+
+def test_tokens_are_those_of_one_rank_also_when_blocks_are_swapped(pair: Pair) -> None:
+    one, two = pair
+    expected = answer(one)
+    assert answer(two) == expected
+    assert two.scheduler.counters.swapped_out_blocks > 0
+    assert len({tuple(output) for output in expected}) == len(PROMPTS)

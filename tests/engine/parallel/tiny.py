@@ -1,0 +1,93 @@
+"""A small Llama with random weights, and engines that run it."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.build import build_runner
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.engine import Engine
+from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.source import resolve
+from paternoster_engine.parallel.parallel_runner import ParallelRunner
+from paternoster_engine.runner.kv_pool import KVPoolShape
+from paternoster_engine.runner.swapping_runner import SwappingRunner
+
+VOCAB = 101
+"""No two ranks have as many rows of it."""
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+}
+
+
+CPU = torch.device("cpu")
+BLOCKS, BLOCK_SIZE, HOST_BLOCKS = 12, 8, 16
+
+
+def save_tiny(folder: Path, *, tied: bool = False, seed: int = 0) -> str:
+    """Write the model into ``folder``; its address."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def weight(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator) * shape[-1] ** -0.5
+
+    tensors = {"model.embed_tokens.weight": weight(VOCAB, 64) * 8, "model.norm.weight": torch.ones(64)}
+    if not tied:
+        tensors["lm_head.weight"] = weight(VOCAB, 64)
+    for layer in range(CONFIG["num_hidden_layers"]):
+        sizes = {
+            "self_attn.q_proj": (64, 64),
+            "self_attn.k_proj": (32, 64),
+            "self_attn.v_proj": (32, 64),
+            "self_attn.o_proj": (64, 64),
+            "mlp.gate_proj": (96, 64),
+            "mlp.up_proj": (96, 64),
+            "mlp.down_proj": (64, 96),
+        }
+        for name, size in sizes.items():
+            tensors[f"model.layers.{layer}.{name}.weight"] = weight(*size)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"model.layers.{layer}.{name}.weight"] = 1 + 0.1 * torch.randn(64, generator=generator)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "tie_word_embeddings": tied}))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder.as_uri()
+
+
+def build(model: str, ranks: int, **settings: object) -> Engine:
+    """An engine whose pool is small, so that it swaps."""
+    checkpoint = open_checkpoint(resolve(model))
+    block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, torch.float32, 10**7).block_bytes
+    args = EngineArgs(
+        model=model,
+        tensor_parallel_size=ranks,
+        dtype="float32",
+        device="cpu",
+        threads=ranks,
+        block_size=BLOCK_SIZE,
+        kv_cache_memory=BLOCKS * block,
+        preemption="swap",
+        swap_memory=HOST_BLOCKS * block,
+        **settings,
+    )
+    shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, torch.float32, args.kv_cache_memory)
+    config = SchedulerConfig(4, 24, 128, BLOCK_SIZE, BLOCKS, preemption="swap", host_blocks=HOST_BLOCKS)
+    scheduler = Scheduler(config)
+    return Engine(scheduler, build_runner(args, checkpoint, shape, torch.float32, CPU, scheduler))
+
+
+def inner(engine: Engine) -> ParallelRunner:
+    assert isinstance(engine.runner, SwappingRunner)
+    return engine.runner._runner

@@ -1,0 +1,80 @@
+"""Capture and replay; the CUDA half on stand-ins that say in which order they were used."""
+
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from paternoster_engine.runner.cuda.captured import WARM_UPS, Captured, graph_pool
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def test_on_a_cpu_a_replay_is_the_call() -> None:
+    calls: list[int] = []
+    captured = Captured(lambda: calls.append(1), CPU, graph_pool(CPU))
+    assert calls == []
+    captured.replay()
+    captured.replay()
+    assert calls == [1, 1]
+
+
+class Stream:
+    def __init__(self, name: str, told: list[str]) -> None:
+        self.name, self.told = name, told
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.told.append(f"{self.name} waits for {other.name}")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    told: list[str] = []
+    current = Stream("current", told)
+
+    class Graph:
+        def replay(self) -> None:
+            told.append("replay")
+
+    @contextmanager
+    def within(what: Any, **options: Any) -> Any:
+        name = what.name if isinstance(what, Stream) else "graph"
+        told.append(f"{name} {options}" if options else name)
+        yield
+        told.append(f"end {name}")
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream("aside", told))
+    monkeypatch.setattr(torch.cuda, "stream", within)
+    monkeypatch.setattr(torch.cuda, "graph", within)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    return told
+
+
+def test_on_cuda_it_is_warmed_up_aside_and_called_no_more(told: list[str]) -> None:
+    captured = Captured(lambda: told.append("call"), CUDA, graph_pool(CUDA))
+    assert told == [
+        "aside waits for current",
+        "aside",
+        *["call"] * WARM_UPS,
+        "end aside",
+        "current waits for aside",
+        "graph {'pool': 'pool'}",
+        "call",
+        "end graph",
+    ]
+    told.clear()
+    captured.replay()
+    assert told == ["replay"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
+def test_a_graph_reads_what_its_tensors_hold_by_then() -> None:
+    source, target = torch.zeros(3, device="cuda"), torch.zeros(3, device="cuda")
+    captured = Captured(lambda: target.copy_(source + 1), CUDA, graph_pool(CUDA))
+    source.fill_(4.0)
+    captured.replay()
+    assert target.tolist() == [5.0] * 3

@@ -1,0 +1,75 @@
+"""Rows of the decode buffers against a device that is only told what the table says."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.runner.cuda.row_table import HOST, RowTable, UnknownToken
+
+BLOCK_SIZE = 4
+
+
+def request(name: str, tokens: int, blocks: list[int]) -> Request:
+    return Request(name, list(range(tokens)), SamplingParams(max_tokens=99), block_ids=blocks)
+
+
+def item(request: Request, start: int) -> ScheduledRequest:
+    return ScheduledRequest(request, start, 1, samples=True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_the_device_knows_every_table_and_every_token(data: st.DataObject) -> None:
+    """Requests come, go, skip steps, grow and lose their blocks at random."""
+    table, fresh = RowTable(BLOCK_SIZE), iter(range(1, 100_000))
+    tables: dict[int, list[int]] = {}
+    """What each row of the device's block tables holds."""
+    living: list[Request] = []
+    for _ in range(data.draw(st.integers(1, 12))):
+        for _ in range(data.draw(st.integers(0, 3))):
+            tokens = data.draw(st.integers(1, 20))
+            count = -(-tokens // BLOCK_SIZE)
+            living.append(request(str(next(fresh)), tokens, [next(fresh) for _ in range(count)]))
+        for one in living:
+            if data.draw(st.integers(0, 9)) == 0:
+                # Preempted and resumed between two steps, elsewhere.
+                one.block_ids = [next(fresh) for _ in one.block_ids]
+            if one.num_tokens > len(one.block_ids) * BLOCK_SIZE:
+                one.block_ids.append(next(fresh))
+        living = [one for one in living if data.draw(st.integers(0, 4))]
+        running = data.draw(st.permutations([one for one in living if data.draw(st.integers(0, 4))]))
+        placed = table.place([item(one, one.num_tokens - 1) for one in running])
+
+        assert sorted(place.row for place in placed) == list(range(len(running)))
+        for place, one in zip(placed, running, strict=True):
+            assert place.source == HOST
+            assert place.token == one.num_tokens - 1
+            known = tables.setdefault(place.row, [])
+            if place.new_table:
+                known[:] = one.block_ids
+            known[place.column : place.column + 1] = [place.block]
+            assert known[: len(one.block_ids)] == one.block_ids
+        for one in running:
+            one.output.append(one.num_tokens)
+
+
+def test_a_token_in_flight_is_found_in_its_row() -> None:
+    """The middle one of three leaves; the last takes its row, and its input lies where it was sampled."""
+    a, b, c = (request(name, 3, [number]) for number, name in enumerate("abc", start=1))
+    table = RowTable(BLOCK_SIZE)
+    table.place([item(one, 2) for one in (a, b, c)])
+    placed = table.place([item(c, 3), item(a, 3)])
+    assert [(place.row, place.source, place.new_table) for place in placed] == [(1, 2, True), (0, 0, False)]
+
+
+def test_a_token_that_nobody_has() -> None:
+    one = request("late", 3, [1, 2])
+    table = RowTable(BLOCK_SIZE)
+    table.place([item(one, 2)])
+    with pytest.raises(UnknownToken, match="'late' is scheduled at position 4 and knows 3 tokens"):
+        table.place([item(one, 4)])
+    with pytest.raises(UnknownToken):
+        table.place([item(one, 3)])
