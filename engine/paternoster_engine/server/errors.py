@@ -9,7 +9,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull, TenantQueueFull, TenantRateExceeded
+from paternoster_engine.core.errors import (
+    NeverFits,
+    PromptTooLong,
+    QueueFull,
+    TenantQueueFull,
+    TenantRateExceeded,
+    TooManyBeams,
+)
 from paternoster_engine.model.chat_template import ChatTemplateError
 from paternoster_engine.server.generation import DeadlineExceeded, EngineEnding, StepFailed
 from paternoster_engine.server.loop import LoopStopped
@@ -65,6 +72,7 @@ class Answer(NamedTuple):
 TABLE: Mapping[type[Exception], Answer] = {
     PromptTooLong: Answer(400, "BadRequestError"),
     NeverFits: Answer(400, "BadRequestError"),
+    TooManyBeams: Answer(400, "BadRequestError"),
     ChatTemplateError: Answer(400, "BadRequestError", "messages"),
     InvalidValue: Answer(400, "BadRequestError"),
     UnknownModel: Answer(404, "NotFoundError", "model"),

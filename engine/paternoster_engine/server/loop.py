@@ -61,10 +61,13 @@ class EngineLoop:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="engine-loop", daemon=True)
         self._asyncio_loop: asyncio.AbstractEventLoop | None = None
+        self.lost: asyncio.Future[str] | None = None
+        """Once started: why the engine cannot go on, when that happens."""
 
     def start(self) -> None:
         """Start the thread; results go to the running asyncio loop."""
         self._asyncio_loop = asyncio.get_running_loop()
+        self.lost = self._asyncio_loop.create_future()
         self._thread.start()
 
     async def stop(self) -> None:
@@ -116,7 +119,7 @@ class EngineLoop:
     def _run(self) -> None:
         scheduler = self.engine.scheduler
         pause, unchecked = IDLE_TICK, False
-        while not self._stopping:
+        while not self._stopping and self.engine.fault is None:
             self._last_tick = self.clock()
             woken = self._take_commands(pause)
             if scheduler.has_work:
@@ -126,8 +129,12 @@ class EngineLoop:
                 if unchecked and not woken:
                     self._check_integrity()
                     unchecked = False
+        fault = self.engine.fault
+        self._stopping = True
         self._take_commands(0.0)
-        self._end_all(FinishReason.ABORT)
+        self._end_all(FinishReason.ABORT if fault is None else FinishReason.ERROR)
+        if fault is not None and self.lost is not None:
+            self._to_asyncio(self.lost.set_result, fault)
 
     def _take_commands(self, pause: float) -> bool:
         """Run what is in the inbox, waiting up to ``pause`` seconds for the first; replies go out together."""
@@ -163,7 +170,7 @@ class EngineLoop:
                 self._observer.ended(output.request)
         if outputs:
             self._to_asyncio(self._deliver_all, outputs)
-        return 0.0 if num_tokens > 0 else EMPTY_STEP_PAUSE
+        return 0.0 if num_tokens > 0 or outputs else EMPTY_STEP_PAUSE
 
     def _admit(self, requests: Sequence[Request]) -> None:
         for count, request in enumerate(requests):

@@ -1,82 +1,25 @@
 """What clients may ask for: the OpenAI API's requests, with vLLM's sampling extensions.
 
 An unknown field is refused by name. A known field that asks for something the engine does not do is refused too,
-unless its value asks for nothing: such fields are marked with :func:`only` the values that are fine. ``null`` is the
+unless its value asks for nothing: such fields are marked with ``only`` the values that are fine. ``null`` is the
 same as leaving a field out.
 """
 
-import json
 from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationInfo,
-    field_validator,
-    model_validator,
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
+from paternoster_engine.server.openai_fields import (
+    MAX_CHOICES,
+    MAX_LOGPROBS,
+    Body,
+    Prompts,
+    StopStrings,
+    TokenIds,
+    only,
 )
-
-from paternoster_engine.core.sampling_params import SamplingParams
-
-
-def only(*allowed: Any) -> AfterValidator:
-    """Marks a field of a feature that the engine does not have: just the values that do not ask for it."""
-
-    def check(value: Any) -> Any:
-        if not any(type(value) is type(other) and value == other for other in allowed):
-            text = " or ".join(json.dumps(other) for other in (*allowed, None))
-            raise ValueError(f"not supported by this engine: leave it out or send {text}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _check_prompts(value: Any) -> list[str | list[int]]:
-    """The four forms of ``prompt`` made into one: a list whose items are texts or lists of token ids."""
-    one = isinstance(value, str) or (isinstance(value, list) and any(type(item) is int for item in value))
-    prompts = [value] if one else value
-    if not isinstance(prompts, list) or not 1 <= len(prompts) <= MAX_PROMPTS:
-        raise ValueError(f"must be a text, a list of token ids, or a list of 1 to {MAX_PROMPTS} of either")
-    for prompt in prompts:
-        ids = isinstance(prompt, list) and all(type(item) is int and item >= 0 for item in prompt)
-        if not prompt or not (isinstance(prompt, str) or ids):
-            raise ValueError("each prompt must be a text or a list of token ids, and not empty")
-    return prompts
-
-
-MAX_PROMPTS = 128
-MAX_CHOICES = 128
-"""OpenAI's limit of ``n``."""
-MAX_LOGPROBS = 20
-"""OpenAI's limit of ``top_logprobs``."""
-Prompts = Annotated[
-    list[str | list[int]],
-    PlainValidator(_check_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
-]
-StopStrings = Annotated[
-    list[Annotated[str, Field(min_length=1)]],
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]),
-    Field(max_length=16),
-]
-TokenIds = list[Annotated[int, Field(ge=0)]]
-
-
-class Body(BaseModel):
-    """A request body; fields that are null take their defaults."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {name: value for name, value in data.items() if value is not None or name not in cls.model_fields}
 
 
 class StreamOptions(Body):
@@ -118,6 +61,16 @@ class GenerationRequest(Body):
         default=None, ge=0, le=MAX_LOGPROBS, description="tell each prompt token's log probability and so many others"
     )
     logit_bias: Annotated[Any, only({})] = Field(default_factory=dict)
+    use_beam_search: bool = Field(
+        default=False, description="search for the likeliest answers with n (or best_of) beams, as vLLM's extension"
+    )
+    length_penalty: float = Field(
+        default=1.0, ge=-10, le=10, description="beam search: above 0 favours long answers, below 0 short ones"
+    )
+    early_stopping: bool | Literal["never"] = Field(
+        default=False,
+        description="beam search: end as soon as there are enough answers; never: when none can be better",
+    )
 
     @field_validator("stream_options")
     @classmethod
@@ -150,17 +103,19 @@ class GenerationRequest(Body):
 
     @property
     def sequences(self) -> int:
-        """How many are generated for each prompt."""
+        """How many are generated for each prompt, or searched with."""
         return self.n
 
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def sampling_params(self, max_tokens: int) -> SamplingParams:
+    def sampling_params(self, max_tokens: int, beam: BeamParams | None = None) -> SamplingParams:
+        """``beam``: the search that the body asks for."""
+        ranks_samples = beam is None and self.sequences > self.n
         return SamplingParams(
             max_tokens=max_tokens,
-            temperature=self.temperature,
+            temperature=self.temperature if beam is None else 0.0,
             top_k=max(0, self.top_k),
             top_p=self.top_p,
             min_p=self.min_p,
@@ -173,8 +128,9 @@ class GenerationRequest(Body):
             min_tokens=self.min_tokens,
             ignore_eos=self.ignore_eos,
             include_stop_str_in_output=self.include_stop_str_in_output,
-            logprobs=0 if self.num_logprobs is None and self.sequences > self.n else self.num_logprobs,
+            logprobs=0 if self.num_logprobs is None and ranks_samples else self.num_logprobs,
             prompt_logprobs=self.num_computed_prompt_logprobs,
+            beam=beam,
         )
 
 
@@ -268,7 +224,10 @@ class CompletionRequest(GenerationRequest):
     add_special_tokens: bool = Field(default=True, description="let the tokenizer put its marks around the text")
 
     best_of: int | None = Field(
-        default=None, ge=1, le=MAX_CHOICES, description="generate so many and give the n that are likeliest a token"
+        default=None,
+        ge=1,
+        le=MAX_CHOICES,
+        description="generate so many and give the n that are likeliest a token; with use_beam_search the best n",
     )
     echo: bool = Field(default=False, description="begin each choice with its prompt")
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)

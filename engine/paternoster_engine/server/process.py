@@ -35,6 +35,10 @@ LAST_BYTES = 5
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class EngineLost(RuntimeError):
+    """The engine cannot compute any more, though the process was not asked to end."""
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: the process has its own."""
 
@@ -76,16 +80,18 @@ class EngineProcess:
         self._http = HttpServer(config)
 
     async def run(self) -> None:
-        """Serve until a signal; raises what the loading of the model raises."""
+        """Serve until a signal; raises what the loading of the model raises, and :class:`EngineLost`."""
         for number in SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         answering = asyncio.create_task(self._http.serve(sockets=[self._listener]))
         try:
             served = await self._load()
             print(f"listening on {base_url(self._listener)}", flush=True)
-            await self._ending.wait()
+            fault = await self._until_the_end(served.loop)
             await self._drain()
             await served.loop.stop()
+            if fault is not None:
+                raise EngineLost(fault)
         finally:
             self._http.should_exit = True
             await answering
@@ -104,6 +110,18 @@ class EngineProcess:
         gc.collect()
         gc.freeze()
         return served
+
+    async def _until_the_end(self, loop: EngineLoop) -> str | None:
+        """Wait for a signal, or for the engine to be lost; why it is lost, None for a signal."""
+        assert loop.lost is not None
+        signalled = asyncio.create_task(self._ending.wait())
+        await asyncio.wait((signalled, loop.lost), return_when=asyncio.FIRST_COMPLETED)
+        signalled.cancel()
+        if not loop.lost.done():
+            return None
+        # Not ready from now on; those that were told of the error still get their last bytes.
+        self._state.drain()
+        return loop.lost.result()
 
     def _on_signal(self, number: int) -> None:
         """The first drains, the second ends the process at once; while loading there is nothing to wait for."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from paternoster_engine.core.request import Request
+from paternoster_engine.server.beam_fields import beam_params
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai_types import (
     ChatCompletionRequest,
@@ -63,15 +64,20 @@ def check_token_ids(served: ServedModel, field: str, token_ids: Sequence[int]) -
 def _requests(
     served: ServedModel, body: GenerationRequest, prompts: Sequence[list[int]], max_tokens: int, name: str
 ) -> list[Request]:
-    """All sequences of each prompt, next to each other; they share the prompt's blocks once these are computed."""
+    """All sequences of each prompt, next to each other, or its one search.
+
+    Sequences share the prompt's blocks: the others fork from the first.
+    """
     _check_class(served, body)
-    params = body.sampling_params(max_tokens)
+    beam = beam_params(body)
+    params = body.sampling_params(max_tokens, beam)
+    count = body.sequences if beam is None else 1
     # One sequence tells of the prompt, unless each begins with it; the others find its blocks in the prefix cache.
     others = params if body.echoes else replace(params, prompt_logprobs=None)
     arrival = served.loop.clock()
-    return [
+    requests = [
         Request(
-            request_id=f"{name}-{index * body.sequences + choice}",
+            request_id=f"{name}-{index * count + choice}",
             prompt=prompt,
             params=params if choice == 0 else others,
             arrival=arrival,
@@ -82,8 +88,12 @@ def _requests(
             deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
         )
         for index, prompt in enumerate(prompts)
-        for choice in range(body.sequences)
+        for choice in range(count)
     ]
+    for index, request in enumerate(requests):
+        first = requests[index // count * count]
+        request.twin = None if request is first else first
+    return requests
 
 
 def _check_class(served: ServedModel, body: GenerationRequest) -> None:

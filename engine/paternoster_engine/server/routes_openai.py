@@ -1,14 +1,19 @@
 """The OpenAI API: models, chat completions, completions."""
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter, Request, Response
 
 from paternoster_contract import paths
+from paternoster_engine.core.request import Request as EngineRequest
 from paternoster_engine.server.answers import Answer, ChatAnswer, TextAnswer, frames
+from paternoster_engine.server.beam_generation import BeamGeneration
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation import Generation
 from paternoster_engine.server.openai_objects import ChatCompletion, ModelCard, ModelList, TextCompletion
 from paternoster_engine.server.openai_types import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.prompts import chat_requests, completion_requests
+from paternoster_engine.server.state import ServedModel
 from paternoster_engine.server.streaming import EventStream, unless_gone
 
 router = APIRouter()
@@ -28,7 +33,7 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
     served = state.accepting(body.model)
     answer = ChatAnswer(served.name, served.tokenizer, body)
     sequences = await chat_requests(served, body, answer.id)
-    generation = Generation(served.loop, served.tokenizer, sequences, body.skip_special_tokens, choices=body.n)
+    generation = _generation(served, body, sequences)
     return await _answer(request, body, answer, generation)
 
 
@@ -37,16 +42,24 @@ async def completions(request: Request, body: CompletionRequest, state: State) -
     served = state.accepting(body.model)
     answer = TextAnswer(served.name, served.tokenizer, body)
     sequences = await completion_requests(served, body, answer.id)
-    generation = Generation(
+    generation = _generation(served, body, sequences)
+    return await _answer(request, body, answer, generation)
+
+
+def _generation(served: ServedModel, body: GenerationRequest, sequences: Sequence[EngineRequest]) -> Generation:
+    if body.use_beam_search:
+        return BeamGeneration(
+            served.loop, served.tokenizer, sequences, body.skip_special_tokens, best=body.n, echo=body.echoes
+        )
+    return Generation(
         served.loop,
         served.tokenizer,
         sequences,
         body.skip_special_tokens,
         choices=body.sequences,
         best=body.n,
-        echo=body.echo,
+        echo=body.echoes,
     )
-    return await _answer(request, body, answer, generation)
 
 
 async def _answer(request: Request, body: GenerationRequest, answer: Answer, generation: Generation) -> Response:

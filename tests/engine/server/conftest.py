@@ -68,7 +68,10 @@ class ScriptedRunner:
         if not item.samples:
             return None
         token = self.tokens[len(request.output) % len(self.tokens)]
-        if request.params.logprobs is not None:
+        if request.group is not None:
+            # The token itself, and less likely ones with the numbers after it.
+            request.continuations = [(token + i, -0.5 - i) for i in range(request.group.num_continuations)]
+        elif request.params.logprobs is not None:
             request.logprobs.append(_told(request, token, request.params.logprobs))
         return token
 

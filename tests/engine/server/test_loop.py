@@ -97,6 +97,20 @@ async def test_a_fault_outside_of_the_model_ends_what_runs(serve: Any, monkeypat
         assert len(await _outputs(server.loop, [_request("b")])) == 5
 
 
+async def test_a_lost_runner_ends_what_runs_with_an_error_and_is_told(serve: Any) -> None:
+    async with serve() as server:
+        server.runner.gate.clear()
+        outputs = asyncio.create_task(_outputs(server.loop, [_request("a", max_tokens=100)]))
+        await asyncio.to_thread(server.runner.entered.wait)
+        assert not server.loop.lost.done()
+        server.runner.fault = "rank 1 ended"
+        server.runner.gate.set()
+        assert (await outputs)[-1].finish_reason is FinishReason.ERROR
+        assert await server.loop.lost == "rank 1 ended"
+        with pytest.raises(LoopStopped):
+            await server.loop.submit([_request("b")], lambda output: None)
+
+
 async def test_sleeps_while_idle(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """All waits of an idle loop are long ones."""
     async with serve() as server:

@@ -1,0 +1,74 @@
+"""The beam searches of one API call: from prompts to whole texts."""
+
+from collections.abc import Iterator, Sequence
+
+from paternoster_engine.core.beam_search import Hypothesis
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.scheduler import StepOutput
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.generation import FAILURES, Generation, Usage
+from paternoster_engine.server.loop import EngineLoop
+from paternoster_engine.server.output_text import OutputText, Piece
+
+
+class BeamGeneration(Generation):
+    """One request for each prompt, whose answers are all there at its end and none of them before."""
+
+    def __init__(
+        self,
+        loop: EngineLoop,
+        tokenizer: Tokenizer,
+        requests: Sequence[Request],
+        skip_special_tokens: bool = True,
+        *,
+        best: int,
+        echo: bool = False,
+    ) -> None:
+        """``best``: how many of a prompt's answers :meth:`complete` gives. ``echo``: show prompts before them."""
+        super().__init__(loop, tokenizer, requests, skip_special_tokens, echo=echo)
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._best = best
+
+    @property
+    def usage(self) -> Usage:
+        """All answers found count, also those that are not given."""
+        return Usage(
+            prompt_tokens=sum(request.num_prompt for request in self._requests),
+            completion_tokens=sum(len(found.tokens) for request in self._requests for found in _hypotheses(request)),
+        )
+
+    async def complete(self) -> list[Piece]:
+        """The best answers to each prompt, best first.
+
+        Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`.
+        """
+        async for _ in self.pieces():
+            raise AssertionError("a search was seen before its end")
+        return [piece for request in self._requests for piece in self._answers(request)]
+
+    def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, Piece], Exception | None]:
+        """Nothing is visible yet; a search has ended, or failed."""
+        for output in outputs:
+            self._open.discard(output.request.request_id)
+            if output.finish_reason is not None and output.finish_reason in FAILURES:
+                return {}, FAILURES[output.finish_reason]()
+        return {}, None
+
+    def _answers(self, request: Request) -> Iterator[Piece]:
+        for found in _hypotheses(request)[: self._best]:
+            text = OutputText(self._tokenizer, request.params, self._skip_special_tokens)
+            piece = Piece("")
+            if self._echo:
+                told = None if request.params.prompt_logprobs is None else request.prompt_logprobs
+                piece += text.echo(request.prompt, told)
+            last = len(found.tokens) - 1
+            for place, token in enumerate(found.tokens):
+                logprobs = found.logprobs[place] if found.logprobs else None
+                piece += text.push(token, found.finish_reason if place == last else None, logprobs)
+            yield piece
+
+
+def _hypotheses(request: Request) -> Sequence[Hypothesis]:
+    assert request.group is not None, f"request {request.request_id} is no search"
+    return request.group.hypotheses

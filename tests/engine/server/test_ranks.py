@@ -1,0 +1,81 @@
+"""``paternoster serve`` on three ranks: one answer, one end."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+RANKS = ("--tensor-parallel-size", "3", "--dtype", "float32", "--kv-cache-memory", "100000000", "--max-num-seqs", "4")
+CHAT = {"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "max_tokens": 20}
+ENDLESS = {"prompt": "Once upon a time", "max_tokens": 1000, "ignore_eos": True}
+ENDS_WITHIN = 20.0
+"""Seconds."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def _workers(pid: int) -> list[int]:
+    """The ranks' processes, started from whatever thread."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sorted(int(child) for task in tasks for child in (task / "children").read_text().split())
+
+
+def _runs(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    # A zombie has ended; whoever adopted it has not looked yet.
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+async def _until_ended(pids: list[int]) -> None:
+    deadline = time.monotonic() + ENDS_WITHIN
+    while any(_runs(pid) for pid in pids):
+        assert time.monotonic() < deadline, f"still there: {[pid for pid in pids if _runs(pid)]}"
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def engine(run_engine: Any) -> Iterator[Any]:
+    with run_engine(*RANKS) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_chat_is_answered_and_no_process_is_left(engine: Any, number: signal.Signals) -> None:
+    workers = _workers(engine.process.pid)
+    assert len(workers) == 2
+    async with httpx.AsyncClient(base_url=engine.url, timeout=120) as http:
+        answer = (await http.post("/v1/chat/completions", json=CHAT)).json()
+    assert answer["choices"][0]["message"]["content"] == "The capital of France is Paris."
+    engine.process.send_signal(number)
+    status = await asyncio.to_thread(engine.process.wait, ENDS_WITHIN)
+    assert status == (0 if number is signal.SIGTERM else -signal.SIGKILL)
+    await _until_ended(workers)
+
+
+async def test_a_worker_that_dies_ends_requests_with_an_error_and_the_process(engine: Any, until_stats: Any) -> None:
+    workers = _workers(engine.process.pid)
+    async with httpx.AsyncClient(base_url=engine.url, timeout=120) as http:
+        endless = asyncio.create_task(http.post("/v1/completions", json=ENDLESS))
+        await until_stats(engine.url, lambda stats: stats["running"] == 1)
+        os.kill(workers[0], signal.SIGKILL)
+        answer = await endless
+    assert answer.status_code == 500
+    assert "error" in answer.json()
+    assert await asyncio.to_thread(engine.process.wait, ENDS_WITHIN) == 1
+    await _until_ended(workers)
+
+
+async def test_a_worker_that_dies_ends_an_idle_process_too(engine: Any) -> None:
+    workers = _workers(engine.process.pid)
+    os.kill(workers[1], signal.SIGKILL)
+    assert await asyncio.to_thread(engine.process.wait, ENDS_WITHIN) == 1
+    await _until_ended(workers)
