@@ -1,5 +1,6 @@
 """Prompts, the engine as a function of its settings, and what transformers answers."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -58,13 +59,18 @@ class Ride:
         """As :meth:`run`, whole requests."""
         chosen = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, **params)
         requests = [Request(f"r{i}", list(prompt), chosen, seed=i) for i, prompt in enumerate(prompts)]
+        self.play(scheduler, requests)
+        return requests
+
+    def play(self, scheduler: Scheduler, requests: Sequence[Request]) -> None:
+        """Submit all of ``requests`` at once and run until the last has ended."""
         engine = Engine(scheduler, self._swapping(scheduler) if scheduler.config.host_blocks else self._runner)
         for request in requests:
             scheduler.add(request)
         while scheduler.has_work:
             engine.step()
         scheduler.check_integrity()
-        return requests
+        assert scheduler.pool.num_used == 0
 
     def _swapping(self, scheduler: Scheduler) -> SwappingRunner:
         host = HostKVCache(scheduler.config.host_blocks, self._cache)
@@ -109,18 +115,47 @@ def theirs(source: ModelSource) -> Any:
 
 
 @pytest.fixture(scope="session")
-def transformers_greedy(theirs: Any, prompts: list[list[int]]) -> Outputs:
-    """What transformers generates."""
+def greedy_of(theirs: Any, prompts: list[list[int]]) -> Callable[[int], list[int]]:
+    """What transformers generates after the prompt of an index, made when first asked for."""
     theirs.generation_config.eos_token_id = None
-    outputs: Outputs = []
-    for first, last in GENERATED_TOGETHER:
-        together = prompts[first:last]
+    known: dict[int, list[int]] = {}
+
+    def of(index: int) -> list[int]:
+        if index not in known:
+            first, last = next((a, b) for a, b in GENERATED_TOGETHER if a <= index < b)
+            known.update(zip(range(first, last), generate(prompts[first:last]), strict=True))
+        return known[index]
+
+    def generate(together: list[list[int]]) -> Outputs:
         width = max(len(prompt) for prompt in together)
         ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in together])
         mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in together])
         generated = theirs.generate(ids, attention_mask=mask, max_new_tokens=MAX_TOKENS, do_sample=False)
-        outputs += generated[:, width:].tolist()
-    return outputs
+        outputs: Outputs = generated[:, width:].tolist()
+        return outputs
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def transformers_greedy(greedy_of: Callable[[int], list[int]], prompts: list[list[int]]) -> Outputs:
+    """What transformers generates after each prompt."""
+    return [greedy_of(index) for index in range(len(prompts))]
+
+
+@pytest.fixture(scope="session")
+def scores(theirs: Any) -> Callable[[list[int]], torch.Tensor]:
+    """Log-softmax ``[tokens, vocab]`` of transformers after each token of a sequence, each sequence computed once."""
+    known: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def of(tokens: list[int]) -> torch.Tensor:
+        key = tuple(tokens)
+        if key not in known:
+            with torch.inference_mode():
+                known[key] = theirs(torch.tensor([tokens])).logits[0].log_softmax(-1)
+        return known[key]
+
+    return of
 
 
 SAMPLED = {"temperature": 0.8, "top_p": 0.95}

@@ -19,21 +19,6 @@ def few(prompts: list[list[int]]) -> list[list[int]]:
     return [prompts[i] for i in CHOSEN]
 
 
-@pytest.fixture(scope="module")
-def scores(theirs: Any) -> Any:
-    """Log-softmax ``[tokens, vocab]`` of transformers after each token of a sequence, each sequence computed once."""
-    known: dict[tuple[int, ...], torch.Tensor] = {}
-
-    def of(tokens: list[int]) -> torch.Tensor:
-        key = tuple(tokens)
-        if key not in known:
-            with torch.inference_mode():
-                known[key] = theirs(torch.tensor([tokens])).logits[0].log_softmax(-1)
-        return known[key]
-
-    return of
-
-
 def _check(told: TokenLogprobs, token: int, theirs: torch.Tensor, num_top: int) -> None:
     assert told.token == token
     assert told.logprob == pytest.approx(theirs[token].item(), abs=TOLERANCE)

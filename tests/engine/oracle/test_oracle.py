@@ -55,21 +55,6 @@ def test_swapped_to_the_host_and_back(ride, prompts: Outputs, expected: Expected
     assert scheduler.counters.recomputed_tokens == 0
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"prefill_first": True},
-        {"mode": "dynamic", "batch_size": 8},
-        {"admission": "no-evict", "num_blocks": 40},
-        {"order": "fair-share", "num_blocks": 40, "victim": "last-in"},
-    ],
-    ids=lambda settings: "-".join(str(value) for value in settings.values()),
-)
-def test_other_policies(ride, prompts: Outputs, transformers_greedy: Outputs, settings: dict) -> None:
-    scheduler = ride.scheduler(**settings)
-    assert ride.run(scheduler, prompts, temperature=0.0) == transformers_greedy
-
-
 def test_identical_prompts_are_computed_once(ride, prompts: Outputs, transformers_greedy: Outputs) -> None:
     scheduler = ride.scheduler(prefix_cache=True)
     assert ride.run(scheduler, [prompts[-1]] * 4, temperature=0.0) == [transformers_greedy[-1]] * 4
