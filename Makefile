@@ -55,11 +55,11 @@ generate: setup ## Write the files made from code (the CRD, the chart's schema a
 lock: setup ## Resolve constraints.txt anew from pyproject.toml
 	scripts/lock
 
-gpu-check: ## Check and measure the GPU kernels on a CUDA machine with torch; needs no venv and no network
+gpu-check: ## Check and measure kernels and engine on a CUDA machine with torch; needs no venv and no network
 	$(or $(GPU_PYTHON),python3) benchmarks/gpu_check.py
 
-bench: setup ## Continuous against static batching on this machine
-	$(BIN)/python benchmarks/static_vs_continuous.py
+bench: setup ## What each scheduling idea gains, on a virtual clock (minutes)
+	$(BIN)/python benchmarks/scheduling.py
 
 clean: ## Remove what was made in the checkout (the cache stays)
 	rm -rf .venv demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

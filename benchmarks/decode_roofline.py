@@ -146,6 +146,7 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each part (default: 5)")
     parser.add_argument("--steps", type=int, default=4, metavar="N", help="decode steps in a turn (default: 4)")
+    parser.add_argument("--quantization", choices=("none", "int8"), default="none", help="of the matrices")
     parser.add_argument("--threads", type=int, metavar="N", help="compute threads (default: those available)")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time over threads")
     parser.add_argument("--json", metavar="FILE", help="write every figure")
@@ -161,9 +162,11 @@ def main() -> int:
     clock: Clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
 
     checkpoint = open_checkpoint(resolve(options.model))
-    model = find_architecture(checkpoint.architecture)(checkpoint.config, checkpoint.tensor, DTYPE, CPU)
+    architecture = find_architecture(checkpoint.architecture)
+    model = architecture(checkpoint.config, checkpoint.tensor, DTYPE, CPU, int8=options.quantization == "int8")
     found = [measure(model, batch, options, clock) for batch in options.batches]
-    print(f"{threads} threads, {options.clock} clock; roofline = linear layers alone + KV reads; best of each, ms")
+    print(f"quantization {options.quantization}, {threads} threads, {options.clock} clock")
+    print("roofline = linear layers alone + KV reads; best of each, ms")
     print("batch  linears  KV reads  roofline tok/s  step min (median to max)  best tok/s  of roofline: best, median")
     for row in found:
         step = f"{row['step_ms_min']:.1f} ({row['step_ms_median']:.1f} to {row['step_ms_max']:.1f})"
@@ -173,6 +176,7 @@ def main() -> int:
     if options.json:
         document = {
             "machine": platform.processor() or platform.machine(),
+            "quantization": options.quantization,
             "threads": threads,
             "clock": options.clock,
             "rows": found,

@@ -12,7 +12,8 @@ import platform
 import statistics
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tqdm import tqdm
@@ -23,7 +24,69 @@ from paternoster_engine.bench.prompts import PromptSource, read_text
 from paternoster_engine.bench.synthetic import generate
 from paternoster_engine.bench.trace import TraceRow, read_trace
 from paternoster_engine.build import build_engine
-from static_vs_continuous import SYNTHETIC_ROWS, Run, requests, run, spread
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.engine import Engine
+
+SYNTHETIC_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pass over all requests."""
+
+    seconds: float
+    steps: int
+    output_tokens: int
+    preemptions: int
+    mean_latency: float
+    """Seconds from the start to a request's last token, averaged over requests."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.output_tokens / self.seconds
+
+
+def requests(rows: Sequence[TraceRow], prompts: PromptSource, turn: str) -> list[Request]:
+    """Fresh greedy requests that generate exactly their row's output length."""
+    return [
+        Request(
+            request_id=f"{turn}-{i}",
+            prompt=prompts.prompt(i, row.prompt_tokens),
+            params=SamplingParams(max_tokens=row.output_tokens, temperature=0.0, ignore_eos=True),
+        )
+        for i, row in enumerate(rows)
+    ]
+
+
+def run(engine: Engine, work: Sequence[Request], progress: Callable[[int], object] = lambda tokens: None) -> Run:
+    """Serve ``work`` from an idle engine until it is idle again; ``progress`` hears of each step's new tokens."""
+    preempted = engine.scheduler.counters.preemptions
+    begin = time.perf_counter()
+    for request in work:
+        request.arrival = time.monotonic()
+        engine.scheduler.add(request)
+    steps = 0
+    ends = []
+    while engine.scheduler.has_work:
+        outputs = engine.step()
+        steps += 1
+        progress(len(outputs))
+        ends += [time.perf_counter() - begin for output in outputs if output.finish_reason is FinishReason.LENGTH]
+    if len(ends) < len(work):
+        raise RuntimeError(f"{len(work) - len(ends)} of {len(work)} requests did not reach their length: see the log")
+    return Run(
+        seconds=time.perf_counter() - begin,
+        steps=steps,
+        output_tokens=sum(len(request.output) for request in work),
+        preemptions=engine.scheduler.counters.preemptions - preempted,
+        mean_latency=statistics.mean(ends),
+    )
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """Median, and least to most."""
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def main() -> int:

@@ -1,0 +1,78 @@
+"""Where peers are kept, and a virtual environment of pinned packages for each."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+REQUIREMENTS = Path(__file__).parent / "requirements"
+
+
+class SetUpError(RuntimeError):
+    """A peer that cannot be set up here; the text says which step failed and what it said."""
+
+
+def peers_folder() -> Path:
+    """``peers`` in the project's cache, made if need be."""
+    cache = os.environ.get("PATERNOSTER_CACHE") or str(
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paternoster"
+    )
+    folder = Path(cache) / "peers"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def run(step: str, *command: str | Path, env: dict[str, str] | None = None) -> None:
+    """Carry out one step of a set-up, its output on this terminal; raises :class:`SetUpError`."""
+    print(f"set-up: {step}", file=sys.stderr, flush=True)
+    done = subprocess.run([str(part) for part in command], env={**os.environ, **(env or {})}, stdout=sys.stderr)
+    if done.returncode:
+        raise SetUpError(f"{step}: exit status {done.returncode}")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The venv made from ``requirements/<name>.txt``, which pins every package."""
+
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return peers_folder() / self.name / "venv"
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def _requirements(self) -> Path:
+        return REQUIREMENTS / f"{self.name}.txt"
+
+    def version(self, package: str) -> str:
+        """As pinned; raises :class:`KeyError` for a package that is not."""
+        pins = dict(line.split("==", 1) for line in self._requirements.read_text().splitlines() if "==" in line)
+        return pins[package]
+
+    def set_up(self) -> None:
+        """Make it, unless it is there with these very pins."""
+        stamp = self.folder / ".stamp"
+        wanted = sha256(self._requirements.read_bytes()).hexdigest()
+        if stamp.is_file() and stamp.read_text() == wanted:
+            return
+        uv = _uv()
+        packages = {"UV_CACHE_DIR": str(peers_folder().parent / "packages"), "UV_HTTP_TIMEOUT": "300"}
+        run(f"{self.name}: a venv", uv, "venv", "--clear", "--python", sys.executable, self.folder, env=packages)
+        # Without dependencies: the pins are complete, and vLLM's own ask for builds that the registry does not have.
+        flags: list[str | Path] = ["--no-deps", "--python", self.python, "-r", self._requirements]
+        run(f"{self.name}: packages", uv, "pip", "install", *flags, env=packages)
+        stamp.write_text(wanted)
+
+
+def _uv() -> Path:
+    """The uv that ``scripts/setup`` fetched."""
+    found = sorted(peers_folder().parent.glob("uv-*/bin/uv"))
+    if not found:
+        raise SetUpError("uv: is not in the cache: run 'make setup' first")
+    return found[-1]

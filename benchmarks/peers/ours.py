@@ -1,0 +1,27 @@
+"""``paternoster serve`` as it is installed beside this Python."""
+
+import sys
+from contextlib import AbstractContextManager
+from importlib.metadata import version
+from pathlib import Path
+
+from paternoster_contract import paths
+from peers.server import RunningServer, free_port, server
+
+
+class Ours:
+    name = "paternoster"
+    precision = "bf16"
+
+    def describe(self) -> str:
+        return f"paternoster {version('paternoster')}, torch {version('torch')}; 64 at once, prefix cache off"
+
+    def set_up(self) -> None:
+        """Nothing: it is here."""
+
+    def start(self, checkpoint: Path, threads: int, log: Path) -> AbstractContextManager[RunningServer]:
+        port = free_port()
+        command = Path(sys.executable).with_name("paternoster")
+        flags = ["--model", checkpoint.as_uri(), "--served-model-name", "model", "--dtype", "bfloat16"]
+        flags += ["--threads", str(threads), "--port", str(port), "--max-num-seqs", "64", "--no-prefix-cache"]
+        return server([command, "serve", *flags], port, log, model="model", env={}, health=paths.READY)

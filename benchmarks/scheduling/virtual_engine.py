@@ -1,0 +1,104 @@
+"""The engine of this project in virtual time: its own scheduler and step loop, and a runner that only takes time."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.preemption_cost import PreemptionCost
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.engine import Engine
+from paternoster_simulator.cost import StepCost, seconds
+from paternoster_simulator.profile import Profile
+
+
+class VirtualClock:
+    """Seconds that pass only when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, duration: float) -> None:
+        self.now += duration
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a step and a copied block cost, and the engine's settings when nothing is said about them."""
+
+    config: SchedulerConfig
+    cost: StepCost
+    block_copy_seconds: float
+    """One block between the KV pool and host memory, in one direction."""
+
+    @classmethod
+    def of(cls, profile: Profile, block_copy_seconds: float) -> "Machine":
+        """The profile's replica with the prefix cache off, which the experiment about it turns on."""
+        config = SchedulerConfig(
+            max_num_seqs=profile.max_num_seqs,
+            max_batched_tokens=profile.max_batched_tokens,
+            max_model_len=profile.max_model_len,
+            block_size=profile.kv_block_size,
+            num_blocks=profile.kv_blocks,
+            watermark_blocks=profile.kv_blocks * profile.watermark_percent // 100,
+            max_queued_requests=1_000_000,
+            prefix_cache=False,
+        )
+        return cls(config, profile.cost, block_copy_seconds)
+
+    def changed(self, **changes: object) -> "Machine":
+        """The same machine with other settings of the scheduler."""
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))  # type: ignore[arg-type]
+
+
+class CostedRunner:
+    """Lets the clock run for as long as a step takes, and samples the tokens that a script has."""
+
+    def __init__(
+        self, machine: Machine, clock: VirtualClock, cost: PreemptionCost, script: Mapping[str, Sequence[int]]
+    ) -> None:
+        """``script``: output tokens by request id; who is not in it says token 0."""
+        self._machine = machine
+        self._clock = clock
+        self._preemption_cost = cost
+        self._script = script
+        self.sampling_steps = 0
+        """Steps that sampled at least one token."""
+        self.late_prefills = 0
+        """Prefill chunks of requests whose deadline had passed when their step began."""
+
+    def execute(self, batch: Batch) -> list[int | None]:
+        """Sampled token of each scheduled item, None where the item does not sample."""
+        begun = self._clock.now
+        if copies := len(batch.swap_out) + len(batch.swap_in):
+            duration = copies * self._machine.block_copy_seconds
+            self._clock.advance(duration)
+            self._preemption_cost.observe_copy(copies, duration)
+        sampled: list[int | None] = []
+        for request, start, count, samples in batch.scheduled:
+            deadline = request.deadline
+            if deadline is not None and deadline <= begun and (count > 1 or start < request.num_prompt):
+                self.late_prefills += 1
+            script = self._script.get(request.request_id, ())
+            position = len(request.output)
+            sampled.append((script[position] if position < len(script) else 0) if samples else None)
+        if batch.scheduled:
+            duration = seconds(self._machine.cost.step(batch))
+            self._clock.advance(duration)
+            self._preemption_cost.observe_step(batch.num_tokens, duration)
+        self.sampling_steps += any(token is not None for token in sampled)
+        return sampled
+
+
+class VirtualEngine:
+    """One engine, its clock and its runner."""
+
+    def __init__(self, machine: Machine, script: Mapping[str, Sequence[int]]) -> None:
+        self.clock = VirtualClock()
+        self.scheduler = Scheduler(machine.config)
+        self.runner = CostedRunner(machine, self.clock, self.scheduler.preemption_cost, script)
+        self.engine = Engine(self.scheduler, self.runner, self.clock)
