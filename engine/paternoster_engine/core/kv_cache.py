@@ -131,6 +131,9 @@ class KVCache:
         found = self.find_prefix(request)
         if len(found) * self.block_size <= request.num_computed:
             return
+        # Full blocks that it has stay: other beams share them, and the cache may have found equal ones instead.
+        own = request.num_computed // self.block_size
+        found[:own] = request.block_ids[:own]
         self.pool.share(found)
         self.release(request)
         request.block_ids, request.num_kept_blocks = found, len(found)
