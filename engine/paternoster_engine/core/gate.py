@@ -17,8 +17,18 @@ class Gate:
         limited = config.max_queued_per_tenant > 0 or config.tenant_tokens_per_second > 0
         self.quota = TenantQuota(config) if limited else None
 
-    def admit(self, request: Request, waiting: Sequence[Request]) -> None:
-        """Raises :class:`AdmissionError`, and ``ValueError`` for a request that no caller should make."""
+    def admit(self, requests: Sequence[Request], waiting: Sequence[Request]) -> None:
+        """All of one call or none of them, none charged then.
+
+        Raises :class:`AdmissionError`, and ``ValueError`` for a request that no caller should make.
+        """
+        for ahead, request in enumerate(requests):
+            self._check(request, [*waiting, *requests[:ahead]] if ahead else waiting)
+        if self.quota is not None:
+            for request in requests:
+                self.quota.charge(request, request.num_prompt, request.arrival)
+
+    def _check(self, request: Request, waiting: Sequence[Request]) -> None:
         config = self._config
         if request.num_prompt == 0 or request.params.max_tokens < 1:
             raise ValueError("a request needs at least one prompt token and one output token")
@@ -34,4 +44,3 @@ class Gate:
             raise QueueFull(len(waiting))
         if self.quota is not None:
             self.quota.check(request, waiting)
-            self.quota.charge(request, request.num_prompt, request.arrival)

@@ -90,21 +90,26 @@ class Scheduler:
         before, self._places.live_cap = self._places.live_cap, cap
         self.counters.live_cap_changes += before != cap
 
-    def add(self, request: Request) -> None:
-        """Queue a request; raises :class:`AdmissionError`, with nothing changed, when it cannot or may not wait."""
-        if request.request_id in self._requests:
-            raise ValueError(f"request_id {request.request_id!r} is already in use")
+    def add(self, *requests: Request) -> None:
+        """Queue the requests of one call.
+
+        Raises :class:`AdmissionError`, with nothing changed, when one of them cannot or may not wait.
+        """
+        for request in requests:
+            if request.request_id in self._requests:
+                raise ValueError(f"request_id {request.request_id!r} is already in use")
         try:
-            self._gate.admit(request, self.waiting)
+            self._gate.admit(requests, self.waiting)
         except AdmissionError as error:
             self.counters.rejected[error.reason] += 1
             raise
-        if request.params.beam is not None:
-            request.group = BeamGroup(request)
-        self._requests[request.request_id] = request
-        self._queue.insert(request)
-        self._deadlines.watch(request)
-        self.counters.requests += 1
+        for request in requests:
+            if request.params.beam is not None:
+                request.group = BeamGroup(request)
+            self._requests[request.request_id] = request
+            self._queue.insert(request)
+            self._deadlines.watch(request)
+            self.counters.requests += 1
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORT) -> Request | None:
         """End a request in whatever state it is; None when there is none of this name."""

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.errors import TenantQueueFull, TenantRateExceeded
+from paternoster_engine.core.errors import QueueFull, TenantQueueFull, TenantRateExceeded
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
 
 
 def config(**changes: int | float | str) -> SchedulerConfig:
@@ -50,6 +52,18 @@ def test_sequences_of_one_call_are_taken_together() -> None:
     ride.run()
 
 
+def test_a_call_that_does_not_fit_whole_changes_nothing() -> None:
+    ride = Ride(config(tenant_tokens_per_second=2.0, tenant_token_burst=10.0, max_queued_requests=2))
+    call = [Request(f"call-{i}", [1] * 20, SamplingParams(max_tokens=2), tenant="a") for i in range(3)]
+    with pytest.raises(QueueFull):
+        ride.scheduler.add(*call)
+    assert ride.scheduler.counters.requests == 0
+    assert sum(ride.scheduler.counters.finished.values()) == 0
+    assert list(ride.scheduler.waiting) == []
+    ride.add([1], 2, tenant="a")
+    ride.run()
+
+
 def test_output_is_charged_as_it_is_sampled() -> None:
     ride = Ride(config(tenant_tokens_per_second=0.001, tenant_token_burst=10.0))
     ride.add([1], 30, tenant="a")
@@ -68,18 +82,19 @@ def test_output_is_charged_as_it_is_sampled() -> None:
 def test_over_time_a_tenant_gets_its_rate_and_one_burst(traffic: list[tuple[int, int, float]]) -> None:
     rate, burst = 3.0, 25.0
     ride = Ride(config(tenant_tokens_per_second=rate, tenant_token_burst=burst))
-    taken = 0
+    taken = last = 0
     for prompt, output, pause in traffic:
         try:
             ride.add([1] * prompt, output, tenant="a")
         except TenantRateExceeded:
             pass
         else:
-            taken += prompt + output
+            last = prompt + output
+            taken += last
         ride.run()
         ride.now += 0.001
         # Overdrawn by no more than the last one taken.
-        assert taken <= burst + rate * ride.now + prompt + output
+        assert taken <= burst + rate * ride.now + last
         ride.now += pause
 
 
