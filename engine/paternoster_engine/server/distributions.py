@@ -47,9 +47,11 @@ class Distributions:
         family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
         return family
 
-    def stepped(self, outputs: Sequence[StepOutput], num_tokens: int, seconds: float, now: float) -> None:
+    def stepped(self, num_tokens: int, seconds: float) -> None:
         self._histograms["step_tokens"].observe(num_tokens)
         self._histograms["step_seconds"].observe(seconds)
+
+    def sampled(self, outputs: Sequence[StepOutput], now: float) -> None:
         for output in outputs:
             request = output.request
             if output.token is None:

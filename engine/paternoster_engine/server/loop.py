@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar, cast
 
-from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.scheduler import StepOutput
 from paternoster_engine.engine import Engine
@@ -29,9 +28,11 @@ STOP_TIMEOUT = 5.0
 
 
 class Observer(Protocol):
-    """Is told of every step and of every request's end, in the engine's thread."""
+    """Is told of every step, its tokens and every request's end, in the engine's thread."""
 
-    def stepped(self, outputs: Sequence[StepOutput], num_tokens: int, seconds: float, now: float) -> None: ...
+    def stepped(self, num_tokens: int, seconds: float) -> None: ...
+
+    def sampled(self, outputs: Sequence[StepOutput], now: float) -> None: ...
 
     def ended(self, request: Request) -> None: ...
 
@@ -105,7 +106,7 @@ class EngineLoop:
         for request in requests:
             self._deliver[request.request_id] = deliver
         try:
-            await self.call(partial(self._admit, requests))
+            await self.call(partial(self.engine.scheduler.add, *requests))
         except BaseException:
             self.abort(request.request_id for request in requests)
             raise
@@ -163,22 +164,16 @@ class EngineLoop:
             self._end_all(FinishReason.ERROR)
             return 0.0
         now, num_tokens = self.clock(), counters.computed_tokens - computed
+        # Of a step that was planned ahead, the tokens come with the call after it.
         if num_tokens > 0:
-            self._observer.stepped(outputs, num_tokens, now - started, now)
+            self._observer.stepped(num_tokens, now - started)
+        self._observer.sampled(outputs, now)
         for output in outputs:
             if output.finish_reason is not None:
                 self._observer.ended(output.request)
         if outputs:
             self._to_asyncio(self._deliver_all, outputs)
         return 0.0 if num_tokens > 0 or outputs else EMPTY_STEP_PAUSE
-
-    def _admit(self, requests: Sequence[Request]) -> None:
-        for count, request in enumerate(requests):
-            try:
-                self.engine.scheduler.add(request)
-            except (AdmissionError, ValueError):
-                self._end([admitted.request_id for admitted in requests[:count]], FinishReason.ABORT)
-                raise
 
     def _end(self, request_ids: Iterable[str], reason: FinishReason) -> list[Request]:
         ended = [self.engine.scheduler.abort(request_id, reason) for request_id in request_ids]

@@ -36,7 +36,7 @@ class GenerationRequest(Body):
 
     temperature: float = Field(default=1.0, ge=0, le=2, description="0 is greedy")
     top_p: float = Field(default=1.0, gt=0, le=1)
-    top_k: int = Field(default=0, ge=-1, description="0 and -1 switch it off")
+    top_k: int = Field(default=0, ge=-1, lt=2**31, description="0 and -1 switch it off")
     min_p: float = Field(default=0.0, ge=0, le=1)
     presence_penalty: float = Field(default=0.0, ge=-2, le=2)
     frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
@@ -54,7 +54,7 @@ class GenerationRequest(Body):
     )
     priority: int = Field(default=0, ge=-1000, le=1000, description="class; lower is served first, as in vLLM")
     deadline_ms: int | None = Field(
-        default=None, ge=1, description="milliseconds after which the request is not worth a prefill any more"
+        default=None, ge=1, lt=2**53, description="milliseconds after which the request is not worth a prefill any more"
     )
     n: int = Field(default=1, ge=1, le=MAX_CHOICES, description="choices for each prompt")
     prompt_logprobs: int | None = Field(

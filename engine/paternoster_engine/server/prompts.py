@@ -69,6 +69,7 @@ def _requests(
     Sequences share the prompt's blocks: the others fork from the first.
     """
     _check_class(served, body)
+    check_token_ids(served, "stop_token_ids", body.stop_token_ids)
     beam = beam_params(body)
     params = body.sampling_params(max_tokens, beam)
     count = body.sequences if beam is None else 1

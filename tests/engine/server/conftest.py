@@ -24,6 +24,7 @@ from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.tell_logprobs import prompt_rows
+from paternoster_engine.runner.worker import Worker
 from paternoster_engine.server.app import create_app
 from paternoster_engine.server.distributions import Distributions
 from paternoster_engine.server.loop import EngineLoop
@@ -60,6 +61,9 @@ class ScriptedRunner:
         if batch.step in self.broken_steps:
             raise RuntimeError("the device is gone")
         return [self._sample(item) for item in batch.scheduled]
+
+    def prepare(self, batch: Batch) -> Callable[[], list[int | None]]:
+        return lambda: self.execute(batch)
 
     def _sample(self, item: ScheduledRequest) -> int | None:
         request = item.request
@@ -120,7 +124,8 @@ def serve(tokenizer: Tokenizer) -> Serve:
     ) -> AsyncIterator[Server]:
         script = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
         runner = ScriptedRunner(script, broken_steps, asyncio.get_running_loop() if paced else None)
-        engine = Engine(Scheduler(replace(CONFIG, **config)), runner, clock)
+        worker = Worker(runner) if config.get("overlap") else None
+        engine = Engine(Scheduler(replace(CONFIG, **config)), worker or runner, clock)
         distributions = Distributions("scripted")
         loop = EngineLoop(engine, distributions, clock)
         registry = CollectorRegistry()
@@ -136,6 +141,8 @@ def serve(tokenizer: Tokenizer) -> Serve:
             finally:
                 runner.gate.set()
                 await loop.stop()
+                if worker is not None:
+                    worker.close()
 
     return serving
 

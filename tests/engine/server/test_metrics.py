@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from paternoster_contract.metrics import ENGINE_METRICS
@@ -31,8 +32,9 @@ async def test_aliases_can_be_switched_off(serve: Any) -> None:
         assert set(await _scrape(server)) == {metric.name for metric in ENGINE_METRICS}
 
 
-async def test_numbers_agree_with_stats_and_aliases(serve: Any) -> None:
-    async with serve("one two three") as server:
+@pytest.mark.parametrize("overlap", [False, True])
+async def test_numbers_agree_with_stats_and_aliases(serve: Any, overlap: bool) -> None:
+    async with serve("one two three", overlap=overlap) as server:
         for max_tokens in (2, 3, 4):
             await server.client.post("/v1/completions", json={"prompt": "a b", "max_tokens": max_tokens})
         await server.client.post("/v1/completions", json={"prompt": "a b", "max_tokens": 10_000})

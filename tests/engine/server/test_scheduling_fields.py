@@ -45,7 +45,7 @@ def _spy(server: Any) -> list[Any]:
     """Requests that the scheduler takes from now on."""
     scheduler, added = server.loop.engine.scheduler, []
     add = scheduler.add
-    scheduler.add = lambda request: (added.append(request), add(request))[1]
+    scheduler.add = lambda *requests: (added.extend(requests), add(*requests))[1]
     return added
 
 
@@ -120,3 +120,21 @@ async def test_a_batch_that_is_put_off_is_made_in_time(serve: Any) -> None:
     async with serve("one two", mode="dynamic", batch_size=4, batch_wait=0.05) as server:
         answers = [server.client.post("/v1/completions", json={"prompt": "a"}) for _ in range(2)]
         assert {answer.status_code for answer in await asyncio.gather(*answers)} == {200}
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "text"),
+    [
+        ({"stop_token_ids": [10**6]}, "stop_token_ids", "token id 1000000 must be below"),
+        ({"top_k": 2**31}, "top_k", "less than 2147483648"),
+        ({"deadline_ms": 10**400}, "deadline_ms", "less than"),
+    ],
+)
+async def test_a_number_that_no_step_could_take_is_refused(
+    serve: Any, change: dict[str, Any], param: str, text: str
+) -> None:
+    async with serve() as server:
+        response = await server.client.post("/v1/completions", json={"prompt": "a", "min_tokens": 1} | change)
+        assert response.status_code == 400, response.text
+        assert response.json()["error"]["param"] == param
+        assert text in response.json()["error"]["message"]
