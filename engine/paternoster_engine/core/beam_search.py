@@ -57,8 +57,10 @@ class BeamSearch:
 
     @property
     def num_continuations(self) -> int:
-        """How many of each beam's continuations must be known: enough to go on should all that may end do so."""
-        return self._num_kept + len(self._forbidden)
+        """How many of each beam's continuations must be known: enough to go on with it alone should all that may end
+        do so, and those that are not allowed besides.
+        """
+        return self._beam.width + len(self._ends) + len(self._forbidden)
 
     @property
     def num_tokens(self) -> int:
