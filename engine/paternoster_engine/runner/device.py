@@ -30,6 +30,20 @@ def rank_device(device: torch.device, rank: int, size: int) -> torch.device:
     return torch.device("cuda", rank)
 
 
+def device_fault(device: torch.device) -> str | None:
+    """Why ``device`` computes nothing any more, None while it does.
+
+    An error inside a CUDA kernel is told by every call after it, until the process ends.
+    """
+    if device.type != "cuda":
+        return None
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError as lost:
+        return f"device {device} is lost: {lost}"
+    return None
+
+
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """``auto`` is bfloat16 where ``device`` multiplies it natively, float32 elsewhere."""
     if name != "auto":

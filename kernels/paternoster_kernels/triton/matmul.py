@@ -12,7 +12,7 @@ from paternoster_kernels.triton.dot import dot
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 64
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def matmul_kernel(
     x, weight, out, rows, outputs, inputs, x_stride,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,

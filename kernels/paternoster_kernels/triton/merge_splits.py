@@ -24,7 +24,7 @@ def blocks_per_split(blocks, BLOCK_SIZE: tl.constexpr):
     return tl.cdiv(blocks, splits)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["split_bound", "part_rows"])
 def merge_splits_kernel(
     part_out, part_lse, out, query_starts, seq_lens, split_bound, part_rows,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,

@@ -107,7 +107,8 @@ def _attend(
             tl.store(part_lse + part, best + tl.log2(total), mask=row_used)
 
 
-@triton.jit
+# Numbers that differ from step to step would otherwise be compiled for anew while requests wait.
+@triton.jit(do_not_specialize=["sequences", "split_bound", "part_rows", "table_stride"])
 def unified_attention_kernel(
     queries, cache, kv_scales, out, part_out, part_lse, query_starts, seq_lens, block_tables,
     sequences, split_bound, part_rows, inner_scale, outer_scale, token_stride, head_stride, table_stride,

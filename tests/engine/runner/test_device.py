@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.runner.device import available_cpus, resolve_device, resolve_dtype
+from paternoster_engine.runner.device import available_cpus, device_fault, resolve_device, resolve_dtype
 
 CPU = torch.device("cpu")
 
@@ -59,3 +59,14 @@ def test_absent_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_device("auto") == CPU
     with pytest.raises(UnsupportedModelError, match="device is 'cuda'"):
         resolve_device("cuda")
+
+
+def test_a_device_is_lost_when_it_says_so_out_of_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def synchronize(device: torch.device) -> None:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    assert device_fault(torch.device("cpu")) is None
+    assert device_fault(torch.device("cuda:1")) == "device cuda:1 is lost: CUDA error: device-side assert triggered"
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    assert device_fault(torch.device("cuda")) is None

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -14,6 +15,7 @@ from paternoster_engine.runner.cuda.captured import Captured, graph_pool
 from paternoster_engine.runner.cuda.decode_step import DecodeStep
 from paternoster_engine.runner.cuda.row_table import RowTable
 from paternoster_engine.runner.cuda.staging import decodes_alone, stage
+from paternoster_engine.runner.device import device_fault
 from paternoster_engine.runner.model_runner import ModelRunner
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,8 @@ class GraphRunner:
 
         Captures a graph for each of :func:`capture_sizes`, the largest first, so that the others fit in its memory.
         """
+        self.fault: str | None = None
+        """Why no step can be computed any more, from :func:`device_fault`."""
         self._eager = eager
         self._device = kv_cache[0].device
         self._rows = RowTable(block_size=kv_cache[0].shape[2])
@@ -73,16 +77,14 @@ class GraphRunner:
         Raises :class:`UnknownToken` when an input is neither known nor sampled by the submission before.
         """
         if not _captured(batch):
-            tokens = self._eager.execute(batch)
+            with self._watched():
+                tokens = self._eager.execute(batch)
             return Pending(lambda: tokens)
-        try:
+        with self._watched():
             placed = self._rows.place(batch.scheduled)
             stage(self._step, placed)
             self.replay(len(placed))
-        except Exception:
-            self._rows.clear()
-            raise
-        return Pending(self._fetch([place.row for place in placed]))
+            return Pending(self._fetch([place.row for place in placed]))
 
     def replay(self, rows: int) -> None:
         """Launch the step of the first ``rows`` rows on what the buffers hold."""
@@ -101,11 +103,22 @@ class GraphRunner:
 
         def fetch() -> list[int | None]:
             if copied is not None:
-                copied.synchronize()
+                with self._watched():
+                    copied.synchronize()
             tokens = host.tolist()
             return [tokens[row] for row in order]
 
         return fetch
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """After an error, forget what the rows hold and see whether the device is still there."""
+        try:
+            yield
+        except Exception:
+            self._rows.clear()
+            self.fault = device_fault(self._device)
+            raise
 
 
 def _captured(batch: Batch) -> bool:
