@@ -62,14 +62,18 @@ class Boarding:
         if plan.preempted:
             return
         waits = 0
-        forked = False
+        forked = kept_back = False
         for request in self._queue.candidates():
+            if plan.budget == 0 and not self._mode.whole_batches:
+                return
+            # Nobody as ordinary passes one that needs more places than there are for them.
+            kept_back = kept_back or self._places.only_reserved_left(request)
+            if kept_back and request.priority >= 0:
+                continue
             missing = self._places.missing(request)
             full = missing > 0
-            if (full and not self._queue.displaces) or (plan.budget == 0 and not self._mode.whole_batches):
+            if full and not self._queue.displaces:
                 return
-            if self._places.only_reserved_left(request):
-                continue
             prefix = self._kv.find_prefix(request)
             fork = Fork.of(request, len(prefix) * self._config.block_size)
             if self._await_prefix and self._awaits(request, prefix, fork):

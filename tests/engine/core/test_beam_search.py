@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paternoster_engine.core.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import NeverFits, TooManyBeams
-from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
 
 ENDS = tuple(range(8))
@@ -204,6 +204,22 @@ def test_it_boards_when_there_is_a_place_for_each_beam() -> None:
         others = {item.request for item in ride.batches[-1].scheduled if item.request.leader is not search}
         assert len(others) <= 1 or search.first_scheduled is None
     ride.run()
+
+
+def test_nobody_ordinary_passes_a_search_that_waits_for_unreserved_places() -> None:
+    ride = Ride(config(max_num_seqs=4, reserved_slots=1, order="fcfs"))
+    before = [ride.add([i] * 3, 4 + 4 * i) for i in (1, 2)]
+    ride.step()
+    search = add(ride, [5] * 3, params(width=3, max_tokens=4))
+    after = ride.add([6] * 3, 2)
+    urgent = ride.add([7] * 3, 2, priority=-1)
+    ride.step()
+    assert urgent.status is RequestStatus.RUNNING
+    assert search.status is after.status is RequestStatus.WAITING
+    ride.run()
+    assert search.first_scheduled is not None
+    assert after.first_scheduled is not None
+    assert max(request.last_token or 0.0 for request in before) <= search.first_scheduled < after.first_scheduled
 
 
 def test_a_search_wider_than_the_live_cap_runs_alone() -> None:
