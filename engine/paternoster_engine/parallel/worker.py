@@ -5,7 +5,6 @@
 Started by :mod:`paternoster_engine.parallel.workers` alone; standard input carries pickled messages.
 """
 
-import contextlib
 import logging
 import os
 import select
@@ -21,6 +20,8 @@ from paternoster_engine.parallel.rank import Rank
 from paternoster_engine.runner.kv_pool import copy_blocks
 from paternoster_engine.runner.step_input import HostStep
 
+log = logging.getLogger(__name__)
+
 
 def main() -> int:
     # Signals to the group are rank 0's to answer: it drains, and this rank computes until it has.
@@ -29,13 +30,19 @@ def main() -> int:
     threading.Thread(target=_end_with_rank_0, daemon=True).start()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     messages = Connection(os.dup(sys.stdin.fileno()), writable=False)
-    with contextlib.suppress(EOFError), torch.inference_mode():
-        start = messages.recv()
-        assert isinstance(start, Start)
-        rank = Rank.join(start)
-        while True:
-            _obey(messages.recv(), rank)
-    return 0
+    try:
+        with torch.inference_mode():
+            start = messages.recv()
+            assert isinstance(start, Start)
+            rank = Rank.join(start)
+            while True:
+                _obey(messages.recv(), rank)
+    except EOFError:
+        return 0
+    except Exception:
+        log.exception("this rank cannot go on")
+        # An orderly end would wait for exchanges that the others will never finish.
+        os._exit(1)
 
 
 def _obey(message: Message, rank: Rank) -> None:
