@@ -10,6 +10,8 @@ import argparse
 import json
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -113,21 +115,39 @@ def main() -> int:
     plan = engine_parts.QUICK if arguments.quick else engine_parts.FULL
     where = torch.device(arguments.device)
 
-    checks = check() if on_gpu else []
-    engine_checks = engine_parts.check_engine(plan, where, None if arguments.quick else arguments.model, budget)
-    measured: dict[str, Any] = measure(min(arguments.kernel_seconds, budget.left)) if on_gpu else {}
-    ceilings = Ceilings(**measured["ceilings"]) if on_gpu else None
-    measured |= engine_parts.measure_engine(plan, where, ceilings, budget)
-    document = {"device": device, "checks": checks, "engine_checks": engine_checks} | measured
-    arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+    document: dict[str, Any] = {"device": device, "checks": [], "engine_checks": [], "failures": []}
+
+    def part(run: Callable[[], dict[str, Any]]) -> None:
+        """What a part finds is kept at once, and what goes wrong in it ends no other."""
+        try:
+            found = run()
+            document["failures"] += found.pop("failures", [])
+            document.update(found)
+        except Exception as raised:
+            traceback.print_exc()
+            document["failures"].append(f"{type(raised).__name__}: {raised}")
+        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+
+    source = None if arguments.quick else arguments.model
+    if on_gpu:
+        part(lambda: {"checks": check()})
+    part(lambda: {"engine_checks": engine_parts.check_engine(plan, where, source, budget)})
+    if on_gpu:
+        part(lambda: measure(min(arguments.kernel_seconds, budget.left)))
+    ceilings = Ceilings(**document["ceilings"]) if "ceilings" in document else None
+    part(lambda: engine_parts.measure_engine(plan, where, ceilings, budget))
+    checks, engine_checks, failures = (document[name] for name in ("checks", "engine_checks", "failures"))
     failed = sum(not row["passed"] for row in checks)
     wrong = sum(not row["passed"] for row in engine_checks)
     print(f"{len(checks) - failed} of {len(checks)} cases agree with the reference, ", end="")
     print(f"{len(engine_checks) - wrong} of {len(engine_checks)} of the engine's; written to {arguments.json}")
-    if on_gpu:
-        print(table(measured))
-    print(engine_parts.tables(measured))
-    return 1 if failed or wrong else 0
+    if "speeds" in document:
+        print(table(document))
+    if "end_to_end" in document:
+        print(engine_parts.tables(document))
+    for failure in failures:
+        print(f"FAILED: {failure}")
+    return 1 if failed or wrong or failures else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The engine's parts of the check: oracle, prefill and decode, and the comparison, each within its time."""
 
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -83,8 +84,9 @@ def check_engine(plan: Plan, device: torch.device, source: str | None, budget: B
 
 
 def measure_engine(plan: Plan, device: torch.device, ceilings: Ceilings | None, budget: Budget) -> dict[str, Any]:
-    """Rows of the two tables, one line each as they come; ``ceilings`` are None without a GPU."""
+    """Rows of the two tables, one line each as they come, and what failed; ``ceilings`` are None without a GPU."""
     part, rows = budget.part(plan.load_seconds), []
+    failures: list[str] = []
     for number, load in enumerate(plan.loads):
         share = part.part(part.left / (len(plan.loads) - number))
         try:
@@ -93,6 +95,9 @@ def measure_engine(plan: Plan, device: torch.device, ceilings: Ceilings | None, 
                 rows.append(asdict(row))
         except torch.OutOfMemoryError as raised:
             print(f"{load.config.name}: not measured, {raised}", flush=True)
+        except Exception as raised:
+            traceback.print_exc()
+            failures.append(f"{load.config.name}: {type(raised).__name__}: {raised}")
         if device.type == "cuda":
             torch.cuda.empty_cache()
     part, compared = budget.part(plan.compare_seconds), []
@@ -101,7 +106,7 @@ def measure_engine(plan: Plan, device: torch.device, ceilings: Ceilings | None, 
         for found in compare(config, work, device, part):
             print(f"measured {found.model} by {found.system}" + (f": {found.note}" if found.note else ""), flush=True)
             compared.append(asdict(found))
-    return {"end_to_end": rows, "compared": compared}
+    return {"end_to_end": rows, "compared": compared, "failures": failures}
 
 
 def tables(measured: dict[str, Any]) -> str:

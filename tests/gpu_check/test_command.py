@@ -18,6 +18,7 @@ def test_all_parts_run_on_a_cpu(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found = json.loads(table.read_text())
+    assert found["failures"] == []
     assert [(row["name"], row["requests"], row["passed"]) for row in found["engine_checks"]] == [
         ("tiny, greedy", 8, True),
         ("tiny, sampled", 8, True),
@@ -40,3 +41,21 @@ def test_a_cpu_is_not_measured_in_earnest(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT, "--device", "cpu"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "device is cpu: must be cuda, unless --quick is given" in done.stderr
+
+
+def test_what_one_part_finds_outlives_the_failure_of_another(tmp_path: Path) -> None:
+    table = tmp_path / "check.json"
+    broken = (
+        "import sys; sys.path.insert(0, sys.argv[1]); "
+        "from gpu_check import main; from gpu import engine_parts; "
+        "engine_parts.check_engine = lambda *_: [][0]; engine_parts.measure = lambda *_: [][0]; "
+        "engine_parts.compare = lambda *_: []; sys.argv[1:2] = []; sys.exit(main())"
+    )
+    command = [sys.executable, "-c", broken, SCRIPT.parent, "--device", "cpu", "--quick", "--json", table]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout[-3000:] + done.stderr[-3000:]
+    found = json.loads(table.read_text())
+    assert found["failures"][0] == "IndexError: list index out of range"
+    assert all("IndexError" in failure for failure in found["failures"][1:])
+    assert len(found["failures"]) > 1
+    assert found["compared"] == []
