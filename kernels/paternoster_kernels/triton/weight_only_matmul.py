@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from paternoster_kernels.triton.dot import dot
+from paternoster_kernels.triton.product_tile import product_tile
 
 
 @triton.jit
@@ -13,17 +13,7 @@ def weight_only_matmul_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Grid: blocks of outputs, blocks of rows."""
-    row = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
-    output = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    inner = tl.arange(0, BLOCK_K)
-    x_rows = x + row.to(tl.int64)[:, None] * x_stride
-    weight_rows = weight + output.to(tl.int64)[None, :] * inputs
-    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for start in range(0, inputs, BLOCK_K):
-        k = start + inner
-        left = tl.load(x_rows + k[None, :], mask=(row < rows)[:, None] & (k < inputs)[None, :], other=0.0)
-        right = tl.load(weight_rows + k[:, None], mask=(output < outputs)[None, :] & (k < inputs)[:, None], other=0.0)
-        total = dot(left, right.to(left.dtype), total)
+    total, row, output = product_tile(x, weight, rows, outputs, inputs, x_stride, BLOCK_M, BLOCK_N, BLOCK_K)
     total *= tl.load(scales + output, mask=output < outputs, other=0.0)[None, :]
     target = out + row.to(tl.int64)[:, None] * outputs + output[None, :]
     tl.store(target, total.to(out.dtype.element_ty), mask=(row < rows)[:, None] & (output < outputs)[None, :])
