@@ -135,7 +135,7 @@ def _room(policy: ScalingPolicy, signals: Signals, state: LawState) -> tuple[int
     rooms = [(loop.maximum, Reason.AT_CAPACITY, waiting)]
     if signals.kv_peak_usage > 0:
         # Memory grows with what runs: as many as would bring it to the high-water mark.
-        room = int(loop.kv_high_watermark / signals.kv_peak_usage * signals.peak_running)
+        room = int(min(loop.maximum, loop.kv_high_watermark / signals.kv_peak_usage * signals.peak_running))
         said = f"{waiting}, but {signals.peak_running} sequences used {signals.kv_peak_usage:.0%} of KV"
         rooms.append((room, Reason.KV_HIGH_WATERMARK, said))
     if (fit := itl_room(policy.slo, state.experience, margin=1.0)) is not None:

@@ -84,6 +84,15 @@ def test_always_within_bounds_and_budget(trace: list[Signals], low: int, extra: 
         now += 5
 
 
+def test_next_to_no_use_of_memory_leaves_the_cap_its_highest() -> None:
+    """The smallest number above zero: what it would leave room for is no number any more."""
+    bounds = policy(concurrency={"mode": "Auto", "max": 40})
+    idle = seen(waiting=9, peak_running=5, kv_usage=5e-324, kv_peak_usage=5e-324, finished=50)
+    decision = decide(bounds, idle, LawState(2, 30, since=-1e6), 0.0).concurrency
+    assert decision is not None
+    assert decision.target > 30
+
+
 @settings(max_examples=200, deadline=None)
 @given(signals, st.integers(0, 300), st.integers(1, 10))
 def test_more_demand_never_wants_fewer_replicas(sample: Signals, more: int, replicas: int) -> None:
