@@ -2,7 +2,7 @@
 
 import torch
 
-from paternoster_engine.model.linear import Linear
+from paternoster_engine.model.linear import Gate, Linear
 from paternoster_kernels import pick
 from paternoster_kernels.reference.weight_only_matmul import quantize_weight
 
@@ -13,12 +13,13 @@ class Int8Linear(Linear):
     Sums are exact in int32, so a row's result does not depend on the rows beside it.
     """
 
-    def __init__(self, weight: torch.Tensor) -> None:
+    def __init__(self, weight: torch.Tensor, gate: Gate | None = None) -> None:
         self.out_features, self.in_features = weight.shape
+        self._gate = gate
         quantized, self._scales = quantize_weight(weight, torch.int8)
         self._weight = pick("pack_int8_weight", weight.device)(quantized)
         self._matmul = pick("int8_matmul", weight.device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         product: torch.Tensor = self._matmul(x, self._weight, self._scales)
-        return product
+        return product if self._gate is None else self._gate(product)

@@ -2,19 +2,18 @@
 
 import torch
 
-from paternoster_engine.model.linear import Linear
+from paternoster_engine.model.linear import Gate, Linear
 from paternoster_kernels import pick
 from paternoster_kernels.invariant.matmul import in_tiles
 
 
 class InvariantLinear(Linear):
-    """As :class:`Linear`, by one shape of tile: in Triton on CUDA, by the library of torch on CPUs."""
+    """As :class:`Linear`: by one shape of tile in Triton on CUDA, natively on CPUs, or else in tiles of rows."""
 
-    def __init__(self, weight: torch.Tensor) -> None:
-        super().__init__(weight)
-        self._matmul = pick("matmul", weight.device) if weight.is_cuda else None
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if self._matmul is not None:
-            return self._matmul(x, self._weight)
-        return in_tiles(super().__call__, x)
+    def __init__(self, weight: torch.Tensor, gate: Gate | None = None) -> None:
+        super().__init__(weight, gate)
+        if weight.is_cuda:
+            self._product = pick("matmul", weight.device)
+        elif not self.in_native_tiles(self._weight):
+            product = self._product
+            self._product = lambda x, weight: in_tiles(lambda rows: product(rows, weight), x)

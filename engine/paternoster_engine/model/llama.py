@@ -9,7 +9,7 @@ from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.embedding import VocabParallelEmbedding
 from paternoster_engine.model.int8_linear import Int8Linear
 from paternoster_engine.model.invariant_linear import InvariantLinear
-from paternoster_engine.model.linear import Linear
+from paternoster_engine.model.linear import Gate, Linear
 from paternoster_engine.model.rotary import rotary_table
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.parallel.ranks import ALONE, Ranks
@@ -24,6 +24,7 @@ class _Layer:
     attention_out: Linear
     mlp_norm: torch.Tensor
     gate_up: Linear
+    """With the gate."""
     down: Linear
 
 
@@ -60,7 +61,8 @@ class Llama:
         """Makes of a :class:`RaggedBatch` what the attention here reads."""
         self._ranks = ranks
         self._embedding = VocabParallelEmbedding(load("model.embed_tokens"), ranks)
-        self._layers = [_load_layer(f"model.layers.{i}.", load, linear) for i in range(config.num_layers)]
+        gate = choose("silu_mul", device)
+        self._layers = [_load_layer(f"model.layers.{i}.", load, linear, gate) for i in range(config.num_layers)]
         self._norm = load("model.norm")
         self._lm_head = linear(self._embedding.weight if config.tied_embeddings else load("lm_head"))
         self._rotary = rotary_table(config.head_dim, config.context_length, config.rope_theta, device)
@@ -68,7 +70,6 @@ class Llama:
         self._rms_norm = choose("rms_norm", device)
         self._rope_kv_write = choose("rope_kv_write", device)
         self._paged_attention = choose("paged_attention", device)
-        self._silu_mul = choose("silu_mul", device)
 
     def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
         """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache`` (one a layer).
@@ -81,7 +82,7 @@ class Llama:
         for i, (layer, cache) in enumerate(zip(self._layers, kv_cache, strict=True)):
             hidden = self._attention(layer, hidden, cache, step)
             hidden = self._rms_norm(hidden, layer.mlp_norm, eps, residual)
-            hidden = self._ranks.sum(layer.down(self._silu_mul(layer.gate_up(hidden))))
+            hidden = self._ranks.sum(layer.down(layer.gate_up(hidden)))
             if i + 1 < len(self._layers):
                 hidden = self._rms_norm(hidden, self._layers[i + 1].attention_norm, eps, residual)
         last = step.sample_rows
@@ -102,13 +103,13 @@ class Llama:
         return self._ranks.sum(layer.attention_out(mixed.view(len(hidden), -1)))
 
 
-def _load_layer(prefix: str, load: Callable[..., torch.Tensor], linear: type[Linear]) -> _Layer:
+def _load_layer(prefix: str, load: Callable[..., torch.Tensor], linear: type[Linear], gate: Gate) -> _Layer:
     attention, mlp = prefix + "self_attn.", prefix + "mlp."
     return _Layer(
         attention_norm=load(prefix + "input_layernorm"),
         qkv=linear(load(attention + "q_proj", attention + "k_proj", attention + "v_proj")),
         attention_out=linear(load(attention + "o_proj")),
         mlp_norm=load(prefix + "post_attention_layernorm"),
-        gate_up=linear(load(mlp + "gate_proj", mlp + "up_proj")),
+        gate_up=linear(load(mlp + "gate_proj", mlp + "up_proj"), gate),
         down=linear(load(mlp + "down_proj")),
     )

@@ -7,8 +7,8 @@ import torch
 
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.runner import huge_pages
 from paternoster_kernels import pick
+from paternoster_kernels.cpu import huge_pages
 
 MIN_BLOCKS = 2
 """Below this not even one short sequence could grow past its first block."""

@@ -3,6 +3,7 @@
 import torch
 
 from paternoster_kernels import reference
+from paternoster_kernels.cpu.huge_pages import WEIGHTS
 from paternoster_kernels.cpu.library import library
 
 ROWS, INPUTS, OUTPUTS = 16, 64, 32
@@ -15,7 +16,7 @@ def pack_int8_weight(weight: torch.Tensor) -> torch.Tensor:
     if outputs % OUTPUTS or inputs % INPUTS:
         return reference.pack_int8_weight(weight)
     tiles = weight.view(outputs // ROWS, ROWS, inputs // INPUTS, ROWS, 4)
-    return tiles.permute(0, 2, 3, 1, 4).contiguous()
+    return WEIGHTS.copy(tiles.permute(0, 2, 3, 1, 4))
 
 
 def int8_matmul(x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

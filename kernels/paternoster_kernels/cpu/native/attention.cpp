@@ -7,23 +7,15 @@
 #include <cmath>
 #include <vector>
 
+#include "tiles.h"
 #include "vectors.h"
 
 namespace {
 
-constexpr int ROWS = 16;       // rows of a tile
 constexpr int STEP = 32;       // tokens that one tile instruction sums over
-constexpr int CHUNK = 512;     // tokens whose scores are kept at once
+constexpr int CHUNK = 192;     // tokens whose scores and values are kept at once, in a near cache
 constexpr int MAX_TILES = 8;   // query tiles of a work item
 constexpr int FEW_ROWS = 4;    // up to here columns are gathered one by one instead of transposing
-
-struct TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-// In static storage: gcc 12 takes the intrinsic to read 8 bytes and drops other stores to a local one.
-alignas(64) const TileConfig TILES;
 
 struct Cache {
   const bf16* pages;

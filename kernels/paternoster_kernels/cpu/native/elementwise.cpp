@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "vectors.h"
+#include "gate.h"
 
 namespace {
 
@@ -55,15 +55,11 @@ void rms_norm(bf16* out, const bf16* x, bf16* residual, const bf16* weight, int6
 
 // out[rows, n] = silu(gate) * up for gate_up[rows, 2 * n].
 void silu_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int threads) {
-  const Row one = _mm512_set1_ps(1.0f), minus_log2e = _mm512_set1_ps(-LOG2E);
 #pragma omp parallel for num_threads(threads) if (rows * n > PARALLEL_ELEMENTS)
   for (int64_t row = 0; row < rows; row++) {
     const bf16 *gates = gate_up + row * 2 * n, *ups = gates + n;
     for (int64_t i = 0; i < n; i += 16) {
-      const Row gate = load_bf16(gates + i);
-      const Row exponential = exp2(_mm512_min_ps(_mm512_mul_ps(gate, minus_log2e), _mm512_set1_ps(126.0f)));
-      const Row activated = _mm512_div_ps(gate, _mm512_add_ps(one, exponential));
-      store_bf16(out + row * n + i, _mm512_mul_ps(activated, load_bf16(ups + i)));
+      store_bf16(out + row * n + i, _mm512_mul_ps(silu(load_bf16(gates + i)), load_bf16(ups + i)));
     }
   }
 }

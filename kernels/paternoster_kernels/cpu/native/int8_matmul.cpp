@@ -7,21 +7,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tiles.h"
 #include "vectors.h"
 
 namespace {
 
-constexpr int ROWS = 16;    // rows of a tile
 constexpr int INPUTS = 64;  // inputs that one tile instruction sums over
 constexpr int TILE = ROWS * INPUTS;
-
-struct TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-// In static storage: gcc 12 takes the intrinsic to read 8 bytes and drops other stores to a local one.
-alignas(64) const TileConfig TILES;
 
 // to[n] = from[n] / scale as int8; returns the scale, 0 for a row of zeros.
 float quantize(const bf16* from, int8_t* to, int64_t n) {

@@ -1,0 +1,45 @@
+"""Products with bfloat16 weights."""
+
+import torch
+
+from paternoster_kernels import reference
+from paternoster_kernels.cpu.huge_pages import WEIGHTS
+from paternoster_kernels.cpu.library import library
+
+ROWS, INPUTS, OUTPUTS = 16, 32, 32
+"""Rows of a tile, and what inputs and outputs must be whole multiples of."""
+
+
+def pack_weight(weight: torch.Tensor, gated: bool = False) -> torch.Tensor:
+    """``weight [out, in]`` in tiles, ``[out / 16, in / 32, 16, 16, 2]``; as it is where it has no whole ones.
+
+    ``gated``: a tile of the first half and one of the second in turns.
+    """
+    outputs, inputs = weight.shape
+    if weight.dtype != torch.bfloat16 or outputs % OUTPUTS or inputs % INPUTS:
+        return weight
+    tiles = weight.view(outputs // ROWS, ROWS, inputs // INPUTS, ROWS, 2).permute(0, 2, 3, 1, 4)
+    if gated:
+        tiles = tiles.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
+    return WEIGHTS.copy(tiles)
+
+
+def packed_matmul(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+    """As the reference; ``packed`` from :func:`pack_weight`. A row's result does not depend on the other rows."""
+    return _product(x, packed, gated=False) if packed.dim() == 5 else reference.packed_matmul(x, packed)
+
+
+def packed_gated_matmul(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+    """As the reference; ``packed`` from :func:`pack_weight` with ``gated``."""
+    return _product(x, packed, gated=True) if packed.dim() == 5 else reference.packed_gated_matmul(x, packed)
+
+
+def _product(x: torch.Tensor, packed: torch.Tensor, *, gated: bool) -> torch.Tensor:
+    x = x.contiguous()
+    rows, inputs = x.shape
+    outputs = len(packed) * ROWS
+    out = x.new_empty(rows, outputs // 2 if gated else outputs)
+    library().packed_matmul(
+        out.data_ptr(), x.data_ptr(), packed.data_ptr(), rows, outputs, inputs, gated, torch.get_num_threads()
+    )
+    return out
