@@ -29,11 +29,11 @@ from paternoster_engine.model.checkpoint import open_checkpoint
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.model.registry import find_architecture
 from paternoster_engine.model.source import resolve
-from paternoster_kernels.cpu import huge_pages
 from paternoster_engine.runner.device import available_cpus
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling.sampler import Sampler
+from paternoster_kernels.cpu import huge_pages
 
 BLOCK_SIZE = 32
 CPU = torch.device("cpu")

@@ -1,7 +1,8 @@
 """One call of every operation at real shapes: what is compiled ahead of time, and checked on a GPU."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,17 +30,19 @@ class Case:
     """Arguments that hold the result; none when it is returned."""
     min_capability: int = 80
     """Compute capability the case needs, times ten."""
+    variant: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments that the kernel alone takes: another way to the reference's numbers."""
 
-    def launch(self, arguments: tuple[Any, ...]) -> None:
+    def launch(self, arguments: tuple[Any, ...]) -> Any:
         """Run the Triton kernels."""
-        _call(triton_op(self.op), arguments)
+        return _call(partial(triton_op(self.op), **self.variant), arguments)
 
     def error(self, device: torch.device) -> float:
         """Error of the Triton kernel on ``device`` against the reference in float64 on the host."""
         arguments = self.arguments(torch.Generator().manual_seed(17))
         own = _mapped(arguments, lambda tensor: tensor.to(device, copy=True))
         exact = _mapped(arguments, lambda tensor: tensor.double() if tensor.dtype in (BF16, FP32) else tensor.clone())
-        got, expected = _call(triton_op(self.op), own), _call(OPS[self.op], exact)
+        got, expected = self.launch(own), _call(OPS[self.op], exact)
         pairs = [(own[i], exact[i]) for i in self.written] or [(got, expected)]
         return max(_off(left.cpu(), right) for left, right in pairs)
 
@@ -106,6 +109,11 @@ def _attention_cases() -> Iterator[Case]:
     common = (32, 8, 128, 64, *mixed)
     exact = _attention(9, 3, 64, 32, *mixed, dtype=FP32)
     yield Case("attention mixed 9/3x64 fp32", "unified_attention", exact, 1e-4)
+    one_pass = {"one_pass": True}
+    for kind, lengths in (("mixed", mixed), ("decode", decode)):
+        arguments = _attention(32, 8, 128, 64, *lengths)
+        yield Case(f"attention one pass {kind}", "unified_attention", arguments, 2e-2, variant=one_pass)
+    yield Case("attention one pass fp32", "unified_attention", exact, 1e-4, variant=one_pass)
     yield Case("attention window", "unified_attention", _attention(*common, window=500), 2e-2)
     yield Case("attention softcap", "unified_attention", _attention(*common, softcap=30.0), 2e-2)
     yield Case("attention int8 cache", "unified_attention", _attention(*common, stored=INT8), 2e-2)
@@ -203,6 +211,10 @@ def _norm(generator: torch.Generator) -> tuple[Any, ...]:
     return _normal(generator, 37, 4096), _normal(generator, 4096), 1e-5, _normal(generator, 37, 4096)
 
 
+def _head_norm(generator: torch.Generator) -> tuple[Any, ...]:
+    return _normal(generator, 37, (40 + 2 * 8) * 128), _normal(generator, 128), _normal(generator, 128), 8, 1e-6
+
+
 def _copy(generator: torch.Generator) -> tuple[Any, ...]:
     source = _normal(generator, 50, 8, 64, 256)
     return source, torch.zeros_like(source), torch.stack((torch.randperm(50), torch.randperm(50)), 1)[:20]
@@ -217,6 +229,7 @@ def cases() -> list[Case]:
         Case("rope and kv write, fp8", "rope_kv_write", _rope(FP8), 1.5e-2, written=(0, 5), min_capability=89),
         Case("kv write", "kv_write", _kv_write, 0.0, written=(2,)),
         Case("residual and norm", "rms_norm", _norm, 3e-2),
+        Case("query and key norm", "head_norm", _head_norm, 3e-2, written=(0,)),
         Case("silu and product", "silu_mul", lambda g: (_normal(g, 37, 3072),), 1e-2),
         Case("gelu and product", "gelu_mul", lambda g: (_normal(g, 37, 3072),), 1e-2),
         Case("sample", "sample", _sampling, 0.05),

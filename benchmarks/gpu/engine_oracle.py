@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from gpu.random_weights import random_weights
 from gpu.setting import Limits, Setting, forced, run
-from gpu.shapes import TINY
+from gpu.shapes import TINY, TINY_QWEN3
 from paternoster_engine.core.request import Request
+from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.registry import find_architecture
 
 LIMITS = Limits(max_num_seqs=8, max_batched_tokens=128, max_model_len=256, pool_tokens=4096)
 LENGTHS = (1, 5, 31, 32, 33, 64, 90, 140)
@@ -37,7 +40,10 @@ class Verdict:
 def verdicts(device: torch.device, tokens: int, load: Callable[[torch.device], Llama] | None) -> Iterator[Verdict]:
     """``tokens`` a request, with random weights, and with those that ``load`` puts on a device in float32, if any."""
     torch.set_float32_matmul_precision("highest")
-    models = {TINY.name: _random} if load is None else {TINY.name: _random, "SmolLM2-135M-Instruct": load}
+    models: dict[str, Callable[[torch.device], Llama]]
+    models = {config.name: partial(_random, config) for config in (TINY, TINY_QWEN3)}
+    if load is not None:
+        models["SmolLM2-135M-Instruct"] = load
     host = torch.device("cpu")
     for name, make in models.items():
         expecting = Setting(make(host), torch.float32, host, LIMITS)
@@ -49,10 +55,10 @@ def verdicts(device: torch.device, tokens: int, load: Callable[[torch.device], L
             yield _compare(f"{name}, {kind}", expected, got)
 
 
-def _random(device: torch.device) -> Llama:
+def _random(config: ModelConfig, device: torch.device) -> Llama:
     """The same weights on every device: they are drawn on the host."""
-    drawn = random_weights(TINY, torch.float32, torch.Generator().manual_seed(11), spread=3.0)
-    return Llama(TINY, drawn, torch.float32, device)
+    drawn = random_weights(config, torch.float32, torch.Generator().manual_seed(11), spread=3.0)
+    return find_architecture(config.architecture)(config, drawn, torch.float32, device)
 
 
 def _requests(setting: Setting, tokens: int, *, captured: bool, **params: Any) -> list[Request]:

@@ -22,6 +22,8 @@ def weight_shape(name: str, config: ModelConfig) -> tuple[int, ...]:
         "gate_proj": (wide, hidden),
         "up_proj": (wide, hidden),
         "down_proj": (hidden, wide),
+        "q_norm": (config.head_dim,),
+        "k_norm": (config.head_dim,),
     }
     return matrices.get(name.split(".")[-2], (hidden,))
 

@@ -13,6 +13,7 @@ from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.registry import find_architecture
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache, kv_block_bytes
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -34,7 +35,8 @@ class Limits:
 
 def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Llama:
     """Weights made on ``device`` itself: there are gigabytes of them."""
-    return Llama(config, random_weights(config, dtype, torch.Generator(device).manual_seed(11)), dtype, device)
+    weights = random_weights(config, dtype, torch.Generator(device).manual_seed(11))
+    return find_architecture(config.architecture)(config, weights, dtype, device)
 
 
 class Setting:

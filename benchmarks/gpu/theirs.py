@@ -128,9 +128,10 @@ def _collect(manager: Any, prompts: Sequence[list[int]], lengths: Sequence[int])
 
 
 def _transformers_model(config: ModelConfig, device: torch.device) -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    theirs = LlamaConfig(
+    theirs = AutoConfig.for_model(
+        config.architecture,
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
         intermediate_size=config.intermediate_size,
@@ -145,7 +146,7 @@ def _transformers_model(config: ModelConfig, device: torch.device) -> Any:
         pad_token_id=0,
     )
     with torch.device(device):
-        model = LlamaForCausalLM(theirs).to(torch.bfloat16)
+        model = AutoModelForCausalLM.from_config(theirs).to(torch.bfloat16)
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     return model.eval()

@@ -57,13 +57,17 @@ class EngineArgs(BaseModel):
     max_model_len: int | None = Field(
         default=None, ge=16, description="longest prompt plus output, in tokens (default: the model's context)"
     )
-    max_batched_tokens: int = Field(default=512, ge=1, description="token budget of one step")
+    max_batched_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="token budget of one step (default: 8192 on CUDA, 512 on CPUs; max-num-seqs where that is more)",
+    )
     block_size: int = Field(default=32, ge=1, le=1024, description="tokens per KV block")
-    kv_cache_memory: int = Field(
-        default=536_870_912,
+    kv_cache_memory: int | None = Field(
+        default=None,
         ge=0,
-        description="bytes for the KV pool; 0, on CUDA: gpu-memory-utilization of what is free once the model has run "
-        "its largest step",
+        description="bytes for the KV pool of all ranks; 0, on CUDA: gpu-memory-utilization of what is free once the "
+        "model has run its largest step (default: 0 on CUDA, 512 MiB on CPUs)",
     )
     gpu_memory_utilization: float = Field(
         default=0.9, gt=0, le=1, description="kv-cache-memory 0: share of the free memory that the KV pool takes"
@@ -137,15 +141,10 @@ class EngineArgs(BaseModel):
     def _consistent(self) -> "EngineArgs":
         if self.live_cap is not None and self.live_cap > self.max_num_seqs:
             raise ValueError(f"live_cap is {self.live_cap}: must be at most max_num_seqs, which is {self.max_num_seqs}")
-        if self.max_batched_tokens < self.max_num_seqs:
+        if self.max_batched_tokens is not None and self.max_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"max_batched_tokens is {self.max_batched_tokens}: must be at least max_num_seqs, which is "
                 f"{self.max_num_seqs}, so that every running sequence can advance in a step"
-            )
-        if self.kv_cache_memory == 0 and self.tensor_parallel_size > 1:
-            raise ValueError(
-                "kv_cache_memory is 0: must be given in bytes, so that all ranks have the same number of blocks, when "
-                f"tensor_parallel_size is {self.tensor_parallel_size}"
             )
         if self.reserved_slots >= self.max_num_seqs:
             raise ValueError(

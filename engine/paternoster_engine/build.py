@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from dataclasses import dataclass
 
 import torch
 
@@ -11,6 +12,7 @@ from paternoster_contract.labels import FORCE_PREEMPT_ENV
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine, Runner
+from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
@@ -19,12 +21,13 @@ from paternoster_engine.model.registry import find_architecture
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.parallel.parallel_runner import ParallelHostKVCache, ParallelRunner
-from paternoster_engine.parallel.rank import await_all, host_blocks, load_model
-from paternoster_engine.parallel.ranks import ALONE
+from paternoster_engine.parallel.rank import await_all, host_blocks, load_model, measures_memory
+from paternoster_engine.parallel.ranks import ALONE, Ranks
 from paternoster_engine.parallel.sharding import shard_config
 from paternoster_engine.parallel.workers import Workers
-from paternoster_engine.runner.cuda.free_memory import largest_step, memory_for_kv_cache
+from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
+from paternoster_engine.runner.cuda.warm_up import warm_up
 from paternoster_engine.runner.device import rank_device, rank_threads, resolve_device, resolve_dtype
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, KVPoolTooSmall, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -38,7 +41,10 @@ log = logging.getLogger(__name__)
 
 
 def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
-    """Load the model and make the engine; raises :class:`ModelError` before anything is allocated."""
+    """Load the model and make the engine.
+
+    Raises :class:`ModelError` before anything is allocated; what is measured may prove too little after that.
+    """
     started = time.monotonic()
     checkpoint = open_checkpoint(resolve(args.model))
     find_architecture(checkpoint.architecture)
@@ -48,17 +54,18 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
     dtype = resolve_dtype(args.dtype, device)
     if args.quantization != "none" and device.type != "cpu":
         raise ModelError(f"quantization is {args.quantization!r}: must be 'none' on {device.type}")
-    max_model_len = _max_model_len(args, config)
-    model, memory = None, args.kv_cache_memory
-    if memory == 0 and device.type == "cuda":
-        model = load_model(args, checkpoint, dtype, device, ALONE)
-        memory = memory_for_kv_cache(model, dtype, device, args, max_model_len)
+    limits, overlap = EngineLimits.resolve(args, config, device), overlaps(args, device)
+    torch.set_num_threads(rank_threads(args.threads, args.tensor_parallel_size))
+    loaded, memory = None, limits.kv_cache_memory
+    if measures_memory(limits, device):
+        loaded = load(args, checkpoint, dtype, device)
+        memory = memory_for_kv_cache(loaded.model, dtype, device, limits, args.gpu_memory_utilization, loaded.ranks)
     shape = KVPoolShape.fit(config, args.block_size, dtype, memory)
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=args.max_num_seqs,
-            max_batched_tokens=args.max_batched_tokens,
-            max_model_len=max_model_len,
+            max_batched_tokens=limits.max_batched_tokens,
+            max_model_len=limits.max_model_len,
             block_size=shape.block_size,
             num_blocks=shape.num_blocks,
             watermark_blocks=shape.num_blocks * args.watermark_percent // 100,
@@ -68,7 +75,7 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
             mode=args.mode,
             batch_size=args.batch_size or 0,
             batch_wait=args.batch_wait,
-            overlap=overlaps(args, device),
+            overlap=overlap,
             prefill_first=args.prefill_first,
             admission=args.admission,
             victim=args.victim,
@@ -85,9 +92,8 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
         ),
         live_cap=args.live_cap,
     )
-    torch.set_num_threads(rank_threads(args.threads, args.tensor_parallel_size))
     tokenizer = checkpoint.tokenizer()
-    runner = build_runner(args, checkpoint, shape, dtype, device, scheduler, model)
+    runner = build_runner(args, loaded or load(args, checkpoint, dtype, device), shape, dtype, device, scheduler)
     if scheduler.config.overlap and not isinstance(runner, GraphRunner):
         runner = Worker(runner)
     log.info(
@@ -102,45 +108,60 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
     log.info(
         "KV pool = %d tokens = %.1f concurrent at max_model_len %d (%d blocks of %d tokens)",
         shape.num_tokens,
-        shape.num_tokens / max_model_len,
-        max_model_len,
+        shape.num_tokens / limits.max_model_len,
+        limits.max_model_len,
         shape.num_blocks,
         shape.block_size,
     )
     return Engine(scheduler, runner), tokenizer, config
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Rank 0's part of the model, and the other ranks where there are any."""
+
+    model: Llama
+    workers: Workers | None = None
+
+    @property
+    def ranks(self) -> Ranks:
+        return ALONE if self.workers is None else self.workers.ranks
+
+
+def load(args: EngineArgs, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> Loaded:
+    """Start the other ranks, which load their parts meanwhile, and load rank 0's."""
+    workers = Workers(args, device) if args.tensor_parallel_size > 1 else None
+    ranks = ALONE if workers is None else workers.ranks
+    return Loaded(load_model(args, checkpoint, dtype, device, ranks), workers)
+
+
 def build_runner(
     args: EngineArgs,
-    checkpoint: Checkpoint,
+    loaded: Loaded,
     shape: KVPoolShape,
     dtype: torch.dtype,
     device: torch.device,
     scheduler: Scheduler,
-    model: Llama | None = None,
 ) -> Runner:
-    """Weights, unless ``model`` has them, and KV pool, of all ranks, behind what samples from them."""
-    workers = Workers(args, device) if args.tensor_parallel_size > 1 else None
-    ranks = ALONE if workers is None else workers.ranks
-    model = model or load_model(args, checkpoint, dtype, device, ranks)
+    """The KV pool of all ranks and what samples from them."""
+    model, workers = loaded.model, loaded.workers
     cache = allocate_kv_cache(shape, model.config, dtype, device)
     cuda = device.type == "cuda"
     sampler: DeviceSampler | Sampler | RowSampler
     sampler = DeviceSampler(device) if cuda else Sampler(model.config.vocab_size, device)
     if args.batch_invariant and isinstance(sampler, Sampler):
         sampler = RowSampler(sampler)
-    runner: Runner
     if workers is None:
-        runner = ModelRunner(model, cache, sampler)
-        if cuda:
-            max_model_len = scheduler.config.max_model_len
-            # Kernels are compiled, and the largest step is known to fit, before the first request.
-            tokens = min(args.max_batched_tokens, args.max_num_seqs * max_model_len, shape.num_tokens)
-            runner.execute(largest_step(args.block_size, args.max_num_seqs, tokens))
-            runner = GraphRunner(runner, model, cache, args.max_num_seqs, max_model_len)
+        eager = ModelRunner(model, cache, sampler)
     else:
-        runner = ParallelRunner(model, cache, sampler, workers)
-        await_all(ranks, device)
+        eager = ParallelRunner(model, cache, sampler, workers)
+        await_all(loaded.ranks, device)
+    runner: Runner = eager
+    if cuda:
+        # Kernels are compiled, and the largest step is known to fit, before the first request.
+        warm_up(runner, scheduler.config)
+        if workers is None:
+            runner = GraphRunner(eager, model, cache, args.max_num_seqs, scheduler.config.max_model_len)
     if args.preemption == "recompute":
         return runner
     host: HostMemory = HostKVCache(scheduler.config.host_blocks, cache)
@@ -160,17 +181,6 @@ def overlaps(args: EngineArgs, device: torch.device) -> bool:
             f"{args.tensor_parallel_size}: on CUDA it needs 'recompute' and 1"
         )
     return able and args.overlap != "off"
-
-
-def _max_model_len(args: EngineArgs, config: ModelConfig) -> int:
-    if args.max_model_len is None:
-        return config.context_length
-    if args.max_model_len > config.context_length:
-        raise ModelError(
-            f"max_model_len is {args.max_model_len}: must be at most {config.context_length}, "
-            f"the context of {config.name}"
-        )
-    return args.max_model_len
 
 
 def _checked_host_blocks(args: EngineArgs, shape: KVPoolShape) -> int:

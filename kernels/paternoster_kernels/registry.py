@@ -22,6 +22,7 @@ TRITON_MODULES: dict[str, str] = {
     "argmax": "triton.sample",
     "copy_blocks": "triton.copy_blocks",
     "gelu_mul": "triton.gated_mul",
+    "head_norm": "triton.head_norm",
     "int4_matmul": "triton.int4_matmul",
     "kv_write": "triton.kv_write",
     "lora_expand": "triton.lora_expand",
@@ -57,6 +58,7 @@ CPU_MODULES: dict[str, str] = {
 
 INVARIANT_MODULES: dict[str, dict[str, str]] = {
     "cpu": {
+        "head_norm": "invariant.rows",
         "paged_attention": "invariant.attention",
         "plan_attention": "invariant.attention",
         "rms_norm": "invariant.rows",

@@ -30,7 +30,7 @@ class FleetSettings:
         said = spec.engine.model_fields_set
         return cls(
             max_num_seqs=spec.engine.max_num_seqs if "max_num_seqs" in said else None,
-            max_batched_tokens=spec.engine.max_batched_tokens if "max_batched_tokens" in said else None,
+            max_batched_tokens=spec.engine.max_batched_tokens,
             max_model_len=spec.engine.max_model_len,
             max_queued_requests=spec.engine.max_queued_requests,
             prefix_cache=prefix_cache and spec.engine.prefix_cache,
@@ -42,9 +42,10 @@ class FleetSettings:
 
     def scheduler_config(self, profile: Profile) -> SchedulerConfig:
         """As the engine builds it; raises ``ValueError`` for numbers that it would refuse."""
+        max_num_seqs = self.max_num_seqs or profile.max_num_seqs
         return SchedulerConfig(
-            max_num_seqs=self.max_num_seqs or profile.max_num_seqs,
-            max_batched_tokens=self.max_batched_tokens or profile.max_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            max_batched_tokens=self.max_batched_tokens or max(profile.max_batched_tokens, max_num_seqs),
             max_model_len=self.max_model_len or profile.max_model_len,
             block_size=profile.kv_block_size,
             num_blocks=profile.kv_blocks,

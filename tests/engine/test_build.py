@@ -3,13 +3,16 @@
 import logging
 
 import pytest
+import torch
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import FORCE_PREEMPT_ENV
+from paternoster_engine import build
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.errors import ModelError
+from paternoster_engine.runner.kv_pool import kv_block_bytes
 
 
 def test_the_default_model_answers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +49,25 @@ def test_the_default_model_answers(caplog: pytest.LogCaptureFixture, monkeypatch
 def test_settings_that_cannot_be_built(settings: dict, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build_engine(EngineArgs(**settings))
+
+
+def test_the_pool_takes_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CUDA: the model is loaded, runs its largest step, and serves from the same weights."""
+    asked = []
+
+    def free(device: torch.device) -> tuple[int, int]:
+        asked.append(device.type)
+        return 40_000_000, 80_000_000
+
+    monkeypatch.setattr(build, "measures_memory", lambda limits, device: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", free)
+    loads = []
+    load = build.load_model
+    monkeypatch.setattr(build, "load_model", lambda *given: loads.append(1) or load(*given))
+    args = EngineArgs(device="cpu", dtype="float32", max_num_seqs=2, max_batched_tokens=16, max_model_len=64)
+    engine, _, config = build_engine(args)
+    assert (asked, loads) == (["cpu"], [1])
+    assert engine.scheduler.config.num_blocks == 36_000_000 // kv_block_bytes(config, 32, torch.float32)
 
 
 def test_the_force_preempt_switch_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ def test_all_parts_run_on_a_cpu(tmp_path: Path) -> None:
     assert [(row["name"], row["requests"], row["passed"]) for row in found["engine_checks"]] == [
         ("tiny, greedy", 8, True),
         ("tiny, sampled", 8, True),
+        ("tiny Qwen3, greedy", 8, True),
+        ("tiny Qwen3, sampled", 8, True),
     ]
     assert [(row["phase"], row["batch"]) for row in found["end_to_end"]] == [
         ("prefill", 3),

@@ -38,6 +38,21 @@ def test_unified_attention_equals_torch_sdpa(shapes: list[tuple[int, int]], seed
     torch.testing.assert_close(reference.unified_attention(queries, cache, plan, 0.3, window=1), own)
 
 
+def test_head_norm_is_the_norm_of_every_query_and_key() -> None:
+    generator = torch.Generator().manual_seed(4)
+    heads, kv_heads, head_dim = 5, 2, 8
+    before = torch.randn(3, (heads + 2 * kv_heads) * head_dim, generator=generator, dtype=torch.float64)
+    weights = torch.randn(2, head_dim, generator=generator, dtype=torch.float64)
+    after = before.clone()
+    reference.head_norm(after, *weights, kv_heads, 1e-6)
+    for head in range(heads + kv_heads):
+        columns = slice(head * head_dim, (head + 1) * head_dim)
+        expected = reference.rms_norm(before[:, columns], weights[int(head >= heads)], 1e-6)
+        torch.testing.assert_close(after[:, columns], expected)
+    values = slice((heads + kv_heads) * head_dim, None)
+    assert torch.equal(after[:, values], before[:, values])
+
+
 def test_slots_are_where_the_plan_of_the_reference_writes() -> None:
     cache = torch.zeros(7, 2, 4, 6)
     batch = RaggedBatch([3, 1, 5], [3, 9, 7], [[4], [1, 6, 2], [5, 3]])

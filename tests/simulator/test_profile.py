@@ -66,8 +66,16 @@ def test_the_manifest_overrides_the_profile() -> None:
     profile = load_profile("llama-3-8b-h100")
     config = FleetSettings.from_spec(spec(maxNumSeqs=32), profile).scheduler_config(profile)
     assert (config.max_num_seqs, config.max_batched_tokens) == (32, profile.max_batched_tokens)
+    given = FleetSettings.from_spec(spec(maxBatchedTokens=512), profile).scheduler_config(profile)
+    assert given.max_batched_tokens == 512
     assert with_capacity(spec(maxNumSeqs=32), profile).engine.max_num_seqs == 32
     assert with_capacity(spec(), profile).engine.max_num_seqs == profile.max_num_seqs
+
+
+def test_every_running_sequence_fits_into_a_step_as_on_an_engine() -> None:
+    profile = load_profile("smollm2-135m-cpu2")
+    config = FleetSettings.from_spec(spec(maxNumSeqs=1024), profile).scheduler_config(profile)
+    assert config.max_batched_tokens == 1024 > profile.max_batched_tokens
 
 
 def test_the_price_is_of_all_gpus() -> None:

@@ -34,6 +34,10 @@ class ModelConfig:
         for key in ("attention_bias", "mlp_bias"):
             if config.get(key):
                 raise UnsupportedModelError(f"{key} is true in config.json: only projections without bias are built in")
+        if config.get("use_sliding_window"):
+            raise UnsupportedModelError(
+                "use_sliding_window is true in config.json: only attention to all tokens is built in"
+            )
         try:
             return cls(
                 architecture=config["model_type"],

@@ -80,7 +80,7 @@ class Llama:
         residual = self._embedding(step.token_ids)
         hidden = self._rms_norm(residual, self._layers[0].attention_norm, eps)
         for i, (layer, cache) in enumerate(zip(self._layers, kv_cache, strict=True)):
-            hidden = self._attention(layer, hidden, cache, step)
+            hidden = self._attention(i, hidden, cache, step)
             hidden = self._rms_norm(hidden, layer.mlp_norm, eps, residual)
             hidden = self._ranks.sum(layer.down(layer.gate_up(hidden)))
             if i + 1 < len(self._layers):
@@ -95,12 +95,16 @@ class Llama:
             yield from (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
         yield self._lm_head
 
-    def _attention(self, layer: _Layer, hidden: torch.Tensor, cache: torch.Tensor, step: StepInput) -> torch.Tensor:
-        qkv = layer.qkv(hidden)
+    def _project(self, layer: int, hidden: torch.Tensor) -> torch.Tensor:
+        """Queries, keys and values before rotation, ``[tokens, (heads + 2 * kv_heads) * head_dim]``."""
+        return self._layers[layer].qkv(hidden)
+
+    def _attention(self, layer: int, hidden: torch.Tensor, cache: torch.Tensor, step: StepInput) -> torch.Tensor:
+        qkv = self._project(layer, hidden)
         self._rope_kv_write(qkv, step.positions, self._rotary, cache, step.attention.slots)
         queries = qkv.view(len(qkv), -1, self.config.head_dim)[:, : self.config.num_heads]
         mixed = self._paged_attention(queries, cache, step.attention, self._scale)
-        return self._ranks.sum(layer.attention_out(mixed.view(len(hidden), -1)))
+        return self._ranks.sum(self._layers[layer].attention_out(mixed.view(len(hidden), -1)))
 
 
 def _load_layer(prefix: str, load: Callable[..., torch.Tensor], linear: type[Linear], gate: Gate) -> _Layer:

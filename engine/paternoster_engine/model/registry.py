@@ -2,8 +2,9 @@
 
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.qwen3 import Qwen3
 
-ARCHITECTURES = {"llama": Llama}
+ARCHITECTURES: dict[str, type[Llama]] = {"llama": Llama, "qwen3": Qwen3}
 """``general.architecture`` of a GGUF file, ``model_type`` of a config.json."""
 
 

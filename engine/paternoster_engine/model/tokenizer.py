@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from paternoster_engine.model.chat_template import ChatTemplate, ChatTemplateError
 from paternoster_engine.model.errors import UnsupportedModelError
@@ -19,11 +19,24 @@ def _byte_level(*before: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreToken
     return pre_tokenizers.Sequence([*before, pre_tokenizers.ByteLevel(add_prefix_space=False)])
 
 
+_QWEN2_WORDS = (
+    # Contractions, words with what leads them in, single digits, punctuation, line ends, spaces: each by itself.
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 PRE_TOKENIZERS = {
     "smollm": _byte_level(pre_tokenizers.Digits(individual_digits=True)),
     "gpt-2": _byte_level(),
+    "qwen2": pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_QWEN2_WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    ),
 }
 """GGUF's ``tokenizer.ggml.pre`` -> how text is cut before BPE."""
+NORMALIZERS = {"qwen2": normalizers.NFC()}
+"""The same -> what is done to the text before that, where anything is."""
 
 
 class Tokenizer:
@@ -54,6 +67,8 @@ class Tokenizer:
         merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
         backend = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
         backend.pre_tokenizer = PRE_TOKENIZERS[pre]
+        if pre in NORMALIZERS:
+            backend.normalizer = NORMALIZERS[pre]
         backend.decoder = decoders.ByteLevel()
         for token, token_type in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True):
             if token_type in (_CONTROL, _USER_DEFINED):

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from paternoster_engine.core.batch import BlockCopy
+from paternoster_engine.core.batch import Batch, BlockCopy, ScheduledRequest
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.parallel.messages import CopyBlocks, LoadBlocks, SaveBlocks
 from paternoster_engine.parallel.workers import Workers
+from paternoster_engine.runner.device import device_fault
 from paternoster_engine.runner.kv_pool import HostKVCache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.step_input import HostStep
@@ -34,6 +35,17 @@ class ParallelRunner(ModelRunner):
     def fault(self) -> str | None:
         """Why no step can be computed any more, None while steps can."""
         return self._workers.fault
+
+    @torch.inference_mode()
+    def _compute(self, batch: Batch, order: Sequence[ScheduledRequest], step: HostStep) -> list[int | None]:
+        try:
+            return super()._compute(batch, order, step)
+        except Exception:
+            # CUDA tells of an error in a kernel later: often only when the tokens are read.
+            fault = self.fault or device_fault(self._kv_cache[0].device)
+            if fault is not None:
+                self._workers.lose(fault)
+            raise
 
     def _forward(self, step: HostStep) -> torch.Tensor:
         self._workers.tell(step)

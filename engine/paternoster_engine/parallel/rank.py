@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.model.registry import find_architecture
@@ -12,6 +13,7 @@ from paternoster_engine.model.source import resolve
 from paternoster_engine.parallel.messages import Start
 from paternoster_engine.parallel.ranks import ProcessGroup, Ranks
 from paternoster_engine.parallel.sharding import shard_config, shard_loader
+from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.device import rank_device, rank_threads, resolve_device, resolve_dtype
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import HostStep
@@ -35,8 +37,12 @@ class Rank:
         ranks = ProcessGroup(start.rank, size, device, start.rendezvous, fixed_order=args.batch_invariant)
         checkpoint = open_checkpoint(resolve(args.model))
         model = load_model(args, checkpoint, dtype, device, ranks)
+        limits = EngineLimits.resolve(args, checkpoint.config, device)
+        memory = limits.kv_cache_memory
+        if measures_memory(limits, device):
+            memory = memory_for_kv_cache(model, dtype, device, limits, args.gpu_memory_utilization, ranks)
         # The pool is sized by the whole model, so all ranks have the same number of blocks.
-        shape = KVPoolShape.fit(checkpoint.config, args.block_size, dtype, args.kv_cache_memory)
+        shape = KVPoolShape.fit(checkpoint.config, args.block_size, dtype, memory)
         kv_cache = allocate_kv_cache(shape, model.config, dtype, device)
         host = HostKVCache(host_blocks(args, shape), kv_cache)
         await_all(ranks, device)
@@ -57,6 +63,11 @@ def load_model(
     return architecture(
         config, tensor, dtype, device, ranks, invariant=args.batch_invariant, int8=args.quantization == "int8"
     )
+
+
+def measures_memory(limits: EngineLimits, device: torch.device) -> bool:
+    """Whether the KV pool takes what is free on the devices: all ranks must measure, or none."""
+    return limits.kv_cache_memory == 0 and device.type == "cuda"
 
 
 def host_blocks(args: EngineArgs, shape: KVPoolShape) -> int:

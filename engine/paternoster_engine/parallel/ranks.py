@@ -1,5 +1,6 @@
 """What the ranks of a model tell each other within a step."""
 
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from torch import distributed
 
 TIMEOUT = timedelta(minutes=10)
 """Longest wait for another rank: they meet first when their processes have started."""
+LEAVE_TIMEOUT = 5.0
+"""Seconds. NCCL finishes what was begun before it leaves, which ranks that are gone will never do."""
 
 
 class Ranks:
@@ -23,6 +26,10 @@ class Ranks:
     def gather_columns(self, part: torch.Tensor) -> torch.Tensor:
         """All ranks' ``part [rows, columns]`` side by side on rank 0; the others get their own back."""
         return part
+
+    def least(self, number: int) -> int:
+        """The smallest of all ranks' ``number``, on every rank."""
+        return number
 
 
 ALONE = Ranks()
@@ -42,6 +49,7 @@ class ProcessGroup(Ranks):
         """
         self.rank = rank
         self.size = size
+        self._device = device
         self._fixed_order = fixed_order
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -74,6 +82,14 @@ class ProcessGroup(Ranks):
         distributed.gather(part.contiguous(), parts, dst=0)
         return part if parts is None else torch.cat(parts, -1)
 
-    def close(self) -> None:
-        """Leave the group; the ranks that stay can exchange nothing any more."""
-        distributed.destroy_process_group()
+    def least(self, number: int) -> int:
+        numbers = torch.tensor([number], dtype=torch.int64, device=self._device)
+        distributed.all_reduce(numbers, distributed.ReduceOp.MIN)
+        return int(numbers.item())
+
+    def close(self, timeout: float = LEAVE_TIMEOUT) -> bool:
+        """Leave the group, whose other ranks can exchange nothing any more; whether that took at most ``timeout``."""
+        leaving = threading.Thread(target=distributed.destroy_process_group, name="leave-ranks", daemon=True)
+        leaving.start()
+        leaving.join(timeout)
+        return not leaving.is_alive()

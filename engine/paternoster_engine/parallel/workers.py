@@ -15,7 +15,7 @@ import torch
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_engine.parallel.messages import Message, Start
-from paternoster_engine.parallel.ranks import ProcessGroup
+from paternoster_engine.parallel.ranks import LEAVE_TIMEOUT, ProcessGroup
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +78,13 @@ class Workers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        if hasattr(self, "ranks"):
-            self.ranks.close()
+        left = not hasattr(self, "ranks") or self.ranks.close()
         self._folder.cleanup()
+        if not left:
+            log.warning("rank 0 could not leave the group of ranks in %g s", LEAVE_TIMEOUT)
+            if self.fault is not None:
+                # An orderly end would wait for the same.
+                os._exit(1)
         self._closed.set()
 
     def _start(self, start: Start) -> None:

@@ -1,4 +1,7 @@
-"""Choosing the next token of every row that samples by the device's kernels: nothing is read back but the tokens."""
+"""Choosing the next token of every row that samples by the device's kernels: nothing is read back but the tokens.
+
+What penalties need is told as tokens and made into tables on the device: a table is as wide as the vocabulary.
+"""
 
 from collections.abc import Sequence
 
@@ -52,22 +55,39 @@ class DeviceSampler:
 
     def _penalised(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
         vocab = logits.shape[1]
-        counts = np.stack([np.bincount(request.output, minlength=vocab) for request in requests])
-        in_prompt = np.zeros((len(requests), -(-vocab // WORD) * WORD), dtype=bool)
-        for row, request in zip(in_prompt, requests, strict=True):
-            row[request.prompt] = True
-        bits = np.packbits(in_prompt, axis=1, bitorder="little").view(np.int32)
         params = [request.params for request in requests]
+        # Only repetition looks at the prompt.
+        prompts = [request.prompt if request.params.repetition_penalty != 1.0 else [] for request in requests]
         penalised: torch.Tensor = self._apply_penalties(
             logits,
-            upload(torch.from_numpy(counts.astype(np.int32)), self._device),
-            upload(torch.from_numpy(bits), self._device),
+            self._counts([request.output for request in requests], vocab),
+            self._bits(prompts, vocab),
             self._column(range(len(requests)), torch.int64),
             self._column([p.repetition_penalty for p in params], torch.float32),
             self._column([p.presence_penalty for p in params], torch.float32),
             self._column([p.frequency_penalty for p in params], torch.float32),
         )
         return penalised
+
+    def _counts(self, tokens: Sequence[Sequence[int]], vocab: int) -> torch.Tensor:
+        """``[requests, vocab]`` int32: how often each token is in the request's ``tokens``."""
+        counts = torch.zeros(len(tokens), vocab, dtype=torch.int32, device=self._device)
+        places = self._places(tokens, vocab)
+        counts.view(-1).scatter_add_(0, places, torch.ones_like(places, dtype=torch.int32))
+        return counts
+
+    def _bits(self, tokens: Sequence[Sequence[int]], vocab: int) -> torch.Tensor:
+        """``[requests, ceil(vocab / 32)]`` int32: bit ``t % 32`` of word ``t // 32`` tells of token ``t``."""
+        words = -(-vocab // WORD)
+        present = torch.zeros(len(tokens), words, WORD, dtype=torch.int32, device=self._device)
+        present.view(-1).index_fill_(0, self._places(tokens, words * WORD), 1)
+        shifts = torch.arange(WORD, dtype=torch.int32, device=self._device)
+        return (present << shifts).sum(-1, dtype=torch.int32)
+
+    def _places(self, tokens: Sequence[Sequence[int]], width: int) -> torch.Tensor:
+        """Where the tokens of each request lie in a table ``[requests, width]``, flat; all that has to be uploaded."""
+        flat = [np.asarray(row, dtype=np.int64) + i * width for i, row in enumerate(tokens)]
+        return upload(torch.from_numpy(np.concatenate(flat)), self._device)
 
     def _column(self, values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
         return upload(torch.tensor(values, dtype=dtype), self._device)

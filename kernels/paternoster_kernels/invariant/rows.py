@@ -38,6 +38,15 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.
     return in_groups(norm, *x.shape)
 
 
+def head_norm(
+    qkv: torch.Tensor, query_weight: torch.Tensor, key_weight: torch.Tensor, kv_heads: int, eps: float
+) -> None:
+    """As the reference, in place."""
+    step = rows_at_once(qkv.shape[1])
+    for start in range(0, len(qkv), step):
+        reference.head_norm(qkv[start : start + step], query_weight, key_weight, kv_heads, eps)
+
+
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """As the reference."""
     operation = reference.silu_mul if library() is None else elementwise.silu_mul

@@ -71,9 +71,14 @@ SPEC_RULES: tuple[Rule, ...] = (
         "autoscaling.schedules",
     ),
     Rule(
-        "self.engine.maxBatchedTokens >= self.engine.maxNumSeqs",
+        "!has(self.engine.maxBatchedTokens) || self.engine.maxBatchedTokens >= self.engine.maxNumSeqs",
         "engine.maxBatchedTokens must be at least engine.maxNumSeqs",
         "engine.maxBatchedTokens",
+    ),
+    Rule(
+        "self.resources.gpu.count == 0 || self.engine.blockSize in [16, 32, 64]",
+        "engine.blockSize must be 16, 32 or 64 on GPUs",
+        "engine.blockSize",
     ),
     Rule(
         "!has(self.concurrency.max) || self.concurrency.max <= self.engine.maxNumSeqs",

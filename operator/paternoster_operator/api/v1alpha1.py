@@ -45,12 +45,13 @@ class Engine(Document):
     """Capacity: most sequences an engine can ever run at once. The live cap moves below it without a restart."""
     max_model_len: int | None = Field(default=None, ge=16, le=2**31 - 1, json_schema_extra=INT32)
     """Longest prompt plus output, in tokens; the model's context when unset."""
-    max_batched_tokens: Positive = 512
-    """Token budget of one step."""
-    kv_cache_memory: Quantity = "512Mi"
-    """Memory for the KV pool of each engine."""
+    max_batched_tokens: Positive | None = None
+    """Token budget of one step; when unset 8192 on GPUs, 512 on CPUs, and maxNumSeqs where that is more."""
+    kv_cache_memory: Quantity | None = None
+    """Memory for the KV pool of each engine, on all its GPUs together; when unset 512Mi on CPUs and, as with 0, most of
+    what the model leaves free on GPUs."""
     block_size: int = Field(default=32, ge=1, le=1024, json_schema_extra=INT32)
-    """Tokens per KV block."""
+    """Tokens per KV block; 16, 32 or 64 on GPUs."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Number format; auto is bfloat16 where the device computes it natively."""
     max_queued_requests: Positive = 1024

@@ -53,19 +53,22 @@ def build_deployment(
 def engine_args(resource: LLMDeployment) -> EngineArgs:
     """The engine's start-up settings."""
     spec = resource.spec
+    gpus, memory = _gpus(spec), spec.engine.kv_cache_memory
     return EngineArgs(
         model=spec.model.source,
         served_model_name=resource.served_name,
         host="0.0.0.0",
         port=labels.ENGINE_PORT,
         dtype=spec.engine.dtype,
+        # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
+        device="cuda" if gpus else "auto",
         threads=_threads(spec),
-        tensor_parallel_size=_ranks(spec),
+        tensor_parallel_size=max(1, gpus),
         max_num_seqs=spec.engine.max_num_seqs,
         max_model_len=spec.engine.max_model_len,
         max_batched_tokens=spec.engine.max_batched_tokens,
         block_size=spec.engine.block_size,
-        kv_cache_memory=int(quantity(spec.engine.kv_cache_memory)),
+        kv_cache_memory=None if memory is None else int(quantity(memory)),
         max_queued_requests=spec.engine.max_queued_requests,
         prefix_cache=spec.engine.prefix_cache,
         batch_invariant=spec.engine.batch_invariant,
@@ -160,10 +163,10 @@ def _resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
     return {name: value for name, value in parts.items() if value}
 
 
-def _ranks(spec: LLMDeploymentSpec) -> int:
-    """One for each GPU, as an engine uses all that it has."""
+def _gpus(spec: LLMDeploymentSpec) -> int:
+    """GPUs of an engine: it has a rank for each, as it uses all of them."""
     gpu = spec.resources.gpu
-    return max(1, gpu.count or int(quantity(spec.resources.limits.get(gpu.resource_name, "0"))))
+    return gpu.count or int(quantity(spec.resources.limits.get(gpu.resource_name, "0")))
 
 
 def _threads(spec: LLMDeploymentSpec) -> int | None:

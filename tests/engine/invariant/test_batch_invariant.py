@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny import VOCAB, save_tiny
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_engine.build import build_runner
+from paternoster_engine.build import build_runner, load
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -56,7 +56,7 @@ def rider(model: str, dtype: torch.dtype, *, invariant: bool) -> tuple[Ride, int
     block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, dtype, 10**9).block_bytes
     args = EngineArgs(model=model, device="cpu", batch_invariant=invariant, kv_cache_memory=BLOCKS * block)
     shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, dtype, args.kv_cache_memory)
-    runner = build_runner(args, checkpoint, shape, dtype, CPU, Scheduler(config()))
+    runner = build_runner(args, load(args, checkpoint, dtype, CPU), shape, dtype, CPU, Scheduler(config()))
     assert isinstance(runner, ModelRunner)
     sampler = runner._sampler
 

@@ -61,6 +61,7 @@ def test_shape_from_config_json() -> None:
     [
         ({"rope_scaling": {"rope_type": "yarn"}}, "rotary embedding scaling is 'yarn'"),
         ({"attention_bias": True}, "attention_bias is true"),
+        ({"use_sliding_window": True}, "use_sliding_window is true"),
         ({"vocab_size": None}, "no field 'vocab_size'"),
     ],
 )
@@ -81,7 +82,7 @@ def _write_gguf(path: Path, architecture: str) -> None:
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     _write_gguf(tmp_path / "model.gguf", "mamba")
     checkpoint = open_checkpoint(resolve((tmp_path / "model.gguf").as_uri()))
-    with pytest.raises(UnsupportedModelError, match="model architecture 'mamba': supported are llama"):
+    with pytest.raises(UnsupportedModelError, match="model architecture 'mamba': supported are llama, qwen3"):
         find_architecture(checkpoint.architecture)
 
 

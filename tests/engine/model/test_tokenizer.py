@@ -124,7 +124,10 @@ def test_templates_may_use_blocks_json_dates_and_loop_control() -> None:
     ("metadata", "message"),
     [
         ({"tokenizer.ggml.model": "llama"}, "tokenizer.ggml.model is 'llama': only 'gpt2'"),
-        ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "odd"}, "pre is 'odd': built in are smollm, gpt-2"),
+        (
+            {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "odd"},
+            "pre is 'odd': built in are smollm, gpt-2, qwen2",
+        ),
     ],
 )
 def test_unknown_tokenizers_are_refused(metadata: dict, message: str) -> None:

@@ -29,6 +29,7 @@ MODEL = ModelConfig(
     rms_norm_eps=1e-5,
     tied_embeddings=False,
 )
+NORMS = ["model.norm.weight", "model.layers.3.input_layernorm.weight", "model.layers.0.self_attn.q_norm.weight"]
 sizes = st.integers(1, 8)
 lengths = st.integers(1, 5)
 
@@ -62,7 +63,7 @@ def test_a_vocabulary_of_any_length_is_split_and_padded(size: int, rows: int, na
 
 
 @settings(deadline=None)
-@given(sizes, st.sampled_from(["model.norm.weight", "model.layers.3.input_layernorm.weight"]))
+@given(sizes, st.sampled_from(NORMS))
 def test_norms_are_on_every_rank(size: int, name: str) -> None:
     whole = torch.randn(6)
     assert torch.equal(shard(name, whole, size - 1, size), whole)

@@ -37,11 +37,13 @@ def answer(engine: Engine) -> list[list[int]]:
 Pair = tuple[Engine, Engine]
 
 
-@pytest.fixture(scope="module", params=["tied", "untied", "ordered"])
+@pytest.fixture(scope="module", params=["tied", "untied", "ordered, Qwen3"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """The same engine on one rank and on two."""
-    model = save_tiny(tmp_path_factory.mktemp("tiny"), tied=request.param == "tied")
-    two = build(model, 2, batch_invariant=request.param == "ordered")
+    last = request.param == "ordered, Qwen3"
+    architecture = "qwen3" if last else "llama"
+    model = save_tiny(tmp_path_factory.mktemp("tiny"), architecture=architecture, tied=request.param == "tied")
+    two = build(model, 2, batch_invariant=last)
     yield build(model, 1), two
     inner(two).close()
 

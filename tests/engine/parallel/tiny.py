@@ -1,4 +1,4 @@
-"""A small Llama with random weights, and engines that run it."""
+"""A small model with random weights, and engines that run it."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,17 @@ import torch
 from safetensors.torch import save_file
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_engine.build import build_runner
+from paternoster_engine.build import build_runner, load
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
+from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve
 from paternoster_engine.parallel.parallel_runner import ParallelRunner
+from paternoster_engine.parallel.rank import load_model
+from paternoster_engine.parallel.ranks import ProcessGroup
+from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.kv_pool import KVPoolShape
 from paternoster_engine.runner.swapping_runner import SwappingRunner
 
@@ -36,7 +40,7 @@ CPU = torch.device("cpu")
 BLOCKS, BLOCK_SIZE, HOST_BLOCKS = 12, 8, 16
 
 
-def save_tiny(folder: Path, *, tied: bool = False, seed: int = 0) -> str:
+def save_tiny(folder: Path, *, architecture: str = "llama", tied: bool = False, seed: int = 0) -> str:
     """Write the model into ``folder``; its address."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -60,8 +64,10 @@ def save_tiny(folder: Path, *, tied: bool = False, seed: int = 0) -> str:
             tensors[f"model.layers.{layer}.{name}.weight"] = weight(*size)
         for name in ("input_layernorm", "post_attention_layernorm"):
             tensors[f"model.layers.{layer}.{name}.weight"] = 1 + 0.1 * torch.randn(64, generator=generator)
+        for name in ("q_norm", "k_norm") if architecture == "qwen3" else ():
+            tensors[f"model.layers.{layer}.self_attn.{name}.weight"] = 1 + torch.randn(16, generator=generator)
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({**CONFIG, "tie_word_embeddings": tied}))
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "model_type": architecture, "tie_word_embeddings": tied}))
     (folder / "tokenizer.json").write_text("{}")
     return folder.as_uri()
 
@@ -85,9 +91,21 @@ def build(model: str, ranks: int, **settings: object) -> Engine:
     shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, torch.float32, args.kv_cache_memory)
     config = SchedulerConfig(4, 24, 128, BLOCK_SIZE, BLOCKS, preemption="swap", host_blocks=HOST_BLOCKS)
     scheduler = Scheduler(config)
-    return Engine(scheduler, build_runner(args, checkpoint, shape, torch.float32, CPU, scheduler))
+    loaded = load(args, checkpoint, torch.float32, CPU)
+    return Engine(scheduler, build_runner(args, loaded, shape, torch.float32, CPU, scheduler))
 
 
 def inner(engine: Engine) -> ParallelRunner:
     assert isinstance(engine.runner, SwappingRunner)
     return engine.runner._runner
+
+
+def measure(rank: int, model: str, store: Path, free: int) -> int:
+    """What one of two ranks, which has ``free`` bytes, finds that the KV pool of both may take."""
+    args = EngineArgs(model=model, tensor_parallel_size=2, device="cpu")
+    group = ProcessGroup(rank, 2, CPU, store)
+    part = load_model(args, open_checkpoint(resolve(model)), torch.float32, CPU, group)
+    limits = EngineLimits(4, 24, 128, BLOCK_SIZE, kv_cache_memory=0)
+    memory = memory_for_kv_cache(part, torch.float32, CPU, limits, 0.9, group, lambda: free)
+    group.close()
+    return memory

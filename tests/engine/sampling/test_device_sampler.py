@@ -54,6 +54,17 @@ def test_same_tokens_as_the_plain_sampler(device: str, seed: int, count: int, dt
     assert torch.equal(logits, before)
 
 
+@given(st.lists(st.lists(st.integers(0, VOCAB - 1), max_size=90), min_size=1, max_size=5), st.integers(0, 30))
+def test_tables_of_what_requests_have_said(tokens: list[list[int]], beyond: int) -> None:
+    vocab = VOCAB + beyond
+    sampler = DeviceSampler(torch.device("cpu"))
+    assert sampler._counts(tokens, vocab).tolist() == [[row.count(token) for token in range(vocab)] for row in tokens]
+    bits = sampler._bits(tokens, vocab)
+    assert (bits.dtype, bits.shape) == (torch.int32, (len(tokens), -(-vocab // 32)))
+    present = [[(word >> bit) & 1 for word in row for bit in range(32)] for row in bits.tolist()]
+    assert [{token for token, there in enumerate(row) if there} for row in present] == list(map(set, tokens))
+
+
 def test_early_ends_are_ruled_out() -> None:
     logits = torch.tensor([[0.0, 0.0, 9.0, 8.0, 1.0]])
     request = Request("r", [0], SamplingParams(max_tokens=5, temperature=0.0, min_tokens=1), eos_token_ids=(2, 3))

@@ -1,4 +1,4 @@
-"""Norm and gates against their formulas in float64, on rows of any width."""
+"""Norms and gates against their formulas in float64, on rows of any width."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from guard_bands import guarded_outputs
 
 from paternoster_kernels import reference
 from paternoster_kernels.triton.gated_mul import gelu_mul, silu_mul
+from paternoster_kernels.triton.head_norm import head_norm
 from paternoster_kernels.triton.rms_norm import rms_norm
 
 ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 1.1 * 2.0**-8, torch.float16: 1.1 * 2.0**-11}
@@ -35,6 +36,21 @@ def test_rms_norm(width: int, add: bool, dtype: torch.dtype, generator: torch.Ge
 
 
 @dtypes
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(1, 1, 8), (3, 1, 64), (7, 1, 96), (16, 8, 128)])
+def test_head_norm(heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, generator: torch.Generator) -> None:
+    qkv = rows(5, (heads + 2 * kv_heads) * head_dim, dtype, generator)
+    weights = [rows(1, head_dim, dtype, generator)[0] for _ in "qk"]
+    whole = qkv._base
+    assert whole is not None
+    exact, values, between = qkv.double(), qkv[:, -kv_heads * head_dim :].clone(), whole[:, -3:].clone()
+    head_norm(qkv, *weights, kv_heads, 1e-6)
+    reference.head_norm(exact, *(weight.double() for weight in weights), kv_heads, 1e-6)
+    torch.testing.assert_close(qkv.double(), exact, rtol=ROUNDING[dtype], atol=1e-6)
+    assert torch.equal(qkv[:, -kv_heads * head_dim :], values)
+    torch.testing.assert_close(whole[:, -3:], between, rtol=0, atol=0, equal_nan=True)
+
+
+@dtypes
 @pytest.mark.parametrize("width", [1, 1023, 1024, 1025, 1536])
 @pytest.mark.parametrize("name", ["silu_mul", "gelu_mul"])
 def test_gates(name: str, width: int, dtype: torch.dtype, generator: torch.Generator) -> None:
@@ -53,3 +69,7 @@ def test_a_row_gets_the_same_numbers_in_any_batch(dtype: torch.dtype, generator:
     x, weight = rows(6, 576, dtype, generator), rows(1, 576, dtype, generator)[0]
     assert torch.equal(rms_norm(x, weight, 1e-5)[2:3], rms_norm(x[2:3], weight, 1e-5))
     assert torch.equal(silu_mul(x)[4:], silu_mul(x[4:]))
+    together, alone = x.clone(), x[3:4].clone()
+    for heads in (together, alone):
+        head_norm(heads, weight[:64], weight[64:128], 2, 1e-6)
+    assert torch.equal(together[3:4], alone)

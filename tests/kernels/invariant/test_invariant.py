@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paternoster_kernels import RaggedBatch, pick, pick_invariant, reference
 from paternoster_kernels.invariant.attention import paged_attention, plan_attention
 from paternoster_kernels.invariant.matmul import ROWS, in_tiles
-from paternoster_kernels.invariant.rows import rms_norm, rows_at_once, silu_mul
+from paternoster_kernels.invariant.rows import head_norm, rms_norm, rows_at_once, silu_mul
 from paternoster_kernels.registry import INVARIANT_MODULES
 
 dtypes = st.sampled_from([torch.float32, torch.bfloat16])
@@ -41,6 +41,22 @@ def test_norm_and_gate(seed: int, dtype: torch.dtype, rows: int, width: int, add
     gate_up = torch.cat((x, residual), 1)
     assert torch.equal(silu_mul(gate_up[row]), silu_mul(gate_up)[row])
     torch.testing.assert_close(silu_mul(gate_up), reference.silu_mul(gate_up))
+
+
+@settings(deadline=None, max_examples=40)
+@given(seeds, dtypes, st.integers(1, 200), st.sampled_from([(1, 1, 8), (3, 1, 64), (4, 2, 24), (16, 8, 128)]))
+def test_norm_of_heads(seed: int, dtype: torch.dtype, rows: int, shape: tuple[int, int, int]) -> None:
+    heads, kv_heads, head_dim = shape
+    draw = torch.Generator().manual_seed(seed)
+    qkv = torch.randn(rows, (heads + 2 * kv_heads) * head_dim, generator=draw).to(dtype)
+    weights = torch.randn(2, head_dim, generator=draw).to(dtype)
+    row = slice(seed % rows, seed % rows + 1)
+    alone, expected = qkv[row].clone(), qkv.clone()
+    reference.head_norm(expected, *weights, kv_heads, 1e-6)
+    for tokens in (qkv, alone):
+        head_norm(tokens, *weights, kv_heads, 1e-6)
+    assert torch.equal(qkv[row], alone)
+    torch.testing.assert_close(qkv, expected)
 
 
 def test_rows_share_a_call_only_where_torch_treats_them_alike() -> None:

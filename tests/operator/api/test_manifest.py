@@ -24,6 +24,9 @@ GOOD: list[dict[str, Any]] = [
     {"autoscaling": {"maxReplicas": 2}},
     {"replicas": 2, "autoscaling": {"maxReplicas": 2, "mode": "External"}},
     {"engine": {"maxNumSeqs": 8, "maxBatchedTokens": 8}},
+    {"engine": {"maxNumSeqs": 1024}},
+    {"engine": {"blockSize": 8}},
+    {"engine": {"blockSize": 64}, "resources": {"gpu": {"count": 1}}},
     {"concurrency": {"mode": "Auto", "min": 2, "initial": 8, "max": 16}},
     {"rollout": {"maxSurge": 0, "maxUnavailable": 1}},
     {"budget": {"maxGPUs": 2}, "replicas": 2, "resources": {"gpu": {"count": 1}}},
@@ -58,6 +61,10 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
     (
         {"engine": {"maxBatchedTokens": 8}},
         "spec.engine.maxBatchedTokens: is 8: engine.maxBatchedTokens must be at least",
+    ),
+    (
+        {"engine": {"blockSize": 8}, "resources": {"gpu": {"count": 1}}},
+        "spec.engine.blockSize: is 8: engine.blockSize must be 16, 32 or 64 on GPUs",
     ),
     ({"concurrency": {"max": 65}}, "spec.concurrency.max: is 65: concurrency.max must be at most engine.maxNumSeqs"),
     ({"concurrency": {"min": 65}}, "spec.concurrency.min: is 65: concurrency.min must be at most concurrency.max"),

@@ -1,7 +1,9 @@
 """The children of two resources, as golden files, and what must hold for any."""
 
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,6 +63,34 @@ def test_an_engine_has_a_rank_for_each_gpu(resource: Resource) -> None:
     assert ranks(limits={"cpu": "8", "nvidia.com/gpu": "2"}) == 2
     assert ranks(limits={"amd.com/gpu": "8"}, gpu={"resourceName": "amd.com/gpu"}) == 8
     assert ranks(limits={"amd.com/gpu": "8"}) == 1
+
+
+def test_an_engine_without_gpus_chooses_its_device_and_sizes(resource: Resource) -> None:
+    """What is unset stays unset: the engine knows its device best."""
+    args = engine_args(resource())
+    assert (args.device, args.kv_cache_memory, args.max_batched_tokens) == ("auto", None, None)
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        {"gpu": {"count": 1}},
+        {"gpu": {"count": 2, "claimTemplateName": "two-gpus"}},
+        {"limits": {"nvidia.com/gpu": "1"}},
+    ],
+)
+def test_an_engine_with_gpus_runs_on_them_and_takes_what_is_free(resource: Resource, resources: Any) -> None:
+    args = engine_args(resource(resources=resources))
+    assert (args.device, args.kv_cache_memory, args.max_batched_tokens) == ("cuda", None, None)
+    flags = args.to_flags()
+    assert flags[flags.index("--device") + 1] == "cuda"
+    assert not {"--kv-cache-memory", "--max-batched-tokens"} & set(flags)
+
+
+@pytest.mark.parametrize(("given", "memory"), [("0", 0), (0, 0), ("512Mi", 512 * 2**20), ("20Gi", 20 * 2**30)])
+def test_memory_that_is_given_is_passed_on(resource: Resource, given: str | int, memory: int) -> None:
+    sized = resource(engine={"kvCacheMemory": given}, resources={"gpu": {"count": 1}})
+    assert engine_args(sized).kv_cache_memory == memory
 
 
 def test_batch_invariance_is_a_setting_of_the_engine(resource: Resource) -> None:

@@ -1,16 +1,15 @@
-"""How much of a CUDA device's memory the KV pool may take: what is free once the model has run its largest step."""
+"""How much of the CUDA devices' memory the KV pool may take: what is free once the model has run its largest step."""
 
 from collections.abc import Callable
 
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
-from paternoster_engine.core.batch import Batch, ScheduledRequest
-from paternoster_engine.core.request import Request
-from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.llama import Llama
+from paternoster_engine.parallel.ranks import ALONE, Ranks
+from paternoster_engine.runner.cuda.warm_up import BLOCK, StepLimits, largest_step
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache, kv_block_bytes
 from paternoster_engine.runner.model_runner import ModelRunner
+from paternoster_engine.runner.step_input import attention_order, host_step
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 
 
@@ -18,34 +17,31 @@ def memory_for_kv_cache(
     model: Llama,
     dtype: torch.dtype,
     device: torch.device,
-    args: EngineArgs,
-    max_model_len: int,
+    limits: StepLimits,
+    share: float,
+    ranks: Ranks = ALONE,
     free_bytes: Callable[[], int] | None = None,
 ) -> int:
-    """Bytes for the KV pool: ``args.gpu_memory_utilization`` of what is free after the largest step.
+    """Bytes for the KV pool of all ranks: ``share`` of what is free after the largest step.
 
-    torch keeps that step's working memory, so it is no longer counted as free; what the share leaves is for the
-    captured graphs. ``free_bytes``: where to ask; :func:`torch.cuda.mem_get_info` when not given.
+    Every rank calls this with its part of the ``model``; the one with the least room decides for all, as each has as
+    many blocks. torch keeps that step's working memory, so it is no longer counted as free; what the share leaves is
+    for the captured graphs. ``free_bytes``: where to ask; :func:`torch.cuda.mem_get_info` when not given.
     """
-    tokens = min(args.max_batched_tokens, args.max_num_seqs * max_model_len)
-    batch = largest_step(args.block_size, args.max_num_seqs, tokens)
-    blocks = max(len(item.request.block_ids) for item in batch.scheduled)
-    shape = KVPoolShape(blocks, args.block_size, kv_block_bytes(model.config, args.block_size, dtype))
-    ModelRunner(model, allocate_kv_cache(shape, model.config, dtype, device), DeviceSampler(device)).execute(batch)
+    if device.type == "cuda":
+        # What loading needed for a moment is kept by torch, and would not be counted as free.
+        torch.cuda.empty_cache()
+    shape = KVPoolShape(BLOCK, limits.block_size, kv_block_bytes(model.config, limits.block_size, dtype))
+    cache = allocate_kv_cache(shape, model.config, dtype, device)
+    batch = largest_step(limits)
+    if ranks.rank == 0:
+        ModelRunner(model, cache, DeviceSampler(device)).execute(batch)
+    else:
+        # Rank 0 alone samples.
+        step = host_step(attention_order(batch.scheduled))
+        with torch.inference_mode():
+            model.forward(step.on_device(cache[0], model.plan_attention), cache)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     free = torch.cuda.mem_get_info(device)[0] if free_bytes is None else free_bytes()
-    return int(args.gpu_memory_utilization * free)
-
-
-def largest_step(block_size: int, max_num_seqs: int, tokens: int) -> Batch:
-    """All sequences at once with ``tokens`` prompt tokens between them, each of them sampling.
-
-    They share their blocks: what is computed does not matter, only what it needs.
-    """
-    rows = min(max_num_seqs, tokens)
-    lengths = [tokens // rows + (row < tokens % rows) for row in range(rows)]
-    blocks = list(range(1, -(-lengths[0] // block_size) + 1))
-    params = SamplingParams(max_tokens=1, top_p=0.9, repetition_penalty=1.1)
-    requests = [Request(f"largest-{row}", [0] * length, params, block_ids=blocks) for row, length in enumerate(lengths)]
-    return Batch(0, tuple(ScheduledRequest(r, 0, r.num_prompt, samples=True) for r in requests))
+    return ranks.size * ranks.least(int(share * free))

@@ -2,41 +2,57 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.llama import Llama
-from paternoster_engine.runner.cuda.free_memory import largest_step, memory_for_kv_cache
+from paternoster_engine.parallel.ranks import Ranks
+from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 
-
-@given(st.integers(1, 64), st.integers(1, 300), st.integers(1, 5000))
-def test_the_largest_step_fills_the_budget(block_size: int, max_num_seqs: int, tokens: int) -> None:
-    batch = largest_step(block_size, max_num_seqs, tokens)
-    assert batch.num_tokens == tokens
-    assert len(batch.scheduled) == min(max_num_seqs, tokens)
-    for item in batch.scheduled:
-        assert item.samples
-        assert item.num_tokens >= 1
-        assert len(item.request.block_ids) * block_size >= item.stop
-        assert 0 not in item.request.block_ids
+CPU = torch.device("cpu")
+LIMITS = EngineLimits(max_num_seqs=5, max_batched_tokens=23, max_model_len=60, block_size=4, kv_cache_memory=0)
 
 
-def test_a_share_of_what_is_free_after_that_step(tiny: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
+class OneOfThree(Ranks):
+    """Sums and logits that nobody else adds to, and others that have less room."""
+
+    size = 3
+
+    def __init__(self, rank: int, room: int) -> None:
+        self.rank = rank
+        self._room = room
+
+    def least(self, number: int) -> int:
+        return min(number, self._room)
+
+
+def test_a_share_of_what_is_free_after_the_largest_step(tiny: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    execute = ModelRunner.execute
+    forward = Llama.forward
 
-    def telling(self: ModelRunner, batch: object) -> object:
+    def telling(self: Llama, step: object, cache: object) -> object:
         told.append("step")
-        return execute(self, batch)
+        return forward(self, step, cache)
 
     def free() -> int:
         told.append("asked")
         return 1000
 
-    monkeypatch.setattr(ModelRunner, "execute", telling)
-    args = EngineArgs(block_size=4, max_num_seqs=5, max_batched_tokens=23, gpu_memory_utilization=0.85)
-    memory = memory_for_kv_cache(tiny, torch.float32, torch.device("cpu"), args, 60, free)
-    assert memory == 850
+    monkeypatch.setattr(Llama, "forward", telling)
+    assert memory_for_kv_cache(tiny, torch.float32, CPU, LIMITS, 0.85, free_bytes=free) == 850
     assert told == ["step", "asked"]
+
+
+@pytest.mark.parametrize(("room", "memory"), [(10**9, 3 * 850), (600, 3 * 600)])
+def test_the_rank_with_the_least_room_decides(tiny: Llama, room: int, memory: int) -> None:
+    for rank in range(3):
+        ranks = OneOfThree(rank, room)
+        assert memory_for_kv_cache(tiny, torch.float32, CPU, LIMITS, 0.85, ranks, lambda: 1000) == memory
+
+
+def test_only_rank_0_samples(tiny: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a rank has its part of the logits alone")
+
+    monkeypatch.setattr(ModelRunner, "execute", refuse)
+    memory_for_kv_cache(tiny, torch.float32, CPU, LIMITS, 0.85, OneOfThree(2, 1000), lambda: 1000)

@@ -1,0 +1,55 @@
+"""What start-up settings come to for one model on one device; raises before anything is loaded."""
+
+from dataclasses import dataclass
+
+import torch
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.errors import ModelError
+
+BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
+"""Token budget of a step: what keeps two CPU cores busy, and what vLLM's server takes on an H100."""
+KV_CACHE_MEMORY = {"cpu": 512 * 2**20, "cuda": 0}
+"""Bytes; 0 for what the device has free."""
+CUDA_BLOCK_SIZES = (16, 32, 64)
+"""A block is a tile of the attention kernel: tensor cores take no fewer rows, and more do not fit in shared memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """The largest step, the longest sequence and the memory for all of them."""
+
+    max_num_seqs: int
+    max_batched_tokens: int
+    max_model_len: int
+    block_size: int
+    """Tokens of a block of the KV pool."""
+    kv_cache_memory: int
+    """Bytes for the KV pool of all ranks; 0: as much as is free, on CUDA."""
+
+    @classmethod
+    def resolve(cls, args: EngineArgs, config: ModelConfig, device: torch.device) -> "EngineLimits":
+        """Settings that are not given come from the model or from the kind of device; raises :class:`ModelError`."""
+        if device.type == "cuda" and args.block_size not in CUDA_BLOCK_SIZES:
+            allowed = ", ".join(map(str, CUDA_BLOCK_SIZES))
+            raise ModelError(f"block_size is {args.block_size}: must be one of {allowed} on cuda")
+        tokens, memory = args.max_batched_tokens, args.kv_cache_memory
+        return cls(
+            max_num_seqs=args.max_num_seqs,
+            max_batched_tokens=max(BATCHED_TOKENS[device.type], args.max_num_seqs) if tokens is None else tokens,
+            max_model_len=_max_model_len(args, config),
+            block_size=args.block_size,
+            kv_cache_memory=KV_CACHE_MEMORY[device.type] if memory is None else memory,
+        )
+
+
+def _max_model_len(args: EngineArgs, config: ModelConfig) -> int:
+    if args.max_model_len is None:
+        return config.context_length
+    if args.max_model_len > config.context_length:
+        raise ModelError(
+            f"max_model_len is {args.max_model_len}: must be at most {config.context_length}, "
+            f"the context of {config.name}"
+        )
+    return args.max_model_len

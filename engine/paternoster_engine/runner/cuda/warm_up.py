@@ -1,0 +1,55 @@
+"""The steps that need most and launch every kernel: run before the first request, so that none waits for a compiler."""
+
+from typing import Protocol
+
+from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.engine import Runner
+
+BLOCK = 1
+"""All tokens lie in this block: what is computed does not matter, only what it needs."""
+PARAMS = SamplingParams(max_tokens=1, top_p=0.9, repetition_penalty=1.1)
+
+
+class StepLimits(Protocol):
+    """What bounds a step, in sequences and tokens."""
+
+    @property
+    def max_num_seqs(self) -> int: ...
+    @property
+    def max_batched_tokens(self) -> int: ...
+    @property
+    def max_model_len(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+
+
+def warm_up(runner: Runner, limits: StepLimits) -> None:
+    """Run both steps on ``runner``, whose pool is empty; raises what it raises where memory does not suffice."""
+    runner.execute(largest_step(limits))
+    runner.execute(longest_decode(limits))
+
+
+def largest_step(limits: StepLimits) -> Batch:
+    """As many sequences and tokens as a step may have, each sequence sampling with penalties.
+
+    The last sequence is as long as one may be, the others are prompts: attention then splits keys, which takes memory
+    by the longest sequence for every sequence, and runs its kernel for prompts.
+    """
+    tokens = min(limits.max_batched_tokens, limits.max_num_seqs * limits.max_model_len)
+    rows = min(limits.max_num_seqs, tokens)
+    counts = [tokens // rows + (row < tokens % rows) for row in range(rows)]
+    lengths = [*counts[:-1], limits.max_model_len]
+    return Batch(0, tuple(map(_last_tokens, range(rows), lengths, counts, [limits.block_size] * rows)))
+
+
+def longest_decode(limits: StepLimits) -> Batch:
+    """One token of the longest sequence, by attention's kernel for decodes alone; and a copied block, as for beams."""
+    return Batch(0, (_last_tokens(0, limits.max_model_len, 1, limits.block_size),), copies=((BLOCK, BLOCK + 1),))
+
+
+def _last_tokens(row: int, length: int, count: int, block_size: int) -> ScheduledRequest:
+    """The last ``count`` tokens of a sequence of ``length``."""
+    request = Request(f"warm-up-{row}", [0] * length, PARAMS, block_ids=[BLOCK] * -(-length // block_size))
+    return ScheduledRequest(request, length - count, count, samples=True)
