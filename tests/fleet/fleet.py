@@ -35,7 +35,8 @@ class Up:
         self.manifest = folder / "fleet.yaml"
         self.output = folder / "up.out"
         self._record = folder / "record.jsonl"
-        self.env = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
+        own = {"XDG_RUNTIME_DIR": str(folder), "XDG_STATE_HOME": str(folder)}
+        self.env = {**os.environ, **own, "PYTHONUNBUFFERED": "1"}
         self.write(**spec)
         self._out = self.output.open("wb")
         self.process = subprocess.Popen(

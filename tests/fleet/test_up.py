@@ -1,9 +1,6 @@
 """``paternoster up`` from start to Ctrl-C: real engine, real gateway, real client."""
 
 import json
-import os
-import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -49,16 +46,6 @@ def test_a_manifest_serves_follows_edits_and_drains(up: Callable[..., Up]) -> No
     assert [pid for pid in running if alive(pid)] == []
 
 
-def test_nothing_outlives_a_killed_parent(up: Callable[..., Up]) -> None:
-    fleet = up(engine={"maxNumSeqs": 4, "kvCacheMemory": "64Mi"})
-    fleet.ready(1)
-    offspring = children(fleet.process.pid)
-    assert len(offspring) == 2, "an engine and the gateway"
-    os.kill(fleet.process.pid, signal.SIGKILL)
-    fleet.process.wait()
-    wait_for(lambda: not [pid for pid in offspring if alive(pid)], "the end of the children", 60)
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -73,19 +60,6 @@ def test_a_bad_manifest_starts_nothing(tmp_path: Path, text: str, words: str) ->
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_port_in_use_is_told_before_anything_starts() -> None:
-    example = Path(__file__).parents[2] / "examples" / "smollm2.yaml"
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        done = subprocess.run(
-            [PATERNOSTER, "up", "-f", example, "--port", port], capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 2
-    assert f"--port {port}: cannot listen" in done.stderr
 
 
 def test_a_missing_model_file_is_a_condition(up: Callable[..., Up]) -> None:

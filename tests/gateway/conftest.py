@@ -1,13 +1,14 @@
 """A gateway in this process, before engines that do as they are told."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
 import pytest
 import uvicorn
-from fakes import Behave, Door, FakeEngine, free_port, running
+from fakes import Behave, Door, FakeEngine, running
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.app import create_app
@@ -30,17 +31,17 @@ async def start() -> AsyncIterator[Callable[..., Awaitable[FakeEngine]]]:
 
 @pytest.fixture
 async def door(tmp_path: Path) -> AsyncIterator[Door]:
-    port = free_port()
     table = tmp_path / "routes.json"
     table.write_text(RoutingTable().model_dump_json())
     app = create_app(str(table), max_body_bytes=2**20)
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
-    serving = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    yield Door(f"http://127.0.0.1:{port}", table)
-    server.should_exit = True
-    await serving
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield Door(f"http://127.0.0.1:{listening.getsockname()[1]}", table)
+        server.should_exit = True
+        await serving
 
 
 @pytest.fixture

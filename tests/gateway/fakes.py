@@ -1,7 +1,6 @@
 """Engines that do as they are told, and the gateway before them."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -45,13 +44,6 @@ class Door:
         """Make these engines the replicas of model m."""
         replicas = [Replica(name=engine.name, url=engine.url, ready=ready) for engine in engines]
         self.table.write_text(RoutingTable(models={"m": ModelRoute(replicas=replicas, **route)}).model_dump_json())  # type: ignore[arg-type]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

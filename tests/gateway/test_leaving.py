@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Door, FakeEngine, free_port
+from fakes import Door, FakeEngine
 
 from paternoster_contract.routing import RoutingTable
 
@@ -28,12 +28,16 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def process(table: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    port = free_port()
-    command = [Path(sys.executable).with_name("paternoster"), "gateway", f"--routes={table}", f"--port={port}"]
-    process = subprocess.Popen([*command, f"--farewell-seconds={FAREWELL_SECONDS}"])
-    yield process, f"http://127.0.0.1:{port}"
-    process.kill()
-    process.wait()
+    command = [Path(sys.executable).with_name("paternoster"), "gateway", f"--routes={table}", "--port=0"]
+    process = subprocess.Popen([*command, f"--farewell-seconds={FAREWELL_SECONDS}"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline().decode()
+        assert line.startswith("listening on http://"), f"exit code {process.wait()}"
+        yield process, line.split()[-1]
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture

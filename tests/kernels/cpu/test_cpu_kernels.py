@@ -1,5 +1,7 @@
 """The C++ operations against their references, in float64 where rounding would blur the answer."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,6 +18,15 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no AMX, or no library
 BF16 = torch.bfloat16
 ROUNDING = 2.0**-8
 """Half the distance of two neighbours, relative."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_threads() -> Iterator[None]:
+    """The work is shared out, whatever the process began with."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 def _normal(*shape: int, seed: int = 0, dtype: torch.dtype = BF16) -> torch.Tensor:

@@ -48,7 +48,7 @@ class FakeFleet:
     def adjust(self, deployment: dict[str, Any]) -> None:
         """Replaced by a test that needs another Deployment."""
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
+    async def until(self, condition: Callable[[], Any], seconds: float = 60) -> Any:
         """The first true value of ``condition``; fails when none came in time."""
         async with asyncio.timeout(seconds):
             while not (value := condition()):

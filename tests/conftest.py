@@ -1,0 +1,28 @@
+"""What the whole suite shares: no verdict by the clock, and the order of its files."""
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no fault: examples may take their time. All else is as hypothesis has it here, or in CI.
+settings.register_profile(
+    "suite",
+    parent=settings.get_profile(settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("suite")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long first, so that two workers end together; within a file all stays as it is.
+
+    Long are those with a test that asks for more time than others, then those with one marked ``slow``.
+    """
+    longest: dict[object, tuple[float, bool]] = defaultdict(lambda: (0.0, False))
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        asked = float(limit.args[0]) if limit else 0.0
+        longest[item.path] = max(longest[item.path], (asked, item.get_closest_marker("slow") is not None))
+    items.sort(key=lambda item: longest[item.path], reverse=True)
