@@ -16,6 +16,8 @@ from control.scenarios import QUICK, SCENARIOS, Part, Scenario
 
 TARGETS = (0.99, 0.95)
 """Attainments that settings are tuned for."""
+DEFAULT = "default"
+"""The operating point that nobody tuned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Row:
     scenario: str
     contender: str
     point: str
-    """``default``, or the attainment that it was tuned for."""
+    """:data:`DEFAULT`, or the attainment that it was tuned for."""
     choice: Choice
     tuned: Score | None
     """What these settings came to on the tuning part; None for those that nobody searched, or searched on the test."""
@@ -116,7 +118,7 @@ class Bench:
         part: Part = "test" if contender.in_hindsight else "tune"
         scores = [found[self.task(scenario, part, contender, choice)] for choice in choices]
         if not contender.in_hindsight:
-            yield "default", {}, scores[choices.index({})] if {} in choices else None
+            yield DEFAULT, {}, scores[choices.index({})] if {} in choices else None
         for target in TARGETS:
             index = best(scores, target)
             if index is not None:

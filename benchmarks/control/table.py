@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from control.contenders import OURS
+from control.equal_attainment import compared, mean_ratio
 from control.pareto import front
-from control.search import TARGETS, Row
-
-NO_PEERS = (OURS, "without-cap-loop")
+from control.search import Row
 
 HEAD = (
     "policy", "tuned for", "SLO", "TTFT", "ITL", "p99 TTFT, ms", "p99 ITL, ms", "preempted", "recomputed tokens",
     "GPU-hours", "scale events", "front",
+)  # fmt: skip
+SUMMARY_HEAD = (
+    "scenario", "tuned for", "law: SLO", "GPU-hours", "preempted", "best peer", "its SLO", "GPU-hours", "preempted",
+    "law / peer",
 )  # fmt: skip
 
 
@@ -64,41 +66,27 @@ def _cells(row: Row, *, on_front: bool) -> list[str]:
 
 
 def summary_table(rows: Sequence[Row]) -> str:
-    """For each scenario and target: the law's hours, and those of the cheapest peer that attains at least as much."""
-    head = (
-        "scenario",
-        "tuned for",
-        "law: SLO",
-        "law: GPU-hours",
-        "best peer",
-        "its SLO",
-        "its GPU-hours",
-        "law / peer",
-    )
-    lines = []
-    for scenario, group in groupby(rows, key=lambda row: row.scenario):
-        members = list(group)
-        peers = [row for row in members if row.contender not in NO_PEERS and not row.in_hindsight]
-        for target in TARGETS:
-            ours = next((r for r in members if r.contender == OURS and r.point == f"{target:.0%}"), None)
-            if ours is None or not peers:
-                continue
-            # A target that both reach is reached; above it nobody is better.
-            enough = min(target, ours.test.slo_attainment)
-            equal = [row for row in peers if row.test.slo_attainment >= enough]
-            first = [scenario, ours.point, f"{ours.test.slo_attainment:.2%}", f"{ours.test.gpu_hours:.2f}"]
-            if not equal:
-                lines.append(_line([*first, "none attains as much", "", "", ""]))
-                continue
-            peer = min(equal, key=lambda row: row.test.gpu_hours)
-            ratio = ours.test.gpu_hours / peer.test.gpu_hours
-            named = f"{peer.contender} ({peer.point})"
-            lines.append(
-                _line([*first, named, f"{peer.test.slo_attainment:.2%}", f"{peer.test.gpu_hours:.2f}", f"{ratio:.2f}"])
-            )
-    if not lines:
+    """The law and the peer to beat, of each scenario and operating point, then the mean of each point."""
+    comparisons = list(compared(rows))
+    if not comparisons:
         return ""
-    return "\n".join([_line(head), _line(["---"] * 2 + ["---:"] * 2 + ["---"] + ["---:"] * 3), *lines])
+    lines = [_line(SUMMARY_HEAD), _line(["---"] * 2 + ["---:"] * 3 + ["---"] + ["---:"] * 4)]
+    for comparison in comparisons:
+        ours, peer = comparison.ours, comparison.peer
+        cells = [ours.scenario, ours.point, *_brief(ours)]
+        if peer is None or comparison.ratio is None:
+            lines.append(_line([*cells, "none attains as much", "", "", "", ""]))
+        else:
+            lines.append(_line([*cells, f"{peer.contender} ({peer.point})", *_brief(peer), f"{comparison.ratio:.2f}"]))
+    for point in dict.fromkeys(comparison.ours.point for comparison in comparisons):
+        mean = mean_ratio([comparison for comparison in comparisons if comparison.ours.point == point])
+        if mean is not None:
+            lines.append(_line(["geometric mean", point, *[""] * 7, f"{mean:.2f}"]))
+    return "\n".join(lines)
+
+
+def _brief(row: Row) -> list[str]:
+    return [f"{row.test.slo_attainment:.2%}", f"{row.test.gpu_hours:.2f}", f"{row.test.preemption_rate:.2%}"]
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -126,10 +126,11 @@ def test_a_line_says_everything() -> None:
 
 
 def test_the_summary_compares_at_equal_attainment() -> None:
-    first, second = summary_table(ROWS).splitlines()[2:]
-    assert first == "| bursts | 99% | 99.20% | 4.00 | kubeai (99%) | 99.50% | 5.00 | 0.80 |"
+    first, second, *means = summary_table(ROWS).splitlines()[2:]
+    assert first == "| bursts | 99% | 99.20% | 4.00 | 1.20% | kubeai (99%) | 99.50% | 5.00 | 1.20% | 0.80 |"
     # 94 % is below its target, so a peer must attain that much: kubeai at 93 % does not.
-    assert second == "| bursts | 95% | 94.00% | 3.00 | kubeai (99%) | 99.50% | 5.00 | 0.60 |"
+    assert second == "| bursts | 95% | 94.00% | 3.00 | 1.20% | kubeai (99%) | 99.50% | 5.00 | 1.20% | 0.60 |"
+    assert [(line.split(" | ")[1], line[-8:]) for line in means] == [("99%", "| 0.80 |"), ("95%", "| 0.60 |")]
 
 
 def test_what_was_chosen_is_told() -> None:
