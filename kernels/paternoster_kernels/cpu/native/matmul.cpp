@@ -15,7 +15,7 @@ namespace {
 
 constexpr int INPUTS = 32;          // inputs that one tile instruction sums over
 constexpr int OUTPUTS = 2 * ROWS;   // outputs that are worked on at once
-constexpr int64_t MOST_ROWS = 256;  // rows that pass by the same outputs, kept in the second cache
+constexpr int64_t MOST_ROWS = 512;  // rows that pass by the same outputs, kept in the second cache
 constexpr int64_t DEPTH = 288;      // inputs of 32 outputs, kept in the first cache while those rows pass by
 constexpr int AHEAD = 8;            // tiles between what is multiplied and what is fetched from memory
 
