@@ -17,7 +17,7 @@ constexpr int INPUTS = 32;          // inputs that one tile instruction sums ove
 constexpr int OUTPUTS = 2 * ROWS;   // outputs that are worked on at once
 constexpr int64_t MOST_ROWS = 512;  // rows that pass by the same outputs, kept in the second cache
 constexpr int64_t DEPTH = 288;      // inputs of 32 outputs, kept in the first cache while those rows pass by
-constexpr int AHEAD = 8;            // tiles between what is multiplied and what is fetched from memory
+constexpr int AHEAD = 8;            // tiles between what is multiplied and what the first cache fetches from memory
 
 // Two tiles of rows; the second may be absent.
 struct Pair {
@@ -30,9 +30,21 @@ void fetch(const bf16* tile) {
   for (int line = 0; line < ROWS; line++) _mm_prefetch((const char*)(tile + line * INPUTS), _MM_HINT_T0);
 }
 
-// Adds to sums, or begins them. The first rows that pass by fetch the weights.
-template <bool BEGIN, bool TWO, bool FETCH>
-void multiply(Pair rows, const bf16* left, const bf16* right, int64_t inputs, float (*sums)[ROWS][ROWS]) {
+// The weights of the next outputs, fetched into the second cache a few lines at a time while rows pass by these.
+struct Upcoming {
+  const char* next;
+  int64_t lines;
+
+  void fetch() {
+    for (int64_t line = 0; line < lines; line++) _mm_prefetch(next + line * 64, _MM_HINT_T1);
+    next += lines * 64;
+  }
+};
+
+// Adds to sums, or begins them. NEAR: these weights are still in memory, so they are fetched just before their turn.
+template <bool BEGIN, bool TWO, bool NEAR>
+void multiply(Pair rows, const bf16* left, const bf16* right, int64_t inputs, Upcoming& upcoming,
+              float (*sums)[ROWS][ROWS]) {
   if constexpr (BEGIN) {
     _tile_zero(0);
     _tile_zero(1);
@@ -45,8 +57,9 @@ void multiply(Pair rows, const bf16* left, const bf16* right, int64_t inputs, fl
     if constexpr (TWO) _tile_loadd(3, sums[3], 64);
   }
   for (int64_t i = 0; i < inputs; i += INPUTS) {
-    if constexpr (FETCH) fetch(left + (i + AHEAD * INPUTS) * ROWS);
-    if constexpr (FETCH) fetch(right + (i + AHEAD * INPUTS) * ROWS);
+    if constexpr (NEAR) fetch(left + (i + AHEAD * INPUTS) * ROWS);
+    if constexpr (NEAR) fetch(right + (i + AHEAD * INPUTS) * ROWS);
+    upcoming.fetch();
     _tile_loadd(4, left + i * ROWS, 64);
     _tile_loadd(6, rows.first + i, rows.stride * sizeof(bf16));
     _tile_loadd(5, right + i * ROWS, 64);
@@ -65,9 +78,9 @@ void multiply(Pair rows, const bf16* left, const bf16* right, int64_t inputs, fl
 }
 
 template <bool BEGIN>
-auto* multiplier(bool two, bool fetching) {
-  return two ? (fetching ? multiply<BEGIN, true, true> : multiply<BEGIN, true, false>)
-             : (fetching ? multiply<BEGIN, false, true> : multiply<BEGIN, false, false>);
+auto* multiplier(bool two, bool near) {
+  return two ? (near ? multiply<BEGIN, true, true> : multiply<BEGIN, true, false>)
+             : (near ? multiply<BEGIN, false, true> : multiply<BEGIN, false, false>);
 }
 
 // Of 32 sums a row: both halves, or the first half as gate of the second.
@@ -78,8 +91,7 @@ void store(const float (*sums)[ROWS][ROWS], bf16* out, int64_t stride, int64_t r
       // As rounded as if the sums had been stored first.
       store_bf16(out, _mm512_mul_ps(silu(round_bf16(left)), round_bf16(right)));
     } else {
-      store_bf16(out, left);
-      store_bf16(out + ROWS, right);
+      _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(right, left));
     }
   }
 }
@@ -101,24 +113,31 @@ extern "C" void packed_matmul(bf16* out, const bf16* x, const bf16* packed, int6
     const auto tile_at = [&](int64_t row) { return row < whole ? x + row * inputs : last.data(); };
     _tile_loadconfig(&TILES);
     for (int64_t begin = 0; begin < rows; begin += MOST_ROWS) {
-      const int64_t end = std::min(rows, begin + MOST_ROWS);
+      const int64_t end = std::min(rows, begin + MOST_ROWS), pairs = (end - begin + OUTPUTS - 1) / OUTPUTS;
+      bool first = true;  // of this thread's outputs, whose weights nobody has fetched
 #pragma omp for schedule(static) nowait
       for (int64_t output = 0; output < outputs; output += OUTPUTS) {
         const bf16 *left = packed + output * inputs, *right = left + inputs * ROWS;
+        // One pair of rows is too quick to fetch for others.
+        Upcoming upcoming{(const char*)(left + OUTPUTS * inputs), pairs == 1 ? 0 : (2 * ROWS + pairs - 1) / pairs};
         for (int64_t from = 0; from < inputs; from += DEPTH) {
           const int64_t depth = std::min(DEPTH, inputs - from);
           for (int64_t row = begin; row < end; row += 2 * ROWS) {
-            const bool two = end - row > ROWS, fetching = row == begin;
+            const bool two = end - row > ROWS, last = from + depth == inputs;
+            const bool near = row == begin && (first || pairs == 1);
             const Pair pair{tile_at(row) + from, tile_at(row + ROWS) + from, inputs};
             auto* sum = sums[(row - begin) / (2 * ROWS)];
-            auto* run = from == 0 ? multiplier<true>(two, fetching) : multiplier<false>(two, fetching);
-            run(pair, left + from * ROWS, right + from * ROWS, depth, sum);
-            if (from + depth < inputs) continue;
             bf16* to = out + row * width + (gated ? output / 2 : output);
+            for (int64_t i = row; last && i < std::min(end, row + 2 * ROWS); i++)
+              __builtin_prefetch(to + (i - row) * width, 1);
+            auto* run = from == 0 ? multiplier<true>(two, near) : multiplier<false>(two, near);
+            run(pair, left + from * ROWS, right + from * ROWS, depth, upcoming, sum);
+            if (!last) continue;
             store(sum, to, width, std::min<int64_t>(ROWS, end - row), gated);
             if (two) store(sum + 2, to + ROWS * width, width, std::min<int64_t>(ROWS, end - row - ROWS), gated);
           }
         }
+        first = false;
       }
     }
     _tile_release();
