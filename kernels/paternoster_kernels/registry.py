@@ -42,7 +42,7 @@ TRITON_MODULES: dict[str, str] = {
 CPU_MODULES: dict[str, str] = {
     "argmax": "elementwise",
     "int8_matmul": "int8_matmul",
-    "kv_write": "attention",
+    "kv_write": "kv_cache",
     "pack_int8_weight": "int8_matmul",
     "pack_weight": "matmul",
     "packed_gated_matmul": "matmul",
@@ -50,7 +50,7 @@ CPU_MODULES: dict[str, str] = {
     "paged_attention": "attention",
     "plan_attention": "attention",
     "rms_norm": "elementwise",
-    "rope_kv_write": "elementwise",
+    "rope_kv_write": "kv_cache",
     "silu_mul": "elementwise",
 }
 """Where each operation's C++ for CPUs is called from."""

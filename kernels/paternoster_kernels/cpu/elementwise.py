@@ -1,4 +1,4 @@
-"""Norm, gate, rotary embedding with the cache write, and the best token of each row."""
+"""Norm, gate, and the best token of each row."""
 
 import torch
 
@@ -32,36 +32,6 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     out = gate_up.new_empty(rows, n)
     library().silu_mul(out.data_ptr(), gate_up.data_ptr(), rows, n, torch.get_num_threads())
     return out
-
-
-def rope_kv_write(
-    qkv: torch.Tensor,
-    positions: torch.Tensor,
-    rotary_table: torch.Tensor,
-    cache: torch.Tensor,
-    slots: torch.Tensor,
-    kv_scales: torch.Tensor | None = None,
-) -> None:
-    """As the reference; here the rotary table is float32 and turns whole heads, and the cache is not quantised."""
-    kv_heads, block_size, width = cache.shape[1:]
-    head_dim = width // 2
-    plain = kv_scales is None and rotary_table.dtype == torch.float32 and rotary_table.shape[1] == head_dim
-    if not (plain and _takes(qkv, head_dim // 2) and _takes(cache, head_dim) and rotary_table.is_contiguous()):
-        reference.rope_kv_write(qkv, positions, rotary_table, cache, slots, kv_scales)
-        return
-    library().rope_kv_write(
-        qkv.data_ptr(),
-        positions.data_ptr(),
-        rotary_table.data_ptr(),
-        cache.data_ptr(),
-        slots.data_ptr(),
-        len(qkv),
-        qkv.shape[1] // head_dim - 2 * kv_heads,
-        kv_heads,
-        head_dim,
-        block_size,
-        torch.get_num_threads(),
-    )
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:

@@ -29,6 +29,7 @@ _P, _N, _F, _T = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
 SIGNATURES: dict[str, tuple[type, ...]] = {
     "argmax": (_P, _P, _N, _N, _T),
     "int8_matmul": (_P, _P, _P, _P, _P, _P, _N, _N, _N, _T),
+    "kv_write": (_P, _N, _P, _P, _N, _N, _N, _N, _T),
     "packed_matmul": (_P, _P, _P, _N, _N, _N, _T, _T),
     "paged_attention": (_P, _P, _N, _P, _N, _N, _N, _N, _P, _P, _P, _N, _N, _F, _T),
     "rms_norm": (_P, _P, _P, _P, _N, _N, _F, _T),

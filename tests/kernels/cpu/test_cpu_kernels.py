@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_kernels import RaggedBatch, reference
-from paternoster_kernels.cpu import attention, elementwise
+from paternoster_kernels.cpu import attention, elementwise, kv_cache
 from paternoster_kernels.cpu.library import library
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.reference.plan_attention import AttentionPlan
@@ -69,9 +69,26 @@ def test_argmax_takes_the_first_of_equals() -> None:
     assert best[3:6].tolist() == [17, 0, 4095]
 
 
+def _rows(cache: torch.Tensor) -> torch.Tensor:
+    """What a cache of tiles holds, ``[blocks, kv_heads, block_size, 2 * head_dim]`` as the reference has it."""
+    blocks, kv_heads, block_size, width = cache.shape
+    keys, values = cache.view(-1, 2, 32 * width // 2).unbind(1)
+    keys = keys.view(-1, 2, width // 64, 16, 16, 2).permute(0, 1, 4, 2, 3, 5).reshape(-1, 32, width // 2)
+    values = values.view(-1, width // 32, 16, 16, 2).permute(0, 2, 4, 1, 3).reshape(-1, 32, width // 2)
+    return torch.cat((keys, values), -1).view(blocks, kv_heads, block_size, width)
+
+
+def _tiled(rows: torch.Tensor) -> torch.Tensor:
+    """A cache of tiles that these were written to."""
+    cache, tokens = torch.zeros_like(rows), rows.transpose(1, 2).flatten(0, 1)
+    plan = attention.plan_attention(RaggedBatch([len(tokens)], [len(tokens)], [list(range(len(rows)))]), cache)
+    kv_cache.kv_write(*tokens.chunk(2, -1), cache, plan)
+    return cache
+
+
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[RaggedBatch, int, int, int, int]:
-    """A step, and block size, key heads, query heads to each, head size; contexts of one chunk of 192 and more."""
+    """A step, and block size, key heads, query heads to each, head size; contexts of one chunk of 512 and more."""
     block_size = draw(st.sampled_from([32, 64]))
     seq_lens = draw(st.lists(st.one_of(st.integers(1, 100), st.integers(180, 900)), min_size=1, max_size=5))
     query_lens = [draw(st.one_of(st.just(1), st.integers(1, n))) for n in seq_lens]
@@ -94,7 +111,8 @@ def test_attention_and_the_write_before_it(step: tuple[RaggedBatch, int, int, in
     batch, block_size, kv_heads, group, head_dim = step
     heads = kv_heads * group
     blocks = 1 + sum(len(table) for table in batch.block_tables)
-    cache = _normal(blocks, kv_heads, block_size, 2 * head_dim, seed=seed)
+    rows = _normal(blocks, kv_heads, block_size, 2 * head_dim, seed=seed)
+    cache = _tiled(rows)
     qkv = _normal(sum(batch.query_lens), (heads + 2 * kv_heads) * head_dim, seed=seed + 1)
     angles = _normal(max(batch.seq_lens), head_dim // 2, seed=seed + 2, dtype=torch.float32)
     table = torch.cat((angles.cos(), angles.sin()), -1)
@@ -103,18 +121,30 @@ def test_attention_and_the_write_before_it(step: tuple[RaggedBatch, int, int, in
     plan = attention.plan_attention(batch, cache)
     assert isinstance(plan, DeviceBatch)
 
-    exact_qkv, exact_cache = qkv.double(), cache.double()
+    exact_qkv, exact_cache = qkv.double(), rows.double()
     reference.rope_kv_write(exact_qkv, positions, table.double(), exact_cache, plan.slots)
-    elementwise.rope_kv_write(qkv, positions, table, cache, plan.slots)
+    kv_cache.rope_kv_write(qkv, positions, table, cache, plan.slots)
     rotated = heads * head_dim
     torch.testing.assert_close(qkv[:, :rotated].double(), exact_qkv[:, :rotated], rtol=ROUNDING, atol=1e-5)
-    torch.testing.assert_close(cache.double(), exact_cache, rtol=ROUNDING, atol=1e-5)
+    rows = _rows(cache)
+    torch.testing.assert_close(rows.double(), exact_cache, rtol=ROUNDING, atol=1e-5)
 
     queries = qkv.view(len(qkv), -1, head_dim)[:, :heads]
-    exact = reference.unified_attention(queries.double(), cache.double(), plan, 0.11)
+    exact = reference.unified_attention(queries.double(), rows.double(), plan, 0.11)
     got = attention.paged_attention(queries, cache, plan, 0.11)
     # Weights are rounded to bfloat16 before they meet the values, which are below 6.
     torch.testing.assert_close(got.double(), exact, rtol=ROUNDING, atol=6 * ROUNDING)
+
+
+@pytest.mark.parametrize(("dtype", "turned"), [(torch.float32, 32), (torch.float64, 64)], ids=["half", "float64"])
+def test_tables_that_the_tiles_do_not_take_go_to_the_reference(dtype: torch.dtype, turned: int) -> None:
+    qkv, rows, table = _normal(3, 4 * 64), torch.zeros(3, 1, 32, 128, dtype=BF16), _normal(9, turned, dtype=dtype)
+    expected, cache = qkv.clone(), _tiled(rows)
+    slots, positions = torch.tensor([70, -1, 33]), torch.tensor([5, 6, 8])
+    reference.rope_kv_write(expected, positions, table, rows, slots)
+    kv_cache.rope_kv_write(qkv, positions, table, cache, slots)
+    assert torch.equal(qkv, expected)
+    assert torch.equal(_rows(cache), rows)
 
 
 def test_a_row_is_the_same_in_any_batch() -> None:
@@ -135,7 +165,7 @@ def test_a_row_is_the_same_in_any_batch() -> None:
 def test_padding_is_not_stored() -> None:
     qkv, cache = _normal(2, 5 * 64), _normal(3, 1, 32, 128)
     before, before_cache = qkv.clone(), cache.clone()
-    elementwise.rope_kv_write(qkv, torch.tensor([0, 1]), torch.ones(4, 64), cache, torch.tensor([-1, -1]))
+    kv_cache.rope_kv_write(qkv, torch.tensor([0, 1]), torch.ones(4, 64), cache, torch.tensor([-1, -1]))
     assert torch.equal(qkv, before)
     assert torch.equal(cache, before_cache)
 
@@ -151,7 +181,7 @@ def test_what_the_tiles_do_not_take_goes_to_the_reference(cache: torch.Tensor) -
     plan = attention.plan_attention(batch, cache)
     assert isinstance(plan, AttentionPlan)
     new = _normal(3, kv_heads, width // 2, dtype=cache.dtype)
-    attention.kv_write(new, new, cache, plan)
+    kv_cache.kv_write(new, new, cache, plan)
     assert torch.equal(cache.transpose(1, 2).reshape(-1, width)[plan.slots], torch.cat((new, new), -1).squeeze(1))
     got = attention.paged_attention(new, cache, plan, 0.2)
     assert torch.equal(got, reference.paged_attention(new, cache, plan, 0.2))

@@ -1,4 +1,4 @@
-// Norm, rotary embedding with the cache write, the gate of the MLP, and the best token of a row; all bfloat16.
+// Norm, the gate of the MLP, and the best token of a row; all bfloat16.
 #include <cmath>
 #include <limits>
 
@@ -14,20 +14,6 @@ Row residual_sum(const bf16* x, bf16* residual, int64_t i) {
   const Row sum = _mm512_add_ps(load_bf16(residual + i), load_bf16(x + i));
   store_bf16(residual + i, sum);
   return round_bf16(sum);
-}
-
-void rotate(const bf16* from, bf16* to, const float* angles, int64_t half) {
-  for (int64_t i = 0; i < half; i += 16) {
-    const Row cos = _mm512_loadu_ps(angles + i), sin = _mm512_loadu_ps(angles + half + i);
-    const Row low = load_bf16(from + i), high = load_bf16(from + half + i);
-    store_bf16(to + i, _mm512_fnmadd_ps(high, sin, _mm512_mul_ps(low, cos)));
-    store_bf16(to + half + i, _mm512_fmadd_ps(low, sin, _mm512_mul_ps(high, cos)));
-  }
-}
-
-void copy(const bf16* from, bf16* to, int64_t count) {
-  for (int64_t i = 0; i < count; i += 16)
-    _mm256_storeu_si256((__m256i*)(to + i), _mm256_loadu_si256((const __m256i*)(from + i)));
 }
 
 }  // namespace
@@ -60,28 +46,6 @@ void silu_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int threa
     const bf16 *gates = gate_up + row * 2 * n, *ups = gates + n;
     for (int64_t i = 0; i < n; i += 16) {
       store_bf16(out + row * n + i, _mm512_mul_ps(silu(load_bf16(gates + i)), load_bf16(ups + i)));
-    }
-  }
-}
-
-// Rotates the query heads of qkv[tokens, heads + 2 * kv_heads, head_dim] in place; stores its keys, rotated, and its
-// values in cache[blocks, kv_heads, block_size, 2 * head_dim]. angles[length, head_dim]: cosines, then sines.
-void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, bf16* cache, const int64_t* slots,
-                   int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t block_size,
-                   int threads) {
-  const int64_t width = (heads + 2 * kv_heads) * head_dim;
-#pragma omp parallel for num_threads(threads) if (tokens * width > PARALLEL_ELEMENTS)
-  for (int64_t token = 0; token < tokens; token++) {
-    if (slots[token] < 0) continue;
-    bf16* row = qkv + token * width;
-    const float* angle = angles + positions[token] * head_dim;
-    for (int64_t head = 0; head < heads; head++)
-      rotate(row + head * head_dim, row + head * head_dim, angle, head_dim / 2);
-    const int64_t block = slots[token] / block_size, offset = slots[token] % block_size;
-    for (int64_t head = 0; head < kv_heads; head++) {
-      bf16* to = cache + ((block * kv_heads + head) * block_size + offset) * 2 * head_dim;
-      rotate(row + (heads + head) * head_dim, to, angle, head_dim / 2);
-      copy(row + (heads + kv_heads + head) * head_dim, to + head_dim, head_dim);
     }
   }
 }

@@ -1,0 +1,84 @@
+"""Writing keys and values into a paged cache of tiles.
+
+A cache that the C++ reads does not hold rows of ``head_dim`` numbers but, in the same memory, the tiles that products
+with them take: ``native/pages.h`` says how. Whole blocks may be copied and moved as they are.
+"""
+
+import torch
+
+from paternoster_kernels import reference
+from paternoster_kernels.cpu.library import library
+from paternoster_kernels.device_batch import DeviceBatch
+from paternoster_kernels.reference.plan_attention import AttentionPlan
+
+HEAD_DIMS = (64, 128)
+STEP = 32
+"""Tokens that are taken together: blocks must be whole steps."""
+
+
+def is_tiled(cache: torch.Tensor) -> bool:
+    """Whether ``cache [blocks, kv_heads, block_size, 2 * head_dim]`` holds tiles; else it holds rows."""
+    block_size, width = cache.shape[2:]
+    whole_steps = block_size % STEP == 0 and width // 2 in HEAD_DIMS
+    return cache.dtype == torch.bfloat16 and whole_steps and cache.is_contiguous()
+
+
+def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, plan: DeviceBatch | AttentionPlan) -> None:
+    """As the reference."""
+    if isinstance(plan, AttentionPlan):
+        reference.kv_write(keys, values, cache, plan)
+    else:
+        _write(torch.cat((keys, values), 1), cache, plan.slots)
+
+
+def rope_kv_write(
+    qkv: torch.Tensor,
+    positions: torch.Tensor,
+    rotary_table: torch.Tensor,
+    cache: torch.Tensor,
+    slots: torch.Tensor,
+    kv_scales: torch.Tensor | None = None,
+) -> None:
+    """As the reference."""
+    if not is_tiled(cache):
+        reference.rope_kv_write(qkv, positions, rotary_table, cache, slots, kv_scales)
+        return
+    kv_heads, block_size, width = cache.shape[1:]
+    head_dim = width // 2
+    whole_heads = rotary_table.dtype == torch.float32 and rotary_table.shape[1] == head_dim
+    if not (whole_heads and rotary_table.is_contiguous() and qkv.dtype == cache.dtype and qkv.is_contiguous()):
+        rows = cache.new_empty(len(qkv), kv_heads, 1, width)
+        own = torch.where(slots >= 0, torch.arange(len(qkv)), -1)
+        reference.rope_kv_write(qkv, positions, rotary_table, rows, own)
+        _write(torch.cat(rows.squeeze(2).chunk(2, -1), 1), cache, slots)
+        return
+    library().rope_kv_write(
+        qkv.data_ptr(),
+        positions.data_ptr(),
+        rotary_table.data_ptr(),
+        cache.data_ptr(),
+        slots.data_ptr(),
+        len(qkv),
+        qkv.shape[1] // head_dim - 2 * kv_heads,
+        kv_heads,
+        head_dim,
+        block_size,
+        torch.get_num_threads(),
+    )
+
+
+def _write(rows: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+    """``rows [tokens, 2 * kv_heads, head_dim]``: all keys of a token, then all its values."""
+    kv_heads, block_size, width = cache.shape[1:]
+    rows = rows.to(cache.dtype).contiguous()
+    library().kv_write(
+        rows.data_ptr(),
+        2 * kv_heads,
+        cache.data_ptr(),
+        slots.data_ptr(),
+        len(rows),
+        kv_heads,
+        width // 2,
+        block_size,
+        torch.get_num_threads(),
+    )

@@ -1,0 +1,58 @@
+// Keys and values into the pages of the cache, as they are or after the rotary embedding.
+#include "pages.h"
+
+namespace {
+
+// Tokens below this many elements together are done by one thread: waking a second one costs more.
+constexpr int64_t PARALLEL_ELEMENTS = 16384;
+
+void rotate(bf16* head, const float* angles, int64_t half) {
+  for (int64_t i = 0; i < half; i += 16) {
+    const Row cos = _mm512_loadu_ps(angles + i), sin = _mm512_loadu_ps(angles + half + i);
+    const Row low = load_bf16(head + i), high = load_bf16(head + half + i);
+    store_bf16(head + i, _mm512_fnmadd_ps(high, sin, _mm512_mul_ps(low, cos)));
+    store_bf16(head + half + i, _mm512_fmadd_ps(low, sin, _mm512_mul_ps(high, cos)));
+  }
+}
+
+// Keys of one token, its values after them.
+void store(const Pages& pages, const bf16* keys, int64_t slot) {
+  const int64_t block = slot / pages.block_size, offset = slot % pages.block_size;
+  for (int64_t head = 0; head < pages.kv_heads; head++, keys += pages.head_dim)
+    pages.store(keys, keys + pages.kv_heads * pages.head_dim, block, head, offset);
+}
+
+}  // namespace
+
+extern "C" {
+
+// The last 2 * kv_heads of the heads that each token has in rows[tokens, heads, head_dim], keys before values, into the
+// pages of cache. Nothing for a token with a slot below 0.
+void kv_write(const bf16* rows, int64_t heads, bf16* cache, const int64_t* slots, int64_t tokens, int64_t kv_heads,
+              int64_t head_dim, int64_t block_size, int threads) {
+  const Pages pages{cache, kv_heads, block_size, head_dim};
+  const int64_t width = heads * head_dim;
+#pragma omp parallel for num_threads(threads) if (tokens * width > PARALLEL_ELEMENTS)
+  for (int64_t token = 0; token < tokens; token++) {
+    if (slots[token] >= 0) store(pages, rows + token * width + (heads - 2 * kv_heads) * head_dim, slots[token]);
+  }
+}
+
+// Rotates the queries and keys of qkv[tokens, heads + 2 * kv_heads, head_dim] in place, and stores its keys and values.
+// angles[length, head_dim]: cosines, then sines.
+void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, bf16* cache, const int64_t* slots,
+                   int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t block_size,
+                   int threads) {
+  const Pages pages{cache, kv_heads, block_size, head_dim};
+  const int64_t width = (heads + 2 * kv_heads) * head_dim;
+#pragma omp parallel for num_threads(threads) if (tokens * width > PARALLEL_ELEMENTS)
+  for (int64_t token = 0; token < tokens; token++) {
+    if (slots[token] < 0) continue;
+    bf16* row = qkv + token * width;
+    for (int64_t head = 0; head < heads + kv_heads; head++)
+      rotate(row + head * head_dim, angles + positions[token] * head_dim, head_dim / 2);
+    store(pages, row + heads * head_dim, slots[token]);
+  }
+}
+
+}  // extern "C"
