@@ -17,9 +17,9 @@ class Int8Linear(Linear):
         self.out_features, self.in_features = weight.shape
         self._gate = gate
         quantized, self._scales = quantize_weight(weight, torch.int8)
-        self._weight = pick("pack_int8_weight", weight.device)(quantized)
+        self.weight = pick("pack_int8_weight", weight.device)(quantized)
         self._matmul = pick("int8_matmul", weight.device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        product: torch.Tensor = self._matmul(x, self._weight, self._scales)
+        product: torch.Tensor = self._matmul(x, self.weight, self._scales)
         return product if self._gate is None else self._gate(product)

@@ -14,6 +14,6 @@ class InvariantLinear(Linear):
         super().__init__(weight, gate)
         if weight.is_cuda:
             self._product = pick("matmul", weight.device)
-        elif not self.in_native_tiles(self._weight):
+        elif not self.in_native_tiles(self.weight):
             product = self._product
             self._product = lambda x, weight: in_tiles(lambda rows: product(rows, weight), x)

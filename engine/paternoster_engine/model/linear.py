@@ -21,15 +21,16 @@ class Linear:
     def __init__(self, weight: torch.Tensor, gate: Gate | None = None) -> None:
         self.out_features, self.in_features = weight.shape
         self._gate = gate
-        self._weight = weight
+        self.weight = weight
+        """As it is multiplied with."""
         self._product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.linear
         if weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
             packed = pick("pack_weight", weight.device)(weight, gate is not None)
             if self.in_native_tiles(packed):
-                self._weight, self._gate = packed, None
+                self.weight, self._gate = packed, None
                 self._product = pick("packed_matmul" if gate is None else "packed_gated_matmul", weight.device)
             else:
-                self._weight, self._product = torch.ops.mkldnn._reorder_linear_weight(weight), _blocked
+                self.weight, self._product = torch.ops.mkldnn._reorder_linear_weight(weight), _blocked
 
     @staticmethod
     def in_native_tiles(weight: torch.Tensor) -> bool:
@@ -37,7 +38,7 @@ class Linear:
         return weight.dim() > 2
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        product = self._product(x, self._weight)
+        product = self._product(x, self.weight)
         return product if self._gate is None else self._gate(product)
 
 

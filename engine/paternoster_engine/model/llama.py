@@ -14,6 +14,8 @@ from paternoster_engine.model.rotary import rotary_table
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.parallel.ranks import ALONE, Ranks
 from paternoster_kernels import pick, pick_invariant
+from paternoster_kernels.cpu.decoder_layers import DecoderLayers, LayerWeights
+from paternoster_kernels.cpu.library import library
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +72,20 @@ class Llama:
         self._rms_norm = choose("rms_norm", device)
         self._rope_kv_write = choose("rope_kv_write", device)
         self._paged_attention = choose("paged_attention", device)
+        self._native_layers = self._in_one_call() if device.type == "cpu" else None
 
     def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
         """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache`` (one a layer).
 
         Ranks other than the first get their part of the logits alone.
         """
-        eps = self.config.rms_norm_eps
         residual = self._embedding(step.token_ids)
-        hidden = self._rms_norm(residual, self._layers[0].attention_norm, eps)
-        for i, (layer, cache) in enumerate(zip(self._layers, kv_cache, strict=True)):
-            hidden = self._attention(i, hidden, cache, step)
-            hidden = self._rms_norm(hidden, layer.mlp_norm, eps, residual)
-            hidden = self._ranks.sum(layer.down(layer.gate_up(hidden)))
-            if i + 1 < len(self._layers):
-                hidden = self._rms_norm(hidden, self._layers[i + 1].attention_norm, eps, residual)
+        if self._native_layers is not None and self._native_layers.takes(kv_cache, step.attention):
+            hidden = self._native_layers(residual, step.positions, kv_cache, step.attention)
+        else:
+            hidden = self._through_layers(residual, step, kv_cache)
         last = step.sample_rows
-        logits = self._lm_head(self._rms_norm(hidden[last], self._norm, eps, residual[last]))
+        logits = self._lm_head(self._rms_norm(hidden[last], self._norm, self.config.rms_norm_eps, residual[last]))
         return self._ranks.gather_columns(logits)[:, : self.config.vocab_size]
 
     def linears(self) -> Iterator[Linear]:
@@ -94,6 +93,37 @@ class Llama:
         for layer in self._layers:
             yield from (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
         yield self._lm_head
+
+    def _through_layers(
+        self, residual: torch.Tensor, step: StepInput, kv_cache: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """What the last layer puts out; ``residual``, the embeddings, becomes what the last norm adds to it."""
+        eps = self.config.rms_norm_eps
+        hidden = self._rms_norm(residual, self._layers[0].attention_norm, eps)
+        for i, (layer, cache) in enumerate(zip(self._layers, kv_cache, strict=True)):
+            hidden = self._attention(i, hidden, cache, step)
+            hidden = self._rms_norm(hidden, layer.mlp_norm, eps, residual)
+            hidden = self._ranks.sum(layer.down(layer.gate_up(hidden)))
+            if i + 1 < len(self._layers):
+                hidden = self._rms_norm(hidden, self._layers[i + 1].attention_norm, eps, residual)
+        return hidden
+
+    def _in_one_call(self) -> DecoderLayers | None:
+        """The layers as one native operation, where there is one for them."""
+        layers = [
+            LayerWeights(
+                attention_norm=layer.attention_norm,
+                qkv=layer.qkv.weight,
+                attention_out=layer.attention_out.weight,
+                mlp_norm=layer.mlp_norm,
+                gate_up=layer.gate_up.weight,
+                down=layer.down.weight,
+            )
+            for layer in self._layers
+        ]
+        if library() is None or self._ranks.size > 1 or not all(layer.native for layer in layers):
+            return None
+        return DecoderLayers(layers, self._rotary, self.config.head_dim, self.config.rms_norm_eps)
 
     def _project(self, layer: int, hidden: torch.Tensor) -> torch.Tensor:
         """Queries, keys and values before rotation, ``[tokens, (heads + 2 * kv_heads) * head_dim]``."""

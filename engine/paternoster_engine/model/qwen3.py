@@ -33,6 +33,9 @@ class Qwen3(Llama):
         self._head_norms = [(load(i, "q_norm"), load(i, "k_norm")) for i in range(config.num_layers)]
         self._head_norm = (pick_invariant if invariant else pick)("head_norm", device)
 
+    def _in_one_call(self) -> None:
+        """No native operation has the norms of heads."""
+
     def _project(self, layer: int, hidden: torch.Tensor) -> torch.Tensor:
         qkv = super()._project(layer, hidden)
         self._head_norm(qkv, *self._head_norms[layer], self.config.num_kv_heads, self.config.rms_norm_eps)

@@ -28,6 +28,7 @@ SOURCES = Path(__file__).parent / "native"
 _P, _N, _F, _T = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
 SIGNATURES: dict[str, tuple[type, ...]] = {
     "argmax": (_P, _P, _N, _N, _T),
+    "decoder_layers": (_P, _P, _P, _P, _T),
     "int8_matmul": (_P, _P, _P, _P, _P, _P, _N, _N, _N, _T),
     "kv_write": (_P, _N, _P, _P, _N, _N, _N, _N, _T),
     "packed_matmul": (_P, _P, _P, _N, _N, _N, _T, _T),
