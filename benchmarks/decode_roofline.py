@@ -4,6 +4,8 @@
 
 The roofline of a batch is (its linear layers, run one after another on their own) + (the bytes of its keys and values
 at the speed at which memory is read here), both measured in the same run, in turns with decode steps of the engine.
+There are two: with the linear layers as torch has them (oneDNN, weights in its blocked layout), which does not move
+when ours get faster, and with ours.
 With ``--clock cpu --threads 1`` a busy machine counts less: time that others had the processor is left out.
 """
 
@@ -18,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from rich.console import Console
+from rich.table import Table
 from tqdm import tqdm
 
 from paternoster_engine.core.config import SchedulerConfig
@@ -98,29 +102,47 @@ def linears_alone(model: Llama, batch: int) -> Callable[[], None]:
     return run
 
 
+def torch_linears_alone(model: Llama, batch: int) -> Callable[[], None]:
+    """The same pass with matrices of the same sizes in torch's own layout for them; their numbers do not matter."""
+    shapes = [(linear.out_features, linear.in_features) for linear in model.linears()]
+    weights = [torch.ops.mkldnn._reorder_linear_weight(torch.randn(shape, dtype=DTYPE)) for shape in shapes]
+    inputs = {n: torch.randn(batch, n, dtype=DTYPE) for _, n in shapes}
+
+    @torch.inference_mode()
+    def run() -> None:
+        for weight, (_, in_features) in zip(weights, shapes, strict=True):
+            torch.ops.mkldnn._linear_pointwise(inputs[in_features], weight, None, "none", [], "")
+
+    return run
+
+
 def measure(model: Llama, batch: int, options: argparse.Namespace, clock: Clock) -> dict[str, float]:
     """Best seconds of each part, and what follows from them."""
     steps = options.rounds * options.steps
     decode = Decode(model, batch, options.context, steps + 1)
     decode.engine.step()
-    linears = linears_alone(model, batch)
+    linears, torchs = linears_alone(model, batch), torch_linears_alone(model, batch)
     linears()
+    torchs()
     memory = huge_pages.zeros((READ_BYTES // 4,), torch.float32)
-    linear_s, read_s, step_s, contexts = [], [], [], []
+    linear_s, torch_s, read_s, step_s, contexts = [], [], [], [], []
     with tqdm(total=steps, unit="step", desc=f"batch {batch}", disable=None) as bar:
         for _ in range(options.rounds):
             linear_s += [timed(linears, clock) for _ in range(3)]
+            torch_s += [timed(torchs, clock) for _ in range(3)]
             read_s += [timed(memory.sum, clock) for _ in range(2)]
             for _ in range(options.steps):
                 contexts.append(decode.context)
                 step_s.append(timed(decode.engine.step, clock))
                 bar.update()
     kv_s = kv_bytes(model, round(batch * statistics.mean(contexts))) * min(read_s) / READ_BYTES
-    roofline_s = min(linear_s) + kv_s
+    own_s, roofline_s = min(linear_s) + kv_s, min(torch_s) + kv_s
+    kv_median_s = kv_s * statistics.median(read_s) / min(read_s)
     return {
         "batch": batch,
         "context": statistics.mean(contexts),
         "linears_ms": min(linear_s) * 1e3,
+        "torch_linears_ms": min(torch_s) * 1e3,
         "read_gb_per_s": READ_BYTES / min(read_s) / 1e9,
         "kv_ms": kv_s * 1e3,
         "step_ms_min": min(step_s) * 1e3,
@@ -130,8 +152,10 @@ def measure(model: Llama, batch: int, options: argparse.Namespace, clock: Clock)
         "tokens_per_s_best": batch / min(step_s),
         "tokens_per_s_median": batch / statistics.median(step_s),
         "ratio_best": roofline_s / min(step_s),
-        "ratio_median": (statistics.median(linear_s) + kv_s * statistics.median(read_s) / min(read_s))
-        / statistics.median(step_s),
+        "ratio_median": (statistics.median(torch_s) + kv_median_s) / statistics.median(step_s),
+        "own_roofline_tokens_per_s": batch / own_s,
+        "own_ratio_best": own_s / min(step_s),
+        "own_ratio_median": (statistics.median(linear_s) + kv_median_s) / statistics.median(step_s),
     }
 
 
@@ -166,13 +190,21 @@ def main() -> int:
     model = architecture(checkpoint.config, checkpoint.tensor, DTYPE, CPU, int8=options.quantization == "int8")
     found = [measure(model, batch, options, clock) for batch in options.batches]
     print(f"quantization {options.quantization}, {threads} threads, {options.clock} clock")
-    print("roofline = linear layers alone + KV reads; best of each, ms")
-    print("batch  linears  KV reads  roofline tok/s  step min (median to max)  best tok/s  of roofline: best, median")
+    print("roofline = linear layers alone + KV reads; best of each, ms; ratios: best, median")
+    table = Table("batch", "linears: torch's, ours", "KV reads", "step min (median to max)", "tok/s best")
+    for name in ("roofline: torch's linears", "with ours"):
+        table.add_column(name)
     for row in found:
-        step = f"{row['step_ms_min']:.1f} ({row['step_ms_median']:.1f} to {row['step_ms_max']:.1f})"
-        parts = f"{row['linears_ms']:7.1f}  {row['kv_ms']:8.1f}  {row['roofline_tokens_per_s']:14.0f}"
-        ratios = f"{row['ratio_best']:.2f}, {row['ratio_median']:.2f}"
-        print(f"{row['batch']:5.0f}  {parts}  {step:>24}  {row['tokens_per_s_best']:10.0f}  {ratios}")
+        table.add_row(
+            f"{row['batch']:.0f}",
+            f"{row['torch_linears_ms']:.1f}, {row['linears_ms']:.1f}",
+            f"{row['kv_ms']:.1f}",
+            f"{row['step_ms_min']:.1f} ({row['step_ms_median']:.1f} to {row['step_ms_max']:.1f})",
+            f"{row['tokens_per_s_best']:.0f}",
+            f"{row['roofline_tokens_per_s']:.0f}: {row['ratio_best']:.2f}, {row['ratio_median']:.2f}",
+            f"{row['own_roofline_tokens_per_s']:.0f}: {row['own_ratio_best']:.2f}, {row['own_ratio_median']:.2f}",
+        )
+    Console(width=140).print(table)
     if options.json:
         document = {
             "machine": platform.processor() or platform.machine(),
