@@ -56,6 +56,20 @@ def test_chat(client: openai.OpenAI) -> None:
     assert 1 < answer.usage.completion_tokens < 32
 
 
+def test_beam_search(client: openai.OpenAI) -> None:
+    ask: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "temperature": 0, "max_tokens": 16}
+    answer = client.chat.completions.create(**ask, n=2, extra_body={"use_beam_search": True})
+    first, second = (choice.message.content or "" for choice in answer.choices)
+    assert "Paris" in first
+    assert first != second
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.chat.completions.create(**ask, n=2, top_p=0.5, extra_body={"use_beam_search": True})
+    assert _error(raised)["param"] == "top_p"
+
+
 async def test_chat_stream_equals_the_whole(async_client: openai.AsyncOpenAI) -> None:
     ask: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "temperature": 0.8, "seed": 11, "max_tokens": 24}
     whole = await async_client.chat.completions.create(**ask)
