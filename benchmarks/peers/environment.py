@@ -61,7 +61,7 @@ class Environment:
         wanted = sha256(self._requirements.read_bytes()).hexdigest()
         if stamp.is_file() and stamp.read_text() == wanted:
             return
-        uv = _uv()
+        uv = package_installer()
         packages = {"UV_CACHE_DIR": str(peers_folder().parent / "packages"), "UV_HTTP_TIMEOUT": "300"}
         run(f"{self.name}: a venv", uv, "venv", "--clear", "--python", sys.executable, self.folder, env=packages)
         # Without dependencies: the pins are complete, and vLLM's own ask for builds that the registry does not have.
@@ -70,7 +70,7 @@ class Environment:
         stamp.write_text(wanted)
 
 
-def _uv() -> Path:
+def package_installer() -> Path:
     """The uv that ``scripts/setup`` fetched."""
     found = sorted(peers_folder().parent.glob("uv-*/bin/uv"))
     if not found:

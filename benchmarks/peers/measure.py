@@ -33,11 +33,14 @@ def visit(
     peer.set_up()
     store.folder.mkdir(parents=True, exist_ok=True)
     print(f"{peer.name}: starting", file=sys.stderr, flush=True)
-    with peer.start(checkpoint, threads, store.folder / f"{peer.name}-{repetition}.log") as running:
-        rehearsal = warm_up(missing[0][1])
-        running.serve(rehearsal, len(rehearsal), lambda _: None)
-        for concurrency, requests in missing:
-            store.write(_measured(peer, running, concurrency, requests, repetition))
+    log = store.folder / f"{peer.name}-{repetition}.log"
+    for parts in [[part] for part in missing] if peer.starts_anew else [missing]:
+        most = max(concurrency for concurrency, _ in parts)
+        with peer.start(checkpoint, threads, most, log) as running:
+            rehearsal = warm_up(parts[0][1])
+            running.serve(rehearsal, len(rehearsal), lambda _: None)
+            for concurrency, requests in parts:
+                store.write(_measured(peer, running, concurrency, requests, repetition))
 
 
 def _measured(

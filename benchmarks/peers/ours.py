@@ -12,6 +12,7 @@ from peers.server import RunningServer, free_port, server
 class Ours:
     name = "paternoster"
     precision = "bf16"
+    starts_anew = False
 
     def describe(self) -> str:
         return f"paternoster {version('paternoster')}, torch {version('torch')}; 64 at once, prefix cache off"
@@ -19,7 +20,7 @@ class Ours:
     def set_up(self) -> None:
         """Nothing: it is here."""
 
-    def start(self, checkpoint: Path, threads: int, log: Path) -> AbstractContextManager[RunningServer]:
+    def start(self, checkpoint: Path, threads: int, most: int, log: Path) -> AbstractContextManager[RunningServer]:
         port = free_port()
         command = Path(sys.executable).with_name("paternoster")
         flags = ["--model", checkpoint.as_uri(), "--served-model-name", "model", "--dtype", "bfloat16"]

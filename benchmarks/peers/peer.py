@@ -30,6 +30,8 @@ class Peer(Protocol):
 
     name: str
     precision: str
+    starts_anew: bool
+    """Whether each concurrency has a start of its own; else one start does for all."""
 
     def describe(self) -> str:
         """Version and the settings that matter, in a line."""
@@ -39,6 +41,6 @@ class Peer(Protocol):
         """Everything that takes a network or minutes; raises :class:`peers.environment.SetUpError`."""
         ...
 
-    def start(self, checkpoint: Path, threads: int, log: Path) -> AbstractContextManager[Running]:
-        """Ready inside, gone after; raises :class:`PeerError`."""
+    def start(self, checkpoint: Path, threads: int, most: int, log: Path) -> AbstractContextManager[Running]:
+        """Ready inside for up to ``most`` requests at once, gone after; raises :class:`PeerError`."""
         ...

@@ -13,6 +13,7 @@ class Transformers:
     """``mode``: static or continuous."""
 
     precision = "bf16"
+    starts_anew = False
 
     def __init__(self, mode: str) -> None:
         self.name = f"transformers-{mode}"
@@ -29,7 +30,7 @@ class Transformers:
     def set_up(self) -> None:
         ENVIRONMENT.set_up()
 
-    def start(self, checkpoint: Path, threads: int, log: Path) -> AbstractContextManager[RunningLibrary]:
+    def start(self, checkpoint: Path, threads: int, most: int, log: Path) -> AbstractContextManager[RunningLibrary]:
         runner = Path(__file__).with_name("transformers_runner.py")
         env = {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
         command: list[str | Path] = [ENVIRONMENT.python, runner, self._mode, checkpoint, str(threads)]

