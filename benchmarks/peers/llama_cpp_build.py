@@ -5,6 +5,7 @@ The compiler is clang: in gcc 12 the operand of ``_tile_loadconfig`` is eight by
 so that the stores to the others are dropped, and the server dies of SIGILL at the first AMX product.
 """
 
+import os
 import shutil
 import tarfile
 import tempfile
@@ -17,7 +18,7 @@ from peers.environment import REQUIREMENTS, SetUpError, package_installer, peers
 PINNED = REQUIREMENTS / "llama-cpp.txt"
 PACKAGE, VERSION = PINNED.read_text(encoding="utf-8").split()[0].split("==")
 COMPILERS = {"CMAKE_C_COMPILER": "clang-19", "CMAKE_CXX_COMPILER": "clang++-19"}
-DEBIAN_PACKAGES = "clang-19 libomp-19-dev cmake ninja-build"
+DEBIAN_PACKAGES = ("clang-19", "libomp-19-dev", "cmake", "ninja-build")
 OPTIONS = {
     **COMPILERS,
     "CMAKE_BUILD_TYPE": "Release",
@@ -60,7 +61,7 @@ def build() -> None:
     stamp, wanted = folder() / ".stamp", digest(cpu_flags(Path("/proc/cpuinfo").read_text(encoding="utf-8")))
     if stamp.is_file() and stamp.read_text() == wanted:
         return
-    require(*COMPILERS.values(), "cmake", "ninja")
+    ensure(*COMPILERS.values(), "cmake", "ninja")
     fetch()
     tree = folder() / "build"
     flags = [f"-D{name}={value}" for name, value in OPTIONS.items()]
@@ -79,13 +80,18 @@ def cpu_flags(cpuinfo: str) -> str:
     return next((line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("flags")), "")
 
 
-def require(*programs: str) -> None:
-    """Raises :class:`peers.environment.SetUpError` for programs that are not on PATH."""
+def ensure(*programs: str) -> None:
+    """Programs on PATH, installed if need be where that can be done: on Debian, by root.
+
+    Raises :class:`peers.environment.SetUpError` for those that are missing elsewhere.
+    """
     missing = [program for program in programs if shutil.which(program) is None]
+    if missing and (os.geteuid() != 0 or shutil.which("apt-get") is None):
+        packages = " ".join(DEBIAN_PACKAGES)
+        raise SetUpError(f"llama-cpp: {', '.join(missing)}: must be on PATH to build it: on Debian install {packages}")
     if missing:
-        raise SetUpError(
-            f"llama-cpp: {', '.join(missing)}: must be on PATH to build it: on Debian install {DEBIAN_PACKAGES}"
-        )
+        run("llama-cpp: list of packages", "apt-get", "update", "--quiet")
+        run("llama-cpp: packages", "apt-get", "install", "--yes", "--no-install-recommends", *DEBIAN_PACKAGES)
 
 
 def fetch() -> None:

@@ -67,12 +67,13 @@ def test_a_build_that_failed_is_no_build(programs: Path, monkeypatch: pytest.Mon
     assert [line.split()[0] for line in programs.read_text().splitlines()] == ["cmake", "cmake", "ninja"]
 
 
-def test_programs_that_are_missing_are_named_with_their_packages() -> None:
-    llama_cpp_build.require("sh")
+def test_programs_that_are_missing_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    llama_cpp_build.ensure("sh")
     with pytest.raises(
         SetUpError, match=r"no-such-compiler: must be on PATH.*clang-19 libomp-19-dev cmake ninja-build"
     ):
-        llama_cpp_build.require("sh", "no-such-compiler")
+        llama_cpp_build.ensure("sh", "no-such-compiler")
 
 
 def test_the_source_archive_is_pinned_by_its_digest() -> None:
