@@ -1,7 +1,8 @@
 """Everything kopf: watches feed indices and the queue, and nothing else happens here.
 
 Only ``on.event`` and ``index``: no finalizers, no annotations, no timers. An LLMDeployment can be deleted while the
-operator is away, and nothing on it differs from what was applied.
+operator is away, and nothing on it differs from what was applied. All are coroutines: kopf would give each event of a
+plain function to a thread.
 """
 
 import asyncio
@@ -34,18 +35,31 @@ class Indices:
     pods: Any
 
 
+class NothingHandled(kopf.DiffBaseStorage):
+    """kopf compares each object with a copy of what was handled last: no handler here asks what differs."""
+
+    def build(self, **_: Any) -> Any:
+        return {}
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
+
+
 @kopf.index(labels.GROUP, labels.VERSION, labels.PLURAL)
-def resource_index(namespace: str, name: str, body: kopf.Body, **_: Any) -> Any:
+async def resource_index(namespace: str, name: str, body: kopf.Body, **_: Any) -> Any:
     return {(namespace, name): dict(body)}
 
 
 @kopf.index("apps", "v1", "deployments", labels=MANAGED)
-def deployment_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
+async def deployment_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
     return {owner(namespace, labels): dict(body)}
 
 
 @kopf.index("", "v1", "pods", labels=MANAGED)
-def pod_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
+async def pod_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
     return {owner(namespace, labels): dict(body)}
 
 
@@ -131,6 +145,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     # discovery tells of a new one.
     settings.scanning.disabled = True
     settings.posting.enabled = False
+    settings.persistence.diffbase_storage = NothingHandled()
     settings.watching.server_timeout = 600
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 60

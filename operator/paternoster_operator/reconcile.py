@@ -69,12 +69,12 @@ class Reconciler:
             if self.fleets.pop(key, None) is not None:
                 self._metrics.forget(key)
             return None
+        fleet = self.fleets.get(key)
         try:
-            resource = parse(document)
+            resource = parse(document, known=None if fleet is None else fleet.resource)
         except InvalidManifest as invalid:
             await self._refuse(key, document, invalid)
             return None
-        fleet = self.fleets.get(key)
         if fleet is None:
             fleet = self.fleets[key] = Fleet.begin(resource)
         fleet.resource = resource

@@ -121,7 +121,7 @@ class Operator:
         known = self._resources.get(key)
         if known is None or known[0] != version:
             try:
-                known = version, parse(document)
+                known = version, parse(document, known=None if known is None else known[1])
             except InvalidManifest:
                 fleet = self.fleet(key)
                 known = version, fleet.resource if fleet is not None else known[1] if known is not None else None

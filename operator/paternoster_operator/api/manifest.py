@@ -24,14 +24,19 @@ class InvalidManifest(ValueError):
         self.errors = errors
 
 
-def parse(document: Mapping[str, Any]) -> LLMDeployment:
-    """The typed resource with defaults filled in; raises :class:`InvalidManifest` with every fault found."""
+def parse(document: Mapping[str, Any], known: LLMDeployment | None = None) -> LLMDeployment:
+    """The typed resource with defaults filled in; raises :class:`InvalidManifest` with every fault found.
+
+    ``known`` is the resource as it was parsed before: where name and spec are the same, their rules hold already.
+    """
     if not isinstance(document, Mapping):
         raise InvalidManifest([f"the document is {_shown(document)}: must be a mapping"])
     try:
         resource = LLMDeployment.model_validate(document)
     except ValidationError as error:
         raise InvalidManifest([_line(dict(fault)) for fault in error.errors()]) from error
+    if known is not None and (known.metadata.name, known.spec) == (resource.metadata.name, resource.spec):
+        return resource
     faults = check_rules(resource)
     if faults:
         raise InvalidManifest(faults)

@@ -220,3 +220,14 @@ def test_files(tmp_path: Path, document: Document) -> None:
 @pytest.mark.parametrize("example", sorted(Path(__file__).parents[3].glob("examples/*.yaml")), ids=lambda p: p.name)
 def test_the_examples_are_valid(example: Path) -> None:
     assert load(example)
+
+
+def test_rules_are_asked_again_of_another_spec_only(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = parse(document(replicas=2))
+    with pytest.raises(InvalidManifest, match="must be unset with autoscaling"):
+        parse(document(replicas=2, autoscaling={"maxReplicas": 2}), known=known)
+    monkeypatch.setattr("paternoster_operator.api.manifest.check_rules", lambda _: ["asked"])
+    assert parse({**document(replicas=2), "status": {"replicas": 1}}, known=known).status == {"replicas": 1}
+    for other in (document(replicas=3), document(replicas=2) | {"metadata": {"name": "other", "namespace": "lifts"}}):
+        with pytest.raises(InvalidManifest, match="asked"):
+            parse(other, known=known)
