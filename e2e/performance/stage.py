@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from paternoster_contract.labels import DEFAULT_ENGINE_IMAGE
 from paternoster_e2e.cluster import ROOT, Cluster, running_cluster
@@ -18,7 +19,7 @@ from paternoster_e2e.components import ensure_programs
 from paternoster_e2e.kubectl import Kubectl, until
 from paternoster_e2e.processes import Service
 from performance.fake_nodes import PODS_PER_NODE
-from performance.fleets import NAMESPACE
+from performance.fleets import namespaces
 
 SUBNET = "10.64"
 """Addresses of the pods: 10.64.0.0/16, all of them this machine's."""
@@ -32,6 +33,7 @@ FLAGS = {
     "kube-apiserver": [
         "--max-requests-inflight=2000",
         "--max-mutating-requests-inflight=1000",
+        "--enable-priority-and-fairness=false",
         # In one file, which is counted afterwards.
         "--audit-log-maxsize=8192",
     ],
@@ -40,8 +42,8 @@ FLAGS = {
         "--kube-api-burst=2000",
         "--concurrent-deployment-syncs=20",
         "--concurrent-replicaset-syncs=20",
-        # Nobody reads the old kind of Endpoints, and no fleet is scaled by Kubernetes' own autoscaler.
-        "--controllers=*,-endpoints-controller,-horizontal-pod-autoscaler-controller",
+        # Those that make pods and let them run; nobody here reads what the others write.
+        "--controllers=deployment-controller,replicaset-controller,serviceaccount-controller,node-lifecycle-controller",
     ],
     "kube-scheduler": ["--kube-api-qps=1000", "--kube-api-burst=2000"],
 }
@@ -70,8 +72,7 @@ def set_up(fleets: int, pods: int, operator: str, port: int = 18080) -> Iterator
         kubectl = Kubectl(cluster.environment)
         kubectl("create", "--filename", str(ROOT / "crds"))
         kubectl("wait", "--for=condition=Established", "crd/llmdeployments.paternoster.dev")
-        for namespace in (NAMESPACE, OPERATOR[0]):
-            kubectl("create", "namespace", namespace)
+        kubectl("create", "--filename=-", document=_namespaces([*namespaces(fleets), OPERATOR[0]]))
         kubeconfig = _service_account(cluster, kubectl)
         logs = cluster.folder / "logs"
         nodes = math.ceil(SPARE * fleets * pods / PODS_PER_NODE)
@@ -96,6 +97,11 @@ def set_up(fleets: int, pods: int, operator: str, port: int = 18080) -> Iterator
         url = f"http://127.0.0.1:{port}"
         service.until(lambda: _leads(url))
         yield Stage(cluster, service, url, "http://127.0.0.1:8000")
+
+
+def _namespaces(names: list[str]) -> dict[str, Any]:
+    items = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names]
+    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 def read(url: str) -> str:
