@@ -11,7 +11,7 @@ from control.evaluate import Memory, Score, evaluate
 from control.scenarios import Scenario
 
 PACKAGE = "paternoster_operator.scaling"
-MODULES = ("capacity", "concurrency", "demand", "experience", "limits", "need", "replicas", "trend")
+MODULES = ("capacity", "concurrency", "demand", "experience", "limits", "need", "recurrence", "replicas", "trend")
 CONSTANTS: Mapping[str, str] = {
     "ITL_MARGIN": "capacity",
     "EVIDENCE_WINDOWS": "concurrency",
@@ -24,6 +24,8 @@ CONSTANTS: Mapping[str, str] = {
     "STARTUPS": "limits",
     "UNKNOWN_STARTUP_SECONDS": "limits",
     "SAFETY": "need",
+    "FIRST_KEPT_SECONDS": "recurrence",
+    "MARGIN": "recurrence",
     "BASELINE_SECONDS": "trend",
     "CERTAINTY": "trend",
     "MISFIT": "trend",

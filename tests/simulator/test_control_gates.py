@@ -16,7 +16,7 @@ from paternoster_engine.bench.trace import TraceRow
 from paternoster_engine.bench.workload import Limits
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_simulator.arrivals import Pattern, constant, spike, step, synthetic
+from paternoster_simulator.arrivals import Pattern, bursts, constant, spike, step, synthetic
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies
 from paternoster_simulator.law_policy import LawPolicy
 from paternoster_simulator.outcome import Outcome
@@ -140,6 +140,15 @@ def test_recovery_after_a_spike_and_back_down(seed: int) -> None:
     assert late(outcome, 300 + 60 + 4 * STARTUP_SECONDS, 1500) < 0.02
     assert outcome.series.wanted[-1] <= 3, "what the spike brought goes again"
     assert outcome.lost == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_burst_that_comes_again_finds_its_replicas(seed: int) -> None:
+    """The first is over before replicas have come; five minutes later they are still there."""
+    pattern = bursts(4.0, period=400, share=0.15, factor=4.0, first=200)
+    outcome = run(pattern, duration=700, seed=seed, start=2)
+    assert late(outcome, 200, 300) > 0.3, "there was something to learn"
+    assert late(outcome, 600, 700) < 0.02
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -100,7 +100,7 @@ class ScaleDown(Document):
     """How fast replicas may be taken away."""
 
     stabilization_window_seconds: Seconds | None = None
-    """Take away only what was superfluous throughout this window; learnt from the time that starts take if unset."""
+    """Take away only what was superfluous throughout this window; learnt from starts and peaks if unset."""
     max_percent: int = Field(default=25, ge=0, le=100, json_schema_extra=INT32)
     """Most replicas taken per period, in percent of those at its beginning; the larger of the two limits counts."""
     max_pods: Count = 1

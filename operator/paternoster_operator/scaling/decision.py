@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from paternoster_operator.scaling.experience import Experience
+from paternoster_operator.scaling.recurrence import Uses
 from paternoster_operator.scaling.trend import Arrivals
 
 Loop = Literal["Replicas", "Concurrency"]
@@ -101,6 +102,10 @@ class LawState:
     """What a sequence takes of a replica."""
     arrivals: Arrivals = ()
     """The rate of the last minutes."""
+    uses: Uses = ()
+    """How many replicas were filled in the last half hour."""
+    ordered: float | None = None
+    """When replicas were last added."""
     idle_since: float | None = None
     """Since when nobody has asked for anything."""
     wants_replica: bool = False

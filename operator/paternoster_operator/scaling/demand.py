@@ -30,10 +30,18 @@ class Demand:
         return self.steady + self.backlog
 
 
-def estimate_demand(signals: Signals, experience: Experience, full: float, growth: float = 1.0) -> Demand:
+def drain_seconds(signals: Signals) -> float:
+    """Time in which a queue is to be worked off."""
+    return max(DRAIN_SECONDS, signals.startup_seconds or 0.0)
+
+
+def estimate_demand(
+    signals: Signals, experience: Experience, full: float, *, growth: float = 1.0, ordered: bool = False
+) -> Demand:
     """Demand on replicas that run ``full`` sequences when full.
 
-    ``growth`` is by how much the arrivals will have grown when a new replica could serve.
+    ``growth`` is by how much the arrivals will have grown when a new replica could serve; ``ordered`` says that the
+    queue there is has its replicas, on their way or just come.
     """
     if signals.ready == 0 or signals.mean_running == 0:
         return Demand(signals.demand, 0.0)
@@ -41,12 +49,12 @@ def estimate_demand(signals: Signals, experience: Experience, full: float, growt
     running = _running_when_full(signals, experience, full)
     if pace is None or tokens is None:
         # More cannot be wanted than is there, as far as is known.
-        return Demand(running, _backlog(signals, running))
+        return Demand(running, 0.0 if ordered else _backlog(signals, running))
     arriving = signals.arrived / signals.flow_seconds * tokens * pace
     steady = (arriving * signals.arrived + running * CONFIDENCE) / (signals.arrived + CONFIDENCE)
     # Answers that have grown longer run before they end: what runs is a fact, their length of the past is none.
     steady = max(steady, signals.mean_running)
-    return Demand(steady * growth, _backlog(signals, steady))
+    return Demand(steady * growth, 0.0 if ordered else _backlog(signals, steady))
 
 
 def _running_when_full(signals: Signals, experience: Experience, full: float) -> float:
@@ -58,10 +66,6 @@ def _running_when_full(signals: Signals, experience: Experience, full: float) ->
 
 def _backlog(signals: Signals, steady: float) -> float:
     """Sequences on top of the steady ones that work the queue off in time."""
-    if signals.pending:
-        # Replicas on their way were ordered for the queue there is.
-        return 0.0
     service = steady * signals.flow_seconds / signals.arrived if signals.arrived else float("inf")
-    horizon = max(DRAIN_SECONDS, signals.startup_seconds or 0.0)
     # A queue never has to run at once unless its requests take longer than it may last.
-    return signals.queued * min(service / horizon, 1.0)
+    return signals.queued * min(service / drain_seconds(signals), 1.0)

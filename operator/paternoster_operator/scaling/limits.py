@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from paternoster_operator.scaling.decision import LawState
 from paternoster_operator.scaling.policy import ReplicaPolicy
+from paternoster_operator.scaling.recurrence import Peak, expected, note
 from paternoster_operator.scaling.signals import Signals
 
 PERIOD_SECONDS = 15.0
@@ -15,20 +16,33 @@ UNKNOWN_STARTUP_SECONDS = 120.0
 """Assumed while no start was seen."""
 STARTUPS = 2.0
 """A replica is kept for so many times what it would take to get it back: twice, since users pay for a mistake."""
+KEPT_STARTUPS = 12.0
+"""A peak is waited for at most so many times what a start takes: what is back within seconds is not worth an hour."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 600.0
 """Bounds of the learnt window: two windows of evidence at least, and never so long that a fleet forgets to shrink."""
+
+
+def startup_seconds(signals: Signals) -> float:
+    """What a new replica takes until it serves, as far as is known."""
+    return UNKNOWN_STARTUP_SECONDS if signals.startup_seconds is None else signals.startup_seconds
 
 
 def down_window(loop: ReplicaPolicy, signals: Signals) -> float:
     """Seconds for which fewer replicas must be enough before one is given up; learnt from starts unless it is set."""
     if loop.scale_down.stabilization_window_seconds is not None:
         return loop.scale_down.stabilization_window_seconds
-    startup = UNKNOWN_STARTUP_SECONDS if signals.startup_seconds is None else signals.startup_seconds
-    return min(max(STARTUPS * startup, SHORTEST_SECONDS), LONGEST_SECONDS)
+    return min(max(STARTUPS * startup_seconds(signals), SHORTEST_SECONDS), LONGEST_SECONDS)
 
 
-def remember(loop: ReplicaPolicy, state: LawState, now: float, wanted: int) -> LawState:
-    """Note what the formula gave; what no window can ask for any more is forgotten."""
+def expected_peak(loop: ReplicaPolicy, signals: Signals, state: LawState, window: float) -> Peak | None:
+    """The peak that replicas are kept for beyond the window; none where the user set it."""
+    if loop.scale_down.stabilization_window_seconds is not None:
+        return None
+    return expected(state.uses, window, most_seconds=KEPT_STARTUPS * startup_seconds(signals))
+
+
+def remember(loop: ReplicaPolicy, state: LawState, now: float, wanted: int, filled: int) -> LawState:
+    """Note what the formula gave and how many are filled; what no window can ask for any more is forgotten."""
     horizon = max(
         loop.scale_up.stabilization_window_seconds,
         LONGEST_SECONDS,
@@ -38,6 +52,7 @@ def remember(loop: ReplicaPolicy, state: LawState, now: float, wanted: int) -> L
     return replace(
         state,
         recommendations=(*(r for r in state.recommendations if r[0] >= now - horizon), (now, wanted)),
+        uses=note(state.uses, now, filled),
         changes=tuple(change for change in state.changes if change[0] > now - period),
     )
 

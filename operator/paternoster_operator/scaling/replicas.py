@@ -4,11 +4,20 @@ The shape is that of the Kubernetes HorizontalPodAutoscaler (tolerance, stabiliz
 differs is the metric, sequences wanted over sequences sustained, and the look at the replicas that would remain.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
+from paternoster_operator.scaling.capacity import replica_capacity
 from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason, is_early
-from paternoster_operator.scaling.limits import PERIOD_SECONDS, down_window, recommended_within, remember, steps_left
+from paternoster_operator.scaling.limits import (
+    PERIOD_SECONDS,
+    down_window,
+    expected_peak,
+    recommended_within,
+    remember,
+    steps_left,
+)
 from paternoster_operator.scaling.need import Need, replicas_needed
 from paternoster_operator.scaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.scaling.signals import Signals
@@ -46,7 +55,8 @@ def decide_replicas(
     decision = _decision(loop, signals, state, verdict)
     if decision.target != state.replicas and decision.applied:
         changes = (*state.changes, (now, decision.target - state.replicas))
-        state = replace(state, replicas=decision.target, changes=changes)
+        ordered = now if decision.target > state.replicas else state.ordered
+        state = replace(state, replicas=decision.target, changes=changes, ordered=ordered)
     return decision, state
 
 
@@ -104,7 +114,7 @@ def _judge(
         return _Verdict(0, 0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), state
     need = replicas_needed(policy, loop, signals, state, now)
     wanted, reason, said = _wanted(policy, loop, signals, state, need)
-    state = remember(loop, state, now, wanted)
+    state = remember(loop, state, now, wanted, _filled(policy, signals, state))
     if wanted > current:
         verdict = _up(loop, signals, state, now, wanted, reason, said)
     elif wanted < current:
@@ -112,6 +122,12 @@ def _judge(
     else:
         verdict = _Verdict(current, current, Reason.WITHIN_TOLERANCE, f"{said}, target {need.utilization:.0%}")
     return replace(verdict, formula=need.formula, carries=str(need.capacity)), state
+
+
+def _filled(policy: ScalingPolicy, signals: Signals, state: LawState) -> int:
+    """How many replicas what runs would fill, of those there are; the cap may let one run more than it sustains."""
+    sustained = replica_capacity(policy, state.experience).sequences
+    return min(math.ceil(signals.running / sustained), signals.ready)
 
 
 def _wanted(
@@ -183,7 +199,11 @@ def _down(
     steady = max(recommended_within(state, now, window), default=current)
     if now - state.since < window or steady >= current:
         return _Verdict(current, wanted, Reason.STABILIZING, f"{said}, not yet for {window:.0f} s", tuple(limited))
-    target = max(target, steady)
+    peak = expected_peak(loop, signals, state, window)
+    if peak is not None and peak.replicas >= current:
+        kept = f"{peak.replicas} were filled {peak.away_seconds:.0f} s ago, kept for {peak.kept_seconds:.0f} s"
+        return _Verdict(current, wanted, Reason.STABILIZING, f"{said}, but {kept}", tuple(limited))
+    target = max(target, steady, 0 if peak is None else peak.replicas)
     down = loop.scale_down
     allowed = steps_left(state, now, down.period_seconds, down.max_percent, down.max_pods, -1)
     if target < current - allowed:

@@ -11,7 +11,7 @@ from paternoster_operator.scaling.decision import LawState, is_recent
 from paternoster_operator.scaling.experience import Experience
 from paternoster_operator.scaling.law import decide
 from paternoster_operator.scaling.policy import ScalingPolicy
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.scaling.signals import ReplicaLoad, Signals
 
 COOLDOWN = 30.0
 
@@ -63,6 +63,32 @@ def test_each_bound_is_told() -> None:
 def test_the_cap_counts_once_it_has_settled(changed: float, told: str) -> None:
     state = LawState(replicas=2, cap=20, since=-1e6, cap_changed=changed)
     assert carries(state, waiting=5, now=100.0) == told
+
+
+@pytest.mark.parametrize(
+    ("ordered", "wanted", "told"),
+    [
+        (None, 6, "20.0 by live cap"),
+        (100.0 - 89.0, 3, "48.0 by max_num_seqs"),
+        (100.0 - 90.0, 6, "20.0 by live cap"),
+        (5000.0, 6, "20.0 by live cap"),
+    ],
+    ids=["nothing ordered", "just come", "had its time", "clock set back"],
+)
+def test_a_queue_is_no_reason_for_more_until_those_who_came_for_it_had_time(
+    ordered: float | None, wanted: int, told: str
+) -> None:
+    """A start of 30 s, and 60 s to work it off."""
+    loads = (ReplicaLoad(20.0, 0.3, 0.02),) * 4
+    queue = Signals(
+        ready=4, fresh=True, capacity=80, running=80, waiting=10, peak_running=20, finished=100, preempted=2,
+        replicas=loads, flow_seconds=30.0, arrived=30, startup_seconds=30.0,
+    )  # fmt: skip
+    state = LawState(replicas=4, cap=20, since=-1e6, ordered=ordered)
+    decision = decide(policy(), queue, state, 100.0).replicas
+    assert decision is not None
+    assert decision.recommended == wanted
+    assert decision.inputs["replicaCapacity"] == told
 
 
 @given(st.floats(-1e6, 1e6), st.none() | st.floats(-1e6, 1e6), st.floats(0, 1e4))

@@ -1,0 +1,176 @@
+"""What a peak filled is kept until the next could be there; what was spare is not."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paternoster_operator.api.manifest import parse
+from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason
+from paternoster_operator.scaling.law import decide, first_state
+from paternoster_operator.scaling.limits import PERIOD_SECONDS
+from paternoster_operator.scaling.policy import ScalingPolicy
+from paternoster_operator.scaling.recurrence import (
+    FIRST_KEPT_SECONDS,
+    HORIZON_SECONDS,
+    LONGEST_KEPT_SECONDS,
+    MARGIN,
+    SPACING_SECONDS,
+    Uses,
+    expected,
+    note,
+)
+from paternoster_operator.scaling.signals import Signals
+
+LEFT = 120.0
+"""Window of scaling down in these tests."""
+
+levels = st.lists(st.integers(0, 12), max_size=80)
+
+
+def noted(filled: list[int], spacing: float = SPACING_SECONDS, uses: Uses = (), begin: float = 0.0) -> Uses:
+    for index, replicas in enumerate(filled):
+        uses = note(uses, begin + index * spacing, replicas)
+    return uses
+
+
+def after(peak: int, seconds: float, base: int = 1) -> list[int]:
+    """A peak, and then so long at the base."""
+    return [peak, peak] + [base] * round(seconds / SPACING_SECONDS)
+
+
+def kept(filled: list[int]) -> int:
+    peak = expected(noted(filled), LEFT)
+    assert peak is not None
+    return peak.replicas
+
+
+@given(levels, st.floats(0, 600))
+def test_no_more_is_kept_than_was_filled_and_never_for_longer_than_the_longest(filled: list[int], left: float) -> None:
+    peak = expected(noted(filled), left)
+    if not filled:
+        assert peak is None
+        return
+    assert peak is not None, "the last level at least"
+    assert filled[-1] <= peak.replicas <= max(filled)
+    assert peak.away_seconds <= peak.kept_seconds <= LONGEST_KEPT_SECONDS
+    shorter = expected(noted(filled), left, most_seconds=60)
+    assert shorter is not None
+    assert shorter.kept_seconds <= 60
+    assert shorter.replicas <= peak.replicas
+
+
+@given(levels, st.lists(st.integers(1, 12), min_size=1), st.floats(0, 600))
+def test_what_follows_a_forgotten_past_does_not_depend_on_it(past: list[int], filled: list[int], left: float) -> None:
+    begin = len(past) * SPACING_SECONDS + HORIZON_SECONDS
+    assert expected(noted(filled, uses=noted(past), begin=begin), left) == expected(noted(filled), left)
+
+
+@given(st.lists(st.tuples(st.floats(-1e4, 1e4), st.integers(0, 12)), max_size=200))
+def test_the_memory_stays_small_and_in_order_whatever_the_clock_does(looks: list[tuple[float, int]]) -> None:
+    uses: Uses = ()
+    for now, filled in looks:
+        uses = note(uses, now, filled)
+        times = [time for time, _ in uses]
+        assert times == sorted(times)
+        assert len(uses) <= HORIZON_SECONDS / SPACING_SECONDS + 1
+        assert now - HORIZON_SECONDS <= times[0] <= times[-1] <= now
+        assert uses[-1][1] >= filled
+
+
+def test_the_most_of_each_spacing_is_noted() -> None:
+    assert noted([1, 3, 2, 1], spacing=SPACING_SECONDS / 3) == ((0.0, 3), (SPACING_SECONDS, 1))
+
+
+def test_a_first_peak_is_kept_for_a_while_and_given_up_then() -> None:
+    assert kept(after(4, FIRST_KEPT_SECONDS)) == 4
+    assert kept(after(4, FIRST_KEPT_SECONDS + SPACING_SECONDS)) == 1
+
+
+@pytest.mark.parametrize("gap", [180.0, 300.0, 540.0, 750.0])
+def test_what_came_back_is_kept_by_the_time_it_took(gap: float) -> None:
+    learnt = min(MARGIN * gap, LONGEST_KEPT_SECONDS)
+    again = after(4, gap)
+    assert kept(again + after(4, learnt)) == 4
+    assert kept(again + after(4, learnt + SPACING_SECONDS)) == 1
+
+
+def test_a_higher_peak_is_a_first_one_while_the_lower_comes_again() -> None:
+    twice = after(4, 300) + after(6, 300)
+    assert kept(twice) == 6
+    assert kept(twice + [1] * 8) == 6
+    assert kept(twice + [1] * 11) == 1
+
+
+def test_a_short_lull_is_no_gap() -> None:
+    """Within the window nothing is given up, so nothing is learnt of how long it may be away."""
+    assert kept(after(4, LEFT) + after(4, FIRST_KEPT_SECONDS)) == 4
+    assert kept(after(4, LEFT + SPACING_SECONDS) + after(4, FIRST_KEPT_SECONDS)) == 1
+
+
+def test_a_silence_is_no_gap() -> None:
+    before = noted(after(4, 30))
+    resumed = noted(after(4, FIRST_KEPT_SECONDS), uses=before, begin=1000.0)
+    assert expected(resumed, LEFT) == expected(noted(after(4, FIRST_KEPT_SECONDS)), LEFT)
+
+
+def policy(**autoscaling: Any) -> ScalingPolicy:
+    document = {
+        "apiVersion": "paternoster.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "a"},
+        "spec": {
+            "model": {"source": "package://m"},
+            "engine": {"maxNumSeqs": 48},
+            "autoscaling": {"minReplicas": 1, "maxReplicas": 10, **autoscaling},
+        },
+    }
+    return ScalingPolicy.from_spec(parse(document).spec)
+
+
+def lived(
+    loop: ScalingPolicy, running: list[int], state: LawState, startup: float = 60.0
+) -> tuple[list[int], LawState, LoopDecision]:
+    """Looks at so many sequences that run, on as many replicas as are asked for; how many those were each time."""
+    replicas: list[int] = []
+    decision: LoopDecision | None = None
+    begin = state.since + len(state.uses) * SPACING_SECONDS
+    for index, now_running in enumerate(running):
+        seen = Signals(ready=state.replicas, fresh=True, running=now_running, startup_seconds=startup)
+        made = decide(loop, seen, state, begin + index * PERIOD_SECONDS)
+        state, decision = made.state, made.replicas
+        replicas.append(state.replicas)
+    assert decision is not None
+    return replicas, state, decision
+
+
+def test_what_was_spare_goes_soon_and_what_was_filled_stays() -> None:
+    """180 sequences are to have five replicas and fill four of 48."""
+    loop = policy()
+    replicas, _, last = lived(loop, [180] * 8 + [10] * 36, first_state(loop, 0.0, replicas=1))
+    assert max(replicas) == 5
+    assert replicas[-1] == 4
+    assert last.reason is Reason.STABILIZING
+    assert last.message == "demand 10 / capacity 192 = 5% < 76%, but 4 were filled 540 s ago, kept for 600 s"
+    replicas, _, _ = lived(loop, [180] * 8 + [10] * 70, first_state(loop, 0.0, replicas=1))
+    assert replicas[-1] == 1
+
+
+def test_what_is_quickly_back_is_not_kept_for_long() -> None:
+    replicas, _, _ = lived(policy(), [180] * 8 + [10] * 32, first_state(policy(), 0.0, replicas=1), startup=20.0)
+    assert replicas[8 + 240 // 15 - 2] == 4
+    assert replicas[-1] == 1
+
+
+def test_a_window_that_the_user_set_is_all_there_is() -> None:
+    loop = policy(scaleDown={"stabilizationWindowSeconds": 60})
+    replicas, _, _ = lived(loop, [180] * 8 + [10] * 36, first_state(loop, 0.0, replicas=1))
+    assert replicas[-1] == 1
+
+
+def test_no_more_was_filled_than_there_was() -> None:
+    """One replica runs four times what it sustains: what it had not is not kept."""
+    loop = policy(maxReplicas=1)
+    _, state, _ = lived(loop, [190] * 4, first_state(loop, 0.0, replicas=1))
+    assert {filled for _, filled in state.uses} == {1}
