@@ -8,6 +8,9 @@ from pathlib import Path
 from paternoster_contract import paths
 from peers.server import RunningServer, free_port, server
 
+KV_GIB = 1
+"""As much as the others have: the default holds half of the requests."""
+
 
 class Ours:
     name = "paternoster"
@@ -15,7 +18,8 @@ class Ours:
     starts_anew = False
 
     def describe(self) -> str:
-        return f"paternoster {version('paternoster')}, torch {version('torch')}; 64 at once, prefix cache off"
+        versions = f"paternoster {version('paternoster')}, torch {version('torch')}"
+        return f"{versions}; 64 at once, prefix cache off, {KV_GIB} GiB of KV"
 
     def set_up(self) -> None:
         """Nothing: it is here."""
@@ -25,4 +29,5 @@ class Ours:
         command = Path(sys.executable).with_name("paternoster")
         flags = ["--model", checkpoint.as_uri(), "--served-model-name", "model", "--dtype", "bfloat16"]
         flags += ["--threads", str(threads), "--port", str(port), "--max-num-seqs", "64", "--no-prefix-cache"]
+        flags += ["--kv-cache-memory", str(KV_GIB * 2**30)]
         return server([command, "serve", *flags], port, log, model="model", env={}, health=paths.READY)
