@@ -9,7 +9,7 @@ from paternoster_contract import paths
 from peers.server import RunningServer, free_port, server
 
 KV_GIB = 1
-"""As much as the others have: the default holds half of the requests."""
+"""As much as vLLM has here: the default does not hold all 64 requests at once."""
 
 
 class Ours:

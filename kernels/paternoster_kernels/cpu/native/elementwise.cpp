@@ -6,9 +6,6 @@
 
 namespace {
 
-// Rows below this many elements together are done by one thread: waking a second one costs more.
-constexpr int64_t PARALLEL_ELEMENTS = 16384;
-
 Row residual_sum(const bf16* x, bf16* residual, int64_t i) {
   if (residual == nullptr) return load_bf16(x + i);
   const Row sum = _mm512_add_ps(load_bf16(residual + i), load_bf16(x + i));

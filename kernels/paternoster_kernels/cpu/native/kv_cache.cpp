@@ -3,9 +3,6 @@
 
 namespace {
 
-// Tokens below this many elements together are done by one thread: waking a second one costs more.
-constexpr int64_t PARALLEL_ELEMENTS = 16384;
-
 void rotate(bf16* head, const float* angles, int64_t half) {
   for (int64_t i = 0; i < half; i += 16) {
     const Row cos = _mm512_loadu_ps(angles + i), sin = _mm512_loadu_ps(angles + half + i);

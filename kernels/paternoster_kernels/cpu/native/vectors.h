@@ -7,6 +7,9 @@
 using bf16 = uint16_t;
 using Row = __m512;
 
+// Rows below this many elements together are done by one thread: waking a second one costs more.
+constexpr int64_t PARALLEL_ELEMENTS = 16384;
+
 inline Row load_bf16(const bf16* from) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)from)), 16));
 }
