@@ -20,9 +20,8 @@ def table(length: int, rotary_dim: int, generator: torch.Generator) -> torch.Ten
 
 def slots_for(tokens: int, places: int, generator: torch.Generator) -> torch.Tensor:
     """Distinct places outside block 0's 32, the first token's first of a block, one token without any."""
-    slots = 32 + torch.randperm(places - 32, generator=generator, device=generator.device)[:tokens]
-    slots[0] = 64
-    slots[1:][slots[1:] == 64] = 33
+    free = 32 + torch.randperm(places - 32, generator=generator, device=generator.device)
+    slots = torch.cat((free.new_tensor([64]), free[free != 64][: tokens - 1]))
     slots[tokens // 2] = -1
     return slots
 
