@@ -25,8 +25,7 @@ def run(context: Context) -> list[Table]:
 
 
 def _streams(context: Context, seed: int = 0) -> tuple[list[Arrival], list[Arrival]]:
-    """(a request a second, a flood), both of the conversation trace's "
-    "lengths. Times are the quiet tenant's, tokens everybody's."""
+    """A request a second and a flood, both of the conversation trace's lengths."""
     quiet = at_times(context.conversation(200, seed=1), poisson(QUIET, SECONDS, seed), seed=1)
     flood = at_times(context.conversation(2000, seed=2), poisson(FLOOD, SECONDS, seed + 1), seed=2)
     return quiet, flood
@@ -73,6 +72,9 @@ def _priority(context: Context) -> Table:
     both = merged(top, low)
     contenders = {"unloaded": (_capped(context, CAPS[0], "priority"), top), "fcfs": (context.machine, both)}
     contenders |= {f"priority, {cap} at once": (_capped(context, cap, "priority"), both) for cap in CAPS}
+    for cap in CAPS[:2]:
+        pausing = _capped(context, cap, "priority").changed(pause_lower_classes=True)
+        contenders[f"priority, {cap} at once, lower classes pause"] = pausing, both
     reserved = _capped(context, CAPS[-1], "priority").changed(reserved_slots=4)
     contenders[f"priority, {CAPS[-1]} at once, 4 of them reserved"] = reserved, both
     rows: list[list[Cell]] = []

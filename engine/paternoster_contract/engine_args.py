@@ -108,6 +108,10 @@ class EngineArgs(BaseModel):
     priority_aging: float = Field(
         default=0, ge=0, description="order priority: seconds of waiting that are worth one class; 0 for no aging"
     )
+    pause_lower_classes: bool = Field(
+        default=False,
+        description="order priority: while prompts of a class are computed, nothing of the classes below it is",
+    )
     reserved_slots: int = Field(
         default=0, ge=0, description="places under the live cap that only requests with a priority below 0 get"
     )
@@ -150,6 +154,10 @@ class EngineArgs(BaseModel):
             raise ValueError(
                 f"reserved_slots is {self.reserved_slots}: must be below max_num_seqs, which is {self.max_num_seqs}"
             )
+        if self.pause_lower_classes and self.order != "priority":
+            raise ValueError(f"pause_lower_classes is True: must be False with order {self.order!r}")
+        if self.pause_lower_classes and self.prefill_first:
+            raise ValueError("pause_lower_classes is True: must be False with prefill_first")
         for user, weight in self.weights.items():
             if not weight > 0:
                 raise ValueError(f"user_weights is {self.user_weights!r}: the weight of {user!r} must be above 0")

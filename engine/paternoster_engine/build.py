@@ -81,6 +81,7 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
             victim=args.victim,
             order=args.order,
             priority_aging=args.priority_aging,
+            pause_lower_classes=args.pause_lower_classes,
             reserved_slots=args.reserved_slots,
             tenant_weights=args.weights,
             preemption=args.preemption,

@@ -18,7 +18,7 @@ def parse(flags: list[str]) -> EngineArgs:
 
 
 settings = st.builds(
-    lambda cap, live, budget, length, prefix, mode, name, rest: {
+    lambda cap, live, budget, length, prefix, mode, name, pause, rest: {
         "max_num_seqs": cap,
         "live_cap": None if live is None else min(live, cap),
         "max_batched_tokens": None if budget is None else cap + budget,
@@ -26,6 +26,7 @@ settings = st.builds(
         "prefix_cache": prefix,
         "mode": mode,
         "served_model_name": name,
+        "pause_lower_classes": pause and rest.get("order") == "priority" and not rest.get("prefill_first"),
         **rest,
     },
     st.integers(1, 4096),
@@ -35,6 +36,7 @@ settings = st.builds(
     st.booleans(),
     st.sampled_from(["continuous", "dynamic", "static"]),
     st.none() | st.from_regex(r"[a-z][a-z0-9/.-]{0,20}", fullmatch=True),
+    st.booleans(),
     st.fixed_dictionaries(
         {},
         optional={
@@ -93,6 +95,8 @@ def test_a_bad_value_names_its_field(flags: list[str], field: str) -> None:
     [
         (["--live-cap", "9", "--max-num-seqs", "8"], ["live_cap is 9", "max_num_seqs", "8"]),
         (["--reserved-slots", "8", "--max-num-seqs", "8"], ["reserved_slots is 8", "max_num_seqs"]),
+        (["--pause-lower-classes"], ["pause_lower_classes", "order 'fcfs'"]),
+        (["--pause-lower-classes", "--order", "priority", "--prefill-first"], ["pause_lower_classes", "prefill_first"]),
         (["--user-weights", "alice=0"], ["user_weights", "'alice'", "above 0"]),
         (["--max-batched-tokens", "8"], ["max_batched_tokens is 8", "max_num_seqs", "64"]),
     ],

@@ -1,5 +1,6 @@
 """Who comes on board in a step."""
 
+import math
 from collections.abc import Callable
 
 from paternoster_engine.core.config import SchedulerConfig
@@ -54,6 +55,10 @@ class Boarding:
         """Whether the mode lets anybody board in the step that begins now."""
         return self._mode.boards(len(self._running), self._queue, now)
 
+    def next_class(self) -> float:
+        """The ``priority`` of who would board first; infinite when nobody waits."""
+        return next((request.priority for request in self._queue.candidates()), math.inf)
+
     def admit_waiting(self, plan: StepPlan, now: float) -> None:
         """Admit in the queue's order until one does not fit.
 
@@ -64,8 +69,11 @@ class Boarding:
         waits = 0
         forked = kept_back = False
         for request in self._queue.candidates():
-            if plan.budget == 0 and not self._mode.whole_batches:
-                return
+            if not self._mode.whole_batches:
+                if plan.budget == 0:
+                    return
+                if not plan.lets(request):
+                    continue
             # Nobody as ordinary passes one that needs more places than there are for them.
             kept_back = kept_back or self._places.only_reserved_left(request)
             if kept_back and request.priority >= 0:

@@ -49,6 +49,8 @@ class SchedulerConfig:
     order: OrderName = "fcfs"
     priority_aging: float = 0.0
     """order priority: seconds of waiting that are worth one class; 0 is no aging."""
+    pause_lower_classes: bool = False
+    """order priority: a step that computes prompts of a class computes nothing of the classes below it."""
     reserved_slots: int = 0
     """Places under the live cap that only requests with a priority below 0 get; one is always left for the others."""
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
@@ -92,6 +94,10 @@ class SchedulerConfig:
             raise ValueError(
                 f"reserved_slots is {self.reserved_slots}: must be below max_num_seqs, which is {self.max_num_seqs}"
             )
+        if self.pause_lower_classes and self.order != "priority":
+            raise ValueError(f"pause_lower_classes is True: must be False with order {self.order!r}")
+        if self.pause_lower_classes and self.prefill_first:
+            raise ValueError("pause_lower_classes is True: must be False with prefill_first")
         for tenant, weight in self.tenant_weights.items():
             if not weight > 0:
                 raise ValueError(f"tenant_weights is {weight} for {tenant!r}: must be above 0")

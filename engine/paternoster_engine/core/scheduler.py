@@ -5,6 +5,7 @@ number catches up with the first. Those that run come first, then those that wai
 order they wait, what memory an admission must leave and who loses its blocks is up to :mod:`.policies`.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -134,6 +135,8 @@ class Scheduler:
                 self._boarding.admit_waiting(plan, now)
             if not plan.chunks:
                 self._continue(plan, list(self._running))
+        elif self.config.pause_lower_classes:
+            self._upper_prompts_first(plan, boards, now)
         else:
             self._continue(plan, list(self._running))
             if boards:
@@ -238,6 +241,23 @@ class Scheduler:
             else:
                 chunks[request] = count
                 plan.budget -= count
+
+    def _upper_prompts_first(self, plan: StepPlan, boards: bool, now: float) -> None:
+        """Hand the budget out, but to nobody below the class of the most important prompt."""
+        prompts = min((request.priority for request in self._running if request.prefilling), default=math.inf)
+        plan.lowest_class = min(prompts, self._boarding.next_class()) if boards else prompts
+        # A prompt of a lower class that boarded before must not take the budget from tokens of those above it.
+        first = [request for request in self._by_class() if plan.lets(request)]
+        self._continue(plan, first)
+        if boards:
+            self._boarding.admit_waiting(plan, now)
+        if plan.chunks.keys() <= {request for request in first if not request.prefilling}:
+            # Whoever was next to board did not fit.
+            plan.lowest_class = prompts
+            self._continue(plan, [r for r in self._by_class() if plan.lets(r) and r not in plan.chunks])
+
+    def _by_class(self) -> list[Request]:
+        return sorted(self._running, key=lambda request: request.priority)
 
     def _no_more_important(self, request: Request) -> Sequence[Request]:
         """Running requests that may be preempted for ``request``: those below its class, else its equals and itself."""

@@ -1,5 +1,6 @@
 """A batch in the making."""
 
+import math
 from dataclasses import dataclass, field
 
 from paternoster_engine.core.batch import Batch, BlockCopy, ScheduledRequest
@@ -15,10 +16,15 @@ class StepPlan:
     chunks: dict[Request, int] = field(default_factory=dict)
     preempted: list[Request] = field(default_factory=list)
     expired: list[Request] = field(default_factory=list)
+    lowest_class: float = math.inf
+    """Highest ``priority`` that the step computes anything of."""
+
+    def lets(self, request: Request) -> bool:
+        return request.priority <= self.lowest_class
 
     def give(self, request: Request) -> None:
-        """As many of the request's uncomputed tokens as the budget has left."""
-        count = min(request.num_uncomputed, self.budget)
+        """As many of the request's uncomputed tokens as the budget has left; none to a class that is paused."""
+        count = min(request.num_uncomputed, self.budget) if self.lets(request) else 0
         if count > 0:
             self.chunks[request] = count
             self.budget -= count

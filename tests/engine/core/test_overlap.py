@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 from fake_model import Ride, unbatched
@@ -54,9 +55,8 @@ def test_tokens_reasons_and_blocks_are_those_of_a_plain_ride(chaining: bool) -> 
 def test_i18_nobody_is_ever_preempted(chaining: bool, admission: str) -> None:
     for seed in range(NUM_TRACES // 4):
         config, traffic, _ = rush(seed)
-        config = replace(
-            config, admission=admission, order="fcfs", reserved_slots=0, preemption="recompute", host_blocks=0
-        )
+        changes: dict[str, Any] = {"order": "fcfs", "pause_lower_classes": False, "reserved_slots": 0}
+        config = replace(config, admission=admission, preemption="recompute", host_blocks=0, **changes)
         ride = OverlappedRide(config, chaining=chaining)
         play(ride, traffic, [])
         assert ride.scheduler.counters.preemptions == 0, f"seed {seed}"

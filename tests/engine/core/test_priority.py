@@ -127,6 +127,35 @@ def test_who_has_aged_is_not_displaced_by_those_behind_it() -> None:
     assert old.num_preemptions == 0
 
 
+def test_lower_classes_pause_while_a_prompt_above_them_is_computed() -> None:
+    ride = Ride(config(max_num_seqs=4, max_batched_tokens=8, pause_lower_classes=True))
+    equal, lower = ride.add([1] * 3, 20, priority=0), ride.add([2] * 3, 20, priority=1)
+    long = ride.add([4] * 30, 20, priority=1)
+    ride.step()
+    ride.step()
+    urgent = ride.add([3] * 17, 3, priority=0)
+    for tokens in (7, 7, 3):
+        batch = ride.step()
+        assert [(item.request, item.num_tokens) for item in batch.scheduled] == [(equal, 1), (urgent, tokens)]
+    batch = ride.step()
+    assert [(item.request, item.num_tokens) for item in batch.scheduled] == [
+        (equal, 1), (urgent, 1), (lower, 1), (long, 5),
+    ]  # fmt: skip
+    ride.run()
+    assert lower.num_preemptions == long.num_preemptions == 0
+
+
+def test_lower_classes_go_on_while_a_prompt_above_them_does_not_fit() -> None:
+    ride = Ride(config(num_blocks=15, max_num_seqs=4, pause_lower_classes=True))
+    high, low = ride.add([1] * 40, 10, priority=0), ride.add([2] * 12, 8, priority=2)
+    ride.step()
+    ride.step()
+    waits = ride.add([3] * 40, 10, priority=1)
+    assert {item.request for item in ride.step().scheduled} == {high, low}
+    ride.run()
+    assert waits.finished
+
+
 def test_reserved_slots_are_for_the_urgent() -> None:
     ride = Ride(config(max_num_seqs=4, reserved_slots=2, order="fcfs"))
     ordinary = [ride.add([i], 30) for i in range(4)]

@@ -16,7 +16,7 @@ NUM_TRACES = int(os.environ.get("PATERNOSTER_TRACES", "500"))
 """Random traces of the widest test; a nightly run sets 10000."""
 
 configs = st.builds(
-    lambda spare, force, cache, preemption, host, seqs, reserved, **rest: SchedulerConfig(
+    lambda spare, force, cache, preemption, host, seqs, reserved, pause, **rest: SchedulerConfig(
         max_model_len=MAX_LEN,
         num_blocks=-(-MAX_LEN // rest["block_size"]) + spare,
         max_num_seqs=seqs,
@@ -26,6 +26,7 @@ configs = st.builds(
         force_preempt_every=force if cache else 0,
         preemption=preemption,
         host_blocks=host if preemption != "recompute" else 0,
+        pause_lower_classes=pause and rest["order"] == "priority" and not rest["prefill_first"],
         **rest,
     ),
     seqs=st.sampled_from([1, 3, 4, 5, 6]),
@@ -45,6 +46,7 @@ configs = st.builds(
     victim=st.sampled_from(["least-computed", "last-in", "priority"]),
     order=st.sampled_from(["fcfs", "priority", "fair-share", "deadline"]),
     priority_aging=st.sampled_from([0.0, 0.0, 5.0]),
+    pause=st.booleans(),
     reserved=st.sampled_from([0, 0, 1, 2]),
     tenant_weights=st.sampled_from([{}, {"a": 3.0}]),
     preemption=st.sampled_from(["recompute", "recompute", "swap", "auto"]),
@@ -105,6 +107,8 @@ def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
     size = rng.choice([1, 2, 4, 8])
     seqs = rng.randint(2, 8)
     preemption = rng.choice(["recompute", "swap", "auto"])
+    order = rng.choice(["fcfs", "priority", "fair-share", "deadline"])
+    prefill_first = rng.random() < 0.4
     config = SchedulerConfig(
         max_num_seqs=seqs,
         max_batched_tokens=rng.choice([seqs, 8, 16, 48]),
@@ -117,11 +121,12 @@ def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
         mode=rng.choice(["continuous"] * 4 + ["static", "dynamic"]),
         batch_size=rng.choice([0, 3]),
         batch_wait=rng.choice([0.0, 4.0]),
-        prefill_first=rng.random() < 0.4,
+        prefill_first=prefill_first,
         admission=rng.choice(["greedy", "greedy", "greedy", "no-evict", "full-reserve"]),
         victim=rng.choice(["least-computed", "last-in", "priority"]),
-        order=rng.choice(["fcfs", "priority", "fair-share", "deadline"]),
+        order=order,
         priority_aging=rng.choice([0.0, 3.0, 20.0]),
+        pause_lower_classes=order == "priority" and not prefill_first and rng.random() < 0.5,
         reserved_slots=rng.choice([0, 0, 1]),
         preemption=preemption,
         host_blocks=0 if preemption == "recompute" else rng.choice([3, 20, 60]),

@@ -52,8 +52,12 @@ def test_any_policies(
     chosen: Combination,
 ) -> None:
     policies = {name: value for name, value in chosen.items() if name != "n"}
+    # Where both may be: half of those that go by class.
+    pauses = chosen["order"] == "priority" and not chosen["prefill_first"] and chosen["prefix_cache"]
     host_blocks = 0 if chosen["preemption"] == "recompute" else 64
-    scheduler = ride.scheduler(num_blocks=NUM_BLOCKS, host_blocks=host_blocks, batch_size=4, **policies)
+    scheduler = ride.scheduler(
+        num_blocks=NUM_BLOCKS, host_blocks=host_blocks, batch_size=4, pause_lower_classes=pauses, **policies
+    )
     requests = [request for i in CHOSEN for request in _choices(i, prompts[i], chosen["n"])]
     ride.play(scheduler, requests)
     counters = scheduler.counters

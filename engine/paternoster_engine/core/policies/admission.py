@@ -56,6 +56,7 @@ class NoEvict:
         self._num_blocks = config.num_blocks
         self._budget = config.max_batched_tokens
         self._prefill_first = config.prefill_first
+        self._pauses = config.pause_lower_classes
         # A step that is planned while another one runs comes before those have left who end with that one.
         self._lag = 1 if config.overlap else 0
 
@@ -85,6 +86,9 @@ class NoEvict:
 
         With prefill first all decode together or none does, so only steps that decode are counted.
         """
+        if self._pauses:
+            # Who comes later may keep anybody back while others grow.
+            return [math.inf] * len(running)
         if self._prefill_first:
             together = sum(r.width for r in running) <= self._budget
             return [r.max_total_tokens - _known(r) + self._lag if together else math.inf for r in running]
