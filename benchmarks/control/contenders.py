@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from control.spaces import CAP_SPACE, CAPS, LAW_SPACE
+from control.spaces import CAPS, LAW_SPACE
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_peers.bounds import Bounds
 from paternoster_simulator.fixed import FixedPolicy
@@ -75,13 +75,6 @@ def contenders() -> dict[str, Contender]:
     def caps(profile: Profile) -> list[int]:
         return [cap for cap in CAPS if cap <= profile.max_num_seqs]
 
-    def cap_space(profile: Profile) -> dict[str, Sequence[Any]]:
-        known = caps(profile)
-        return {
-            **CAP_SPACE,
-            "concurrency.initial": [v for v in CAP_SPACE["concurrency.initial"] if not v or v in known],
-        }
-
     def sizes(document: Document) -> range:
         bounds = Bounds.of(LLMDeploymentSpec.model_validate(document))
         return range(max(bounds.minimum, 1), bounds.maximum + 1)
@@ -94,7 +87,7 @@ def contenders() -> dict[str, Contender]:
         return steered({**document, "concurrency": {"mode": "Fixed"}}, profile, choice)
 
     known = [
-        Contender(OURS, lambda d, p: {**LAW_SPACE, **cap_space(p)}, steered, law),
+        Contender(OURS, lambda d, p: LAW_SPACE, steered, law),
         Contender("without-cap-loop", lambda d, p: LAW_SPACE, without_cap_loop, law),
         Contender(
             "without-replica-loop", lambda d, p: {"replicas": sizes(d)}, without_autoscaling, law, in_hindsight=True
