@@ -39,7 +39,7 @@ class RunningServer:
     def serve(self, requests: Sequence[BenchRequest], concurrency: int, on_result: OnResult) -> list[RequestResult]:
         async def send() -> list[RequestResult]:
             sampling = {"temperature": 0.0, "ignore_eos": True, **self.sampling}
-            async with BenchClient(self.url, self.model, sampling=sampling) as client:
+            async with BenchClient(self.url, self.model, sampling=sampling, keep_alive=False) as client:
                 return await drive(client, requests, max_concurrency=concurrency, on_result=on_result)
 
         return asyncio.run(send())

@@ -120,17 +120,19 @@ class BenchClient:
         api_key: str | None = None,
         timeout: float = 600.0,
         sampling: dict[str, Any] | None = None,
+        keep_alive: bool = True,
     ) -> None:
+        """``keep_alive`` False: each request has its own connection, as for a server that closes idle ones any time."""
         self.url = url.rstrip("/")
         self.model = model
         self._sampling = sampling or {}
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._keep_alive = keep_alive
 
     async def __aenter__(self) -> "BenchClient":
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=self._timeout, headers=self._headers
-        )
+        connector = aiohttp.TCPConnector(limit=0, force_close=not self._keep_alive)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout, headers=self._headers)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

@@ -19,6 +19,8 @@ class FakeServer:
         self.bodies: list[dict[str, Any]] = []
         self.in_flight = 0
         self.most_in_flight = 0
+        self.clients: set[object] = set()
+        """Address and port of each connection that brought a completion."""
         self.behaviour = self.FINE
         self.url = ""
         self.tokenizes = self.admin = True
@@ -50,6 +52,8 @@ class FakeServer:
     async def completions(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.bodies.append(body)
+        assert request.transport is not None
+        self.clients.add(request.transport.get_extra_info("peername"))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:

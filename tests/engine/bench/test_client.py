@@ -55,6 +55,14 @@ async def test_no_server_is_a_lost_request_and_a_clear_error(server):
             await client.models()
 
 
+@pytest.mark.parametrize(("keep_alive", "connections"), [(True, 1), (False, 3)])
+async def test_connections_are_kept_or_not(server, keep_alive, connections):
+    async with BenchClient(server.url, "tiny", keep_alive=keep_alive) as client:
+        for index in range(3):
+            assert (await client.send(BenchRequest(index, [1], 3))).outcome is Outcome.COMPLETED
+    assert len(server.clients) == connections
+
+
 async def test_chat_streams_pieces_and_raises_the_servers_reason(server):
     async with BenchClient(server.url, "tiny") as client:
         assert [piece async for piece in client.chat("Hi", max_tokens=8)] == ["Hello", " there"]
