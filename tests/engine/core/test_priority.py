@@ -1,5 +1,7 @@
 """Classes: who goes first, who makes way, and that nobody starves or takes turns in pushing the other out."""
 
+from itertools import count
+
 from fake_model import Ride
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,6 +145,31 @@ def test_lower_classes_pause_while_a_prompt_above_them_is_computed() -> None:
     ]  # fmt: skip
     ride.run()
     assert lower.num_preemptions == long.num_preemptions == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(arrivals, st.integers(15, 40), st.sampled_from([4, 8, 40]), st.sampled_from(["continuous", "static"]))
+def test_no_step_mixes_a_prompt_with_a_class_below_it(
+    traffic: list[Arrival], num_blocks: int, budget: int, mode: str
+) -> None:
+    ride = Ride(
+        config(
+            max_num_seqs=4, num_blocks=num_blocks, max_batched_tokens=budget, mode=mode, pause_lower_classes=True,
+            prefix_cache=False,
+        )
+    )  # fmt: skip
+    waiting = sorted(traffic, key=lambda arrival: arrival.step)
+    for step in count():
+        while waiting and waiting[0].step <= step:
+            arrival = waiting.pop(0)
+            ride.add(arrival.prompt, arrival.max_tokens, priority=arrival.priority)
+        if not waiting and not ride.scheduler.has_work:
+            break
+        items = ride.step().scheduled
+        prompts = [
+            item.request.priority for item in items if item.num_tokens > 1 or item.stop <= item.request.num_prompt
+        ]
+        assert all(item.request.priority <= min(prompts) for item in items if prompts)
 
 
 def test_lower_classes_go_on_while_a_prompt_above_them_does_not_fit() -> None:
