@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from paternoster_e2e.cache import cache_folder, digest
+from paternoster_e2e.cache import alone, cache_folder, digest
 
 KUBERNETES_VERSION = "v1.35.4"
 """As in go.mod; the API server reports it."""
@@ -35,6 +35,7 @@ class MissingComponent(Exception):
     """Something a cluster needs is not there and cannot be brought; the text says what and why."""
 
 
+@alone("programs")
 def ensure_programs() -> Path:
     """Folder with every name of :data:`PROGRAMS`; builds them the first time. Raises :class:`MissingComponent`."""
     given = os.environ.get("KUBEBUILDER_ASSETS")

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from paternoster_e2e.cache import cache_folder, digest
+from paternoster_e2e.cache import alone, cache_folder, digest
 from paternoster_e2e.cluster import ROOT
 from paternoster_e2e.node import PAUSE_IMAGE
 
@@ -28,6 +28,7 @@ def version() -> str:
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
+@alone("images")
 def ensure_images() -> list[Path]:
     """Archives of the pause, operator, gateway and engine images; only what changed is built again."""
     folder = cache_folder() / "images"
