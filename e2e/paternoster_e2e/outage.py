@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
@@ -98,14 +99,18 @@ def holds_for(seconds: float, ask: Callable[[], object], what: str) -> None:
         time.sleep(2)
 
 
-def writers(audit_log: Path) -> list[str]:
-    """Pods of the operator in the order of their writes to anything but the lease, repetitions left out."""
+def writers(audit_log: Path, since: datetime) -> list[str]:
+    """Pods of the operator in the order of their writes to anything but the lease, repetitions left out.
+
+    Requests that came before ``since`` do not count: what hung in an outage is logged after it, in any order.
+    """
     order: list[str] = []
     for line in audit_log.read_text().splitlines():
         event = json.loads(line)
         reference = event.get("objectRef", {})
         pod = event["user"].get("extra", {}).get("authentication.kubernetes.io/pod-name", [""])[0]
         writes = event["verb"] in ("create", "update", "patch", "delete") and reference.get("resource") != "leases"
-        if writes and pod.startswith(OPERATOR) and (not order or order[-1] != pod):
+        counts = writes and datetime.fromisoformat(event["requestReceivedTimestamp"]) >= since
+        if counts and pod.startswith(OPERATOR) and (not order or order[-1] != pod):
             order.append(pod)
     return order
