@@ -160,7 +160,7 @@ class Concurrency(Document):
     increase_step: int = Field(default=4, ge=1, le=1024, json_schema_extra=INT32)
     """Sequences added when there is room."""
     decrease_percent: int = Field(default=20, ge=1, le=90, json_schema_extra=INT32)
-    """Share taken away when too many requests are preempted."""
+    """Largest share taken away at once when too many requests are preempted; less where memory has room for more."""
     kv_high_watermark_percent: int = Field(default=90, ge=10, le=100, json_schema_extra=INT32)
     """KV use above which the cap is not raised."""
     min_finished_requests: Count = 5

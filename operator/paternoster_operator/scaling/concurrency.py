@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.scaling.capacity import itl_room
+from paternoster_operator.scaling.capacity import itl_room, kv_room
 from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
 from paternoster_operator.scaling.policy import CapPolicy, ScalingPolicy, SloPolicy
 from paternoster_operator.scaling.signals import Signals
@@ -43,6 +43,9 @@ def decide_cap(
     if bounded == state.cap and is_early(now, state.cap_due, PERIOD_SECONDS):
         return None, state
     applied = loop.mode is ConcurrencyMode.AUTO
+    if _draining(signals, state):
+        # A cut counts from when it is through, and so does what is seen of it.
+        state = replace(state, cap_changed=now, cap_cut=now)
     target, reason, message, limited_by = _judge(policy, signals, replace(state, cap=bounded), now)
     decision = LoopDecision(
         loop="Concurrency",
@@ -72,6 +75,8 @@ def _judge(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
         return cap, Reason.INSUFFICIENT_DATA, "no replica is ready", ()
     if not signals.fresh:
         return cap, Reason.METRICS_STALE, f"no recent numbers from {', '.join(signals.stale_pods)}", ()
+    if _draining(signals, state):
+        return cap, Reason.STABILIZING, f"cut, but {signals.above_cap} sequences above the cap have not ended yet", ()
     if state.cap_changed is not None and is_recent(now, state.cap_changed, loop.cooldown_seconds):
         return cap, Reason.STABILIZING, f"changed {now - state.cap_changed:.0f} s ago", ()
     evidence = max(signals.finished, signals.preempted)
@@ -82,9 +87,7 @@ def _judge(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
     if signals.preempted > 0 and rate > target:
         if evidence < loop.min_finished or signals.preempted - doubt <= target * evidence:
             return cap, Reason.INSUFFICIENT_DATA, f"{said}, too few to judge by", ()
-        # From what really ran: a cap far above it could be cut many times before anything changed.
-        ran = min(cap, max(signals.peak_running, loop.minimum))
-        kept = int(ran * (1 - loop.decrease))
+        kept = _fitting(loop, signals, state)
         return _cut(loop, cap, kept, Reason.PREEMPTION_ABOVE_TARGET, f"{said} > {target:.1%}")
     if (slow := _too_slow(policy.slo, signals)) is not None:
         room = itl_room(policy.slo, state.experience, margin=1.0)
@@ -93,6 +96,25 @@ def _judge(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
     if signals.preempted + doubt > target / 2 * evidence:
         return cap, Reason.WITHIN_TOLERANCE, f"{said}, target {target:.1%}", ()
     return _raise(policy, signals, state, now)
+
+
+def _draining(signals: Signals, state: LawState) -> bool:
+    """Whether the last change was a cut that is not through: it puts nobody out, so what ran above it has to end."""
+    return signals.above_cap > 0 and state.cap_cut is not None and state.cap_changed == state.cap_cut
+
+
+def _fitting(loop: CapPolicy, signals: Signals, state: LawState) -> int:
+    """Sequences that memory has room for, after preemptions; no fewer than ``decrease`` below those that ran.
+
+    From what really ran: a cap far above it could be cut many times before anything changed.
+    """
+    ran = min(state.cap, max(signals.peak_running, loop.minimum))
+    # Whoever is preempted found the pool full, so this share would have filled it to the high-water mark; and no less
+    # is taken than a raise adds, or raises would outrun cuts.
+    room = min(ran * loop.kv_high_watermark, ran - loop.increase_step)
+    if (learnt := kv_room(loop, state.experience)) is not None:
+        room = min(room, learnt)
+    return int(max(room, ran * (1 - loop.decrease)))
 
 
 def _too_slow(slo: SloPolicy | None, signals: Signals) -> str | None:

@@ -47,6 +47,8 @@ class Signals:
     waiting: int = 0
     held: int = 0
     """Requests that the gateway holds for want of a replica."""
+    above_cap: int = 0
+    """Sequences that run above the live cap of their engine, since it was cut."""
     peak_running: int = 0
     """Most sequences one engine ran at once in the flow window."""
     capacity: int = 0
@@ -156,6 +158,7 @@ class SignalWindows:
             running=sum(s.running for s in stats),
             waiting=sum(s.waiting for s in stats),
             held=held,
+            above_cap=sum(max(s.running - s.live_cap, 0) for s in stats),
             peak_running=max((s.running for s in self._within(recent, flow)), default=0),
             capacity=sum(s.live_cap for s in stats),
             lowest_cap=min((s.live_cap for s in stats), default=0),

@@ -1,5 +1,6 @@
 """The scaling law as properties: what it does whatever the numbers are, and what it says."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.scaling.decision import LawState, Reason
+from paternoster_operator.scaling.experience import Experience
 from paternoster_operator.scaling.law import decide, first_state, observation_window
 from paternoster_operator.scaling.policy import ScalingPolicy
 from paternoster_operator.scaling.signals import Signals
@@ -37,13 +39,14 @@ def seen(**values: Any) -> Signals:
 
 
 signals = st.builds(
-    lambda ready, pending, running, waiting, held, finished, preempted, kv, fresh: Signals(
+    lambda ready, pending, running, waiting, held, above, finished, preempted, kv, fresh: Signals(
         ready=ready,
         pending=pending,
         fresh=fresh and ready > 0,
         running=running if ready else 0,
         waiting=waiting if ready else 0,
         held=held,
+        above_cap=min(above, running) if ready else 0,
         peak_running=running // max(ready, 1),
         finished=finished,
         preempted=preempted,
@@ -56,6 +59,7 @@ signals = st.builds(
     running=st.integers(0, 500),
     waiting=st.integers(0, 500),
     held=st.integers(0, 100),
+    above=st.integers(0, 100),
     finished=st.integers(0, 200),
     preempted=st.integers(0, 200),
     kv=st.floats(0, 1),
@@ -198,7 +202,7 @@ def test_the_messages_carry_the_numbers() -> None:
     busy = seen(running=80, waiting=38, finished=40, preempted=8, peak_running=40)
     decision = decide(policy(), busy, first_state(policy(), 0.0, replicas=2), 0.0)
     assert decision.concurrency is not None
-    assert decision.concurrency.message == "max_num_seqs 48->32: 8 of 40 requests preempted = 20.0% > 2.0%"
+    assert decision.concurrency.message == "max_num_seqs 48->36: 8 of 40 requests preempted = 20.0% > 2.0%"
     assert decision.concurrency.reason is Reason.PREEMPTION_ABOVE_TARGET
     calm = replace(busy, preempted=0)
     decision = decide(policy(), calm, first_state(policy(), 0.0, replicas=2), 0.0)
@@ -224,6 +228,44 @@ def test_the_cap_is_raised_only_with_a_queue_room_and_peace() -> None:
     assert reason(waiting=5, finished=2, preempted=2) is Reason.INSUFFICIENT_DATA
     state = LawState(replicas=2, cap=48, since=-1e6)
     assert reason(waiting=5) is Reason.AT_CAPACITY
+
+
+@given(st.integers(5, 48), st.integers(5, 90), st.integers(10, 100), st.floats(0.001, 1))
+def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, mark: int, share: float) -> None:
+    """Down to the high-water mark of a pool that was full, or to what is known of a sequence's share of it."""
+    loop = policy(concurrency={"mode": "Auto", "min": 1, "decreasePercent": decrease, "kvHighWatermarkPercent": mark})
+    storm = seen(running=ran, finished=100, preempted=50, peak_running=ran, kv_peak_usage=1.0)
+    for known, room in (
+        (Experience(), math.inf),
+        (Experience(weight=99, running=1, kv_usage=share), mark / 100 / share),
+    ):
+        state = LawState(2, 48, since=-1e6, looked=0.0, experience=known)
+        decision = decide(loop, storm, state, 0.0).concurrency
+        assert decision is not None
+        least, fits = ran * (1 - decrease / 100), min(room, ran * mark / 100, ran - loop.cap.increase_step)
+        assert decision.target == max(1, min(47, int(max(least, fits)))), (least, fits)
+
+
+def test_a_cut_is_judged_when_it_is_through() -> None:
+    """What ran above the new cap ends in its own time: until then it is no sign that the cap is still too high."""
+    state = first_state(policy(), 0.0, replicas=2, cap=48)
+    storm = seen(running=96, finished=100, preempted=30, peak_running=48, kv_peak_usage=1.0)
+    state = decide(policy(), storm, state, 0.0).state
+    assert state.cap == 43
+    for now in range(5, 65, 5):
+        decision = decide(policy(), replace(storm, above_cap=4, running=90, peak_running=47), state, float(now))
+        assert decision.concurrency is not None
+        assert (decision.concurrency.action, decision.concurrency.reason) == ("Hold", Reason.STABILIZING)
+        assert "4 sequences above the cap" in decision.concurrency.message
+        state = decision.state
+    assert observation_window(policy().cap, state, 60.0) == 0, "what happened until now is no evidence against it"
+    through = replace(storm, running=86, peak_running=43)
+    assert decide(policy(), through, state, 65.0).state.cap == 43, "the cooldown begins when it is through"
+    assert decide(policy(), through, state, 80.0).state.cap == 38
+    raised = replace(state, cap_changed=61.0)
+    assert decide(policy(), replace(through, above_cap=3), raised, 80.0).state.cap == 38, (
+        "only a cut has to get through"
+    )
 
 
 def test_at_the_floor_another_replica_is_asked_for() -> None:

@@ -56,6 +56,14 @@ def test_a_silent_replica_is_named_and_its_gauges_do_not_count() -> None:
     assert signals.running == 3
 
 
+def test_what_runs_above_a_cut_cap_is_counted_engine_by_engine() -> None:
+    windows = SignalWindows()
+    windows.observe("p", stats(running=16, live_cap=12), 0)
+    windows.observe("q", stats(running=3, live_cap=12), 0)
+    windows.observe("r", stats(running=13, live_cap=12), 0)
+    assert windows.summarize(window_seconds=30, now=1, ready_pods=["p", "q", "r"]).above_cap == 5
+
+
 def test_a_replica_that_is_gone_is_forgotten() -> None:
     windows = SignalWindows()
     windows.observe("p", stats(requests_finished_total=0), 0)
