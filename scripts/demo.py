@@ -32,7 +32,7 @@ from paternoster_engine.bench.prompts import PromptSource, default_text
 from paternoster_engine.bench.report import build_report
 from paternoster_engine.bench.synthetic import generate
 
-PROMPTS = ("What is the capital of France?", "What does a lift operator do? Answer in one sentence.")
+PROMPTS = ("What is the capital of Japan?", "What does a lift operator do? Answer in one sentence.")
 BURST_CLIENTS = 24
 """Requests kept in flight during the burst: more than one replica may run at once, so that some always wait."""
 BURST_LENGTHS = workload.Limits(max_prompt=160, min_output=96, max_output=192)

@@ -13,7 +13,7 @@ NAME = "smollm2"
 NAMESPACE = "rides"
 ASK = """
 import json, urllib.request
-body = {"model": "smollm2", "messages": [{"role": "user", "content": "What is the capital of France?"}],
+body = {"model": "smollm2", "messages": [{"role": "user", "content": "What is the capital of Japan?"}],
         "max_tokens": 24, "temperature": 0}
 request = urllib.request.Request("http://paternoster-gateway.paternoster-system/v1/chat/completions",
                                  json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -63,7 +63,7 @@ def fleet(kubectl: Kubectl) -> Document:
 def an_answer_inside(kubectl: Kubectl) -> None:
     kubectl.apply(asking_pod())
     until(lambda: kubectl.get("pod", "client", NAMESPACE)["status"]["phase"] in ("Succeeded", "Failed"), "asked", 120)
-    assert "Paris" in kubectl("logs", "client", f"--namespace={NAMESPACE}")
+    assert "Tokyo" in kubectl("logs", "client", f"--namespace={NAMESPACE}")
 
 
 def a_rollout_under_load(kubectl: Kubectl) -> None:

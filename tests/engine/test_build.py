@@ -25,13 +25,13 @@ def test_the_default_model_answers(caplog: pytest.LogCaptureFixture, monkeypatch
     assert (engine.scheduler.live_cap, engine.scheduler.config.watermark_blocks) == (4, blocks // 10)
     assert config.context_length == 8192
 
-    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "What is the capital of France?"}])
+    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "What is the capital of Japan?"}])
     params = SamplingParams(max_tokens=30, temperature=0.0)
     request = Request("q", tokenizer.encode(prompt), params, eos_token_ids=tokenizer.eos_token_ids)
     engine.scheduler.add(request)
     while engine.scheduler.has_work:
         engine.step()
-    assert tokenizer.decode(request.output) == "The capital of France is Paris."
+    assert tokenizer.decode(request.output) == "The capital of Japan is Tokyo."
     assert request.finish_reason == "stop"
     assert request.num_preemptions > 0
 

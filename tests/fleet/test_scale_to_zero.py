@@ -12,7 +12,7 @@ from fleet import Up, wait_for
 pytestmark = pytest.mark.slow
 
 ENGINE = {"maxNumSeqs": 4, "maxModelLen": 512, "kvCacheMemory": "64Mi"}
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION = [{"role": "user", "content": "What is the capital of Japan?"}]
 
 
 def to_zero(**fields: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def test_a_held_request_wakes_a_sleeping_fleet_that_falls_asleep_again(up: Calla
     fleet = up(**to_zero(idleSeconds=2))
     endpoint = fleet.ready(0)
     assert fleet.engine_pids() == []
-    assert "Paris" in ask(endpoint), "held until the first engine serves"
+    assert "Tokyo" in ask(endpoint), "held until the first engine serves"
     wait_for(lambda: not fleet.engine_pids() and fleet.last()["desired"] == 0, "falling asleep")
     explained = json.loads(fleet.explain("--json"))
     made = [d["reason"] for d in reversed(explained["decisions"]) if d["loop"] == "Replicas" and d["applied"]]
@@ -51,5 +51,5 @@ def test_a_refused_request_wakes_it_as_well(up: Callable[..., Up]) -> None:
     assert int(refused.headers["Retry-After"]) > 0
     fleet.ready(1)
     # The gateway learns of a replica a moment after its status says so; a client comes again after Retry-After.
-    assert "Paris" in ask(endpoint, retries=5)
+    assert "Tokyo" in ask(endpoint, retries=5)
     assert fleet.interrupt() == 0

@@ -18,9 +18,9 @@ def test_a_manifest_serves_follows_edits_and_drains(up: Callable[..., Up]) -> No
     spec = {"engine": {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "64Mi"}}
     fleet = up(**spec)
     client = openai.OpenAI(base_url=fleet.ready(1) + "/v1", api_key="none")
-    question = [{"role": "user", "content": "What is the capital of France?"}]
+    question = [{"role": "user", "content": "What is the capital of Japan?"}]
     answer = client.chat.completions.create(model="smollm2", messages=question, temperature=0)  # type: ignore[call-overload]
-    assert "Paris" in answer.choices[0].message.content
+    assert "Tokyo" in answer.choices[0].message.content
 
     assert fleet.get().split()[:3] == ["NAME", "READY", "REASON"]
     document = json.loads(fleet.get("smollm2", "-o", "json"))

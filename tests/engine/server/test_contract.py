@@ -11,13 +11,15 @@ from openai.types.chat import ChatCompletionMessageParam
 
 MODEL = "smollm2"
 ADMIN = {"authorization": "Bearer admin-key"}
-PROMPT: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
+PROMPT: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of Japan?"}]
 
 
 @pytest.fixture(scope="module")
 def engine(run_engine: Any) -> Iterator[Any]:
     """One real engine for all tests here."""
-    with run_engine("--max-num-seqs", "8", "--served-model-name", MODEL, PATERNOSTER_ADMIN_KEY="admin-key") as running:
+    # In bfloat16 a row may depend on the others beside it, and then a seed's tokens on how many are drawn.
+    settings = ("--max-num-seqs", "8", "--served-model-name", MODEL, "--dtype", "float32")
+    with run_engine(*settings, PATERNOSTER_ADMIN_KEY="admin-key") as running:
         yield running
 
 
@@ -48,7 +50,7 @@ def test_models(client: openai.OpenAI) -> None:
 def test_chat(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(model=MODEL, messages=PROMPT, temperature=0, max_tokens=32)
     (choice,) = answer.choices
-    assert "Paris" in (choice.message.content or "")
+    assert "Tokyo" in (choice.message.content or "")
     assert choice.message.role == "assistant"
     assert choice.finish_reason == "stop"
     assert answer.usage is not None
@@ -60,7 +62,7 @@ def test_beam_search(client: openai.OpenAI) -> None:
     ask: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "temperature": 0, "max_tokens": 16}
     answer = client.chat.completions.create(**ask, n=2, extra_body={"use_beam_search": True})
     first, second = (choice.message.content or "" for choice in answer.choices)
-    assert "Paris" in first
+    assert "Tokyo" in first
     assert first != second
     assert [choice.index for choice in answer.choices] == [0, 1]
     assert answer.usage is not None

@@ -21,7 +21,7 @@ def client(run_engine: Any) -> Iterator[openai.OpenAI]:
 
 def test_chat(client: openai.OpenAI) -> None:
     ask: dict[str, Any] = {
-        "model": MODEL, "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        "model": MODEL, "messages": [{"role": "user", "content": "What is the capital of Japan?"}],
         "temperature": 0, "max_tokens": 12, "logprobs": True, "top_logprobs": 5,
     }  # fmt: skip
     (choice,) = client.chat.completions.create(**ask).choices

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 RANKS = ("--tensor-parallel-size", "3", "--dtype", "float32", "--kv-cache-memory", "100000000", "--max-num-seqs", "4")
-CHAT = {"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "max_tokens": 20}
+CHAT = {"messages": [{"role": "user", "content": "What is the capital of Japan?"}], "temperature": 0, "max_tokens": 20}
 ENDLESS = {"prompt": "Once upon a time", "max_tokens": 1000, "ignore_eos": True}
 ENDS_WITHIN = 20.0
 """Seconds."""
@@ -54,7 +54,7 @@ async def test_a_chat_is_answered_and_no_process_is_left(engine: Any, number: si
     assert len(workers) == 2
     async with httpx.AsyncClient(base_url=engine.url, timeout=120) as http:
         answer = (await http.post("/v1/chat/completions", json=CHAT)).json()
-    assert answer["choices"][0]["message"]["content"] == "The capital of France is Paris."
+    assert answer["choices"][0]["message"]["content"] == "The capital of Japan is Tokyo."
     engine.process.send_signal(number)
     status = await asyncio.to_thread(engine.process.wait, ENDS_WITHIN)
     assert status == (0 if number is signal.SIGTERM else -signal.SIGKILL)

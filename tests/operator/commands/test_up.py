@@ -29,7 +29,7 @@ def ride(document: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any
 
 
 def chat(endpoint: str, **more: Any) -> httpx.Response:
-    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    messages = [{"role": "user", "content": "What is the capital of Japan?"}]
     body = {"model": "smol", "messages": messages, "max_tokens": 24, "temperature": 0, **more}
     return httpx.post(f"{endpoint}/v1/chat/completions", json=body, timeout=120)
 
@@ -152,7 +152,7 @@ def test_a_ride(up: Any, paternoster: Any, ride: Any) -> None:
     fleet = up(ride())
     endpoint = fleet.endpoint
     # Held at the gateway until the first engine is ready.
-    assert "Paris" in chat(endpoint).json()["choices"][0]["message"]["content"]
+    assert "Tokyo" in chat(endpoint).json()["choices"][0]["message"]["content"]
 
     def row() -> list[str]:
         return list(paternoster("get", "-o", "wide").stdout.splitlines()[1].split())
