@@ -2,7 +2,7 @@
 
 Triton 3.6 interprets a cast from float32 to bfloat16 as a cut instead of a rounding, one from an integer as a cut of
 its bits, loses the carry when it rounds to fp8, and turns arrays of one element into loop bounds in a way that numpy
-2.4 refuses.
+2.4 refuses. Its products are numpy's, which on some processors sum a row otherwise where more rows are beside it.
 """
 
 from typing import Any
@@ -31,6 +31,21 @@ def convert_float(data: np.ndarray, source: Any, target: Any, rounding: Any) -> 
     return converted.view(TORCH_BITS[target.primitive_bitwidth]).numpy().reshape(shape)
 
 
+def dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
+    """``a @ b + d``, row by row, so that a row's sums depend on nothing but the row, as those of tensor cores do."""
+    rows, columns = (_wide(operand) for operand in (a, b))
+    product = np.matmul(rows[..., :, None, :], columns[..., None, :, :], dtype=d.data.dtype)[..., 0, :]
+    return interpreter.TensorHandle(product + d.data, d.dtype.scalar)
+
+
+def _wide(operand: Any) -> np.ndarray:
+    """Numbers to multiply with; of fp8 only the bits are there."""
+    dtype = operand.dtype
+    if dtype.primitive_bitwidth != 8 or not dtype.is_floating():
+        return operand.data
+    return convert_float(operand.data, dtype.scalar, tl.float16, None).view(np.float16)
+
+
 def install() -> None:
     patch_tensor = interpreter._patch_lang_tensor
 
@@ -46,5 +61,6 @@ def install() -> None:
         return cast(self, value, target)
 
     interpreter.InterpreterBuilder.cast_impl = cast_by_float32
+    interpreter.InterpreterBuilder.create_dot = dot
     interpreter._patch_lang_tensor = patch
     interpreter._convert_float = convert_float
