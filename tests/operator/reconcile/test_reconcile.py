@@ -182,7 +182,7 @@ async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, 
     decisions = world.cluster.statuses[-1]["decisions"]
     assert {record["loop"] for record in decisions if record["applied"]} == {"Replicas", "Concurrency"}
     await world.look(after=15)
-    assert world.engine.patches == [40], (
+    assert world.engine.patches == [45], (
         "what was before the cut is no reason for another, and what it has need not be told again"
     )
 
