@@ -12,6 +12,8 @@ LEFT, RIGHT, TOP, BOTTOM = 40, 10, 26, 26
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 """Okabe and Ito's palette: told apart by colour-blind readers too."""
 
+LEGEND = "within the objective (solid), GPU-hours over the usual (dashed)"
+
 
 def figure(points: Sequence[Point]) -> str:
     """Solid: share within the objective; dashed: GPU-hours over those with the value in the code.
@@ -29,9 +31,10 @@ def figure(points: Sequence[Point]) -> str:
         'font-family="sans-serif" font-size="10">',
         '<rect width="100%" height="100%" fill="white"/>',
     ]
+    parts.append(f'<text x="{LEFT}" y="14">{LEGEND}</text>')
     for i, name in enumerate(scenarios):
-        said = f"{name}: within the objective (solid), GPU-hours over the usual (dashed)"
-        parts.append(f'<text x="{LEFT + i * 2 * WIDTH}" y="14" fill="{COLORS[i]}">{escape(said)}</text>')
+        x = (COLUMNS - len(scenarios) / 2) * WIDTH + i * WIDTH / 2
+        parts.append(f'<text x="{x:g}" y="14" fill="{COLORS[i]}">{escape(name)}</text>')
     for i, (name, members) in enumerate(panels):
         across, down = i % COLUMNS * WIDTH, i // COLUMNS * HEIGHT + 24
         parts.append(f'<g transform="translate({across},{down})">')
