@@ -26,6 +26,7 @@ CONSTANTS: Mapping[str, str] = {
     "SAFETY": "need",
     "FIRST_KEPT_SECONDS": "recurrence",
     "MARGIN": "recurrence",
+    "IN_TIME": "replicas",
     "BASELINE_SECONDS": "trend",
     "CERTAINTY": "trend",
     "MISFIT": "trend",

@@ -19,8 +19,12 @@ from paternoster_operator.scaling.limits import (
     steps_left,
 )
 from paternoster_operator.scaling.need import Need, replicas_needed
-from paternoster_operator.scaling.policy import ReplicaPolicy, ScalingPolicy
+from paternoster_operator.scaling.policy import ReplicaPolicy, ScalingPolicy, SloPolicy
 from paternoster_operator.scaling.signals import Signals
+
+IN_TIME = 1 / 3
+"""Share of the limit up to which the mean time to a first token says that a queue is no reason to keep a replica: the
+limit is for the 95th percentile, and of times that vary as those of independent arrivals that is three means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +226,7 @@ def _refusal(policy: ScalingPolicy, signals: Signals, current: int, target: int)
     """Why the replicas that remained could not carry the load, or None."""
     if signals.pending:
         return f"{signals.pending} replicas are still on their way"
-    if signals.queued:
+    if signals.held or (signals.waiting and not _first_tokens_in_time(policy.slo, signals)):
         return f"{signals.queued} requests wait"
     if signals.preempted and signals.preemption_rate > policy.cap.preemption_target:
         return f"{signals.preemption_rate:.1%} of requests are preempted"
@@ -230,6 +234,13 @@ def _refusal(policy: ScalingPolicy, signals: Signals, current: int, target: int)
     if kv >= policy.cap.kv_high_watermark:
         return f"KV use would be {kv:.0%}"
     return None
+
+
+def _first_tokens_in_time(slo: SloPolicy | None, signals: Signals) -> bool:
+    """Whether the user said how soon first tokens have to come, and they do: a short queue is then that of any step."""
+    if slo is None or slo.ttft is None or signals.first_token_seconds is None:
+        return False
+    return signals.first_token_seconds <= IN_TIME * slo.ttft
 
 
 def _inputs(signals: Signals, cap: int, carries: str) -> dict[str, str]:

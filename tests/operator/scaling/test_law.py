@@ -268,6 +268,31 @@ def test_a_cut_is_judged_when_it_is_through() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("ttft", "load", "refused"),
+    [
+        (900, {"waiting": 3, "first_token_seconds": 0.3}, False),
+        (900, {"waiting": 3, "first_token_seconds": 0.31}, True),
+        (900, {"waiting": 3, "first_token_seconds": None}, True),
+        (900, {"held": 1, "first_token_seconds": 0.1}, True),
+        (None, {"waiting": 3, "first_token_seconds": 0.1}, True),
+    ],
+)
+def test_a_queue_whose_first_tokens_come_in_time_keeps_no_replica(
+    ttft: int | None, load: dict[str, Any], refused: bool
+) -> None:
+    """Where prompts are long somebody always waits for a step; where nobody said what is late, any queue is."""
+    quick = policy(
+        autoscaling={"maxReplicas": 4, "scaleDown": {"stabilizationWindowSeconds": 0}},
+        slo={} if ttft is None else {"ttftP95Milliseconds": ttft},
+    )
+    state = LawState(replicas=2, cap=48, since=-1e6)
+    decision = decide(quick, seen(running=2, **load), state, 0.0).replicas
+    assert decision is not None
+    assert (decision.reason is Reason.CONSOLIDATION_REFUSED) == refused
+    assert decision.target == (2 if refused else 1)
+
+
 def test_at_the_floor_another_replica_is_asked_for() -> None:
     floor = policy(concurrency={"mode": "Auto", "min": 4})
     state = LawState(replicas=2, cap=4, since=-1e6)
