@@ -11,7 +11,10 @@ from control.evaluate import Memory, Score, evaluate
 from control.scenarios import Scenario
 
 PACKAGE = "paternoster_operator.scaling"
-MODULES = ("capacity", "concurrency", "demand", "experience", "limits", "need", "recurrence", "replicas", "trend")
+MODULES = (
+    "capacity", "concurrency", "demand", "experience", "first_tokens", "limits", "need", "past", "precedent",
+    "recurrence", "replicas", "trend",
+)  # fmt: skip
 CONSTANTS: Mapping[str, str] = {
     "ITL_MARGIN": "capacity",
     "EVIDENCE_WINDOWS": "concurrency",
@@ -21,12 +24,14 @@ CONSTANTS: Mapping[str, str] = {
     "HALF_LIFE_SECONDS": "experience",
     "PRIOR_WEIGHT": "experience",
     "SHORT": "experience",
+    "IN_TIME": "first_tokens",
     "STARTUPS": "limits",
     "UNKNOWN_STARTUP_SECONDS": "limits",
     "SAFETY": "need",
+    "ALIKE": "precedent",
+    "PEAK": "precedent",
     "FIRST_KEPT_SECONDS": "recurrence",
     "MARGIN": "recurrence",
-    "IN_TIME": "replicas",
     "BASELINE_SECONDS": "trend",
     "CERTAINTY": "trend",
     "MISFIT": "trend",

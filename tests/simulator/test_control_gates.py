@@ -152,6 +152,20 @@ def test_a_burst_that_comes_again_finds_its_replicas(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_a_burst_that_comes_again_takes_no_more_than_it_filled(seed: int) -> None:
+    """What is ordered for the first is there when it is over; the third has fewer, and nobody is late."""
+    pattern = bursts(4.0, period=400, share=0.15, factor=4.0, first=200)
+    outcome = run(pattern, duration=1200, seed=seed, start=2)
+    assert wanted(outcome, 1000, 1200) < wanted(outcome, 200, 400)
+    assert late(outcome, 1000, 1200) < 0.02
+
+
+def wanted(outcome: Outcome, begin: float, end: float) -> int:
+    series = outcome.series
+    return max(replicas for when, replicas in zip(series.time, series.wanted, strict=True) if begin <= when < end)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_lost_replica_is_replaced_and_nothing_else(seed: int) -> None:
     outcome = run(constant(8.0), duration=900, seed=seed, start=4, faults=[ReplicaDies(at=400)])
     assert late(outcome, 400 + 4 * STARTUP_SECONDS, 900) < 0.02

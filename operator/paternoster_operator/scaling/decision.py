@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from paternoster_operator.scaling.experience import Experience
-from paternoster_operator.scaling.recurrence import Uses
+from paternoster_operator.scaling.past import Past
 from paternoster_operator.scaling.trend import Arrivals
 
 Loop = Literal["Replicas", "Concurrency"]
@@ -20,6 +20,7 @@ class Reason(StrEnum):
     WITHIN_TOLERANCE = "WithinTolerance"
     STABILIZING = "Stabilizing"
     STEP_LIMITED = "StepLimited"
+    SHORT_PEAK = "ShortPeak"
     CONSOLIDATION_REFUSED = "ConsolidationRefused"
     PENDING_REPLICAS = "PendingReplicas"
     MAX_REPLICAS = "MaxReplicas"
@@ -102,8 +103,8 @@ class LawState:
     """What a sequence takes of a replica."""
     arrivals: Arrivals = ()
     """The rate of the last minutes."""
-    uses: Uses = ()
-    """How many replicas were filled in the last half hour."""
+    past: Past = ()
+    """What the last half hour asked for."""
     ordered: float | None = None
     """When replicas were last added."""
     idle_since: float | None = None

@@ -50,7 +50,7 @@ def estimate_demand(
     if pace is None or tokens is None:
         # More cannot be wanted than is there, as far as is known.
         return Demand(running, 0.0 if ordered else _backlog(signals, running))
-    arriving = signals.arrived / signals.flow_seconds * tokens * pace
+    arriving = signals.arrival_rate * tokens * pace
     steady = (arriving * signals.arrived + running * CONFIDENCE) / (signals.arrived + CONFIDENCE)
     # Answers that have grown longer run before they end: what runs is a fact, their length of the past is none.
     steady = max(steady, signals.mean_running)

@@ -38,10 +38,9 @@ def _learn(signals: Signals, state: LawState, now: float) -> LawState:
     elapsed = PERIOD_SECONDS if state.looked is None else now - state.looked
     if not signals.fresh or 0 <= elapsed < PERIOD_SECONDS:
         return state
-    rate = signals.arrived / signals.flow_seconds if signals.flow_seconds > 0 else 0.0
     return replace(
         state,
         looked=now,
         experience=state.experience.observe(signals, elapsed),
-        arrivals=note(state.arrivals, now, rate),
+        arrivals=note(state.arrivals, now, signals.arrival_rate),
     )

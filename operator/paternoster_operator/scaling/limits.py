@@ -4,8 +4,9 @@ import math
 from dataclasses import replace
 
 from paternoster_operator.scaling.decision import LawState
+from paternoster_operator.scaling.past import Mark, note
 from paternoster_operator.scaling.policy import ReplicaPolicy
-from paternoster_operator.scaling.recurrence import Peak, expected, note
+from paternoster_operator.scaling.recurrence import Peak, expected
 from paternoster_operator.scaling.signals import Signals
 
 PERIOD_SECONDS = 15.0
@@ -38,11 +39,12 @@ def expected_peak(loop: ReplicaPolicy, signals: Signals, state: LawState, window
     """The peak that replicas are kept for beyond the window; none where the user set it."""
     if loop.scale_down.stabilization_window_seconds is not None:
         return None
-    return expected(state.uses, window, most_seconds=KEPT_STARTUPS * startup_seconds(signals))
+    return expected(state.past, window, most_seconds=KEPT_STARTUPS * startup_seconds(signals))
 
 
-def remember(loop: ReplicaPolicy, state: LawState, now: float, wanted: int, filled: int) -> LawState:
-    """Note what the formula gave and how many are filled; what no window can ask for any more is forgotten."""
+def remember(loop: ReplicaPolicy, state: LawState, wanted: int, mark: Mark) -> LawState:
+    """Note what the formula gave and what is used; what no window can ask for any more is forgotten."""
+    now = mark.time
     horizon = max(
         loop.scale_up.stabilization_window_seconds,
         LONGEST_SECONDS,
@@ -52,7 +54,7 @@ def remember(loop: ReplicaPolicy, state: LawState, now: float, wanted: int, fill
     return replace(
         state,
         recommendations=(*(r for r in state.recommendations if r[0] >= now - horizon), (now, wanted)),
-        uses=note(state.uses, now, filled),
+        past=note(state.past, mark),
         changes=tuple(change for change in state.changes if change[0] > now - period),
     )
 

@@ -32,6 +32,11 @@ class Need:
         """Sequences at once of one replica."""
         return self.capacity.sequences
 
+    @property
+    def exact(self) -> float:
+        """Replicas before rounding."""
+        return self.demand.sequences / (self.utilization * self.per_replica)
+
     def ratio(self, replicas: int) -> float:
         """Demand over what so many replicas carry."""
         return self.demand.sequences / (self.per_replica * max(replicas, 1))

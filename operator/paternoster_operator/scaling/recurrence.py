@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-SPACING_SECONDS = 30.0
-"""Between two notes: short against the time that a replica takes to start."""
-HORIZON_SECONDS = 1800.0
-"""Age at which a peak is forgotten: twice the longest wait, so that two of them and the time after them are known."""
+from paternoster_operator.scaling.past import SPACING_SECONDS, Past
+
 MARGIN = 1.5
 """Times the longest gap seen for which a peak may stay away: what comes again is rarely punctual."""
 FIRST_KEPT_SECONDS = 600.0
@@ -21,9 +19,6 @@ FIRST_KEPT_SECONDS = 600.0
 platforms in the source keep whatever was used."""
 LONGEST_KEPT_SECONDS = 900.0
 """For how long at most: a peak that was chance costs a quarter of an hour of what it filled and no more."""
-
-Uses = tuple[tuple[float, int], ...]
-"""(time, most replicas that what ran would have filled from then to the next), oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +30,12 @@ class Peak:
     kept_seconds: float
 
 
-def note(uses: Uses, now: float, filled: int) -> Uses:
-    """Take in how many replicas what runs would fill; what is too old, or later than now, is forgotten."""
-    uses = tuple(use for use in uses if now - HORIZON_SECONDS <= use[0] <= now)
-    if uses and now - uses[-1][0] < SPACING_SECONDS:
-        begin, most = uses[-1]
-        return (*uses[:-1], (begin, max(most, filled)))
-    return (*uses, (now, filled))
-
-
-def expected(uses: Uses, left_seconds: float, most_seconds: float = LONGEST_KEPT_SECONDS) -> Peak | None:
+def expected(past: Past, left_seconds: float, most_seconds: float = LONGEST_KEPT_SECONDS) -> Peak | None:
     """The highest level that may come again; None without one. None is kept for more than ``most_seconds``.
 
     A level is left when what runs stays below it for more than ``left_seconds``: less is the noise of one peak.
     """
-    filled = [most for _, most in uses]
+    filled = [mark.filled for mark in past]
     for level in sorted(set(filled), reverse=True):
         gaps, away = _gaps(filled, level)
         known = [gap for gap in gaps if gap > left_seconds]
@@ -62,7 +48,7 @@ def expected(uses: Uses, left_seconds: float, most_seconds: float = LONGEST_KEPT
 def _gaps(filled: Sequence[int], level: int) -> tuple[list[float], float]:
     """Seconds below the level, each time between two that it was reached; and since the last.
 
-    Notes are counted, not clocks compared: a silence or a clock that jumps is no gap.
+    Marks are counted, not clocks compared: a silence or a clock that jumps is no gap.
     """
     runs = [(below, len(list(run)) * SPACING_SECONDS) for below, run in groupby(most < level for most in filled)]
     below, last = runs[-1]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
 from paternoster_operator.scaling.capacity import replica_capacity
 from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason, is_early
+from paternoster_operator.scaling.first_tokens import queue_matters
 from paternoster_operator.scaling.limits import (
     PERIOD_SECONDS,
     down_window,
@@ -19,12 +20,10 @@ from paternoster_operator.scaling.limits import (
     steps_left,
 )
 from paternoster_operator.scaling.need import Need, replicas_needed
-from paternoster_operator.scaling.policy import ReplicaPolicy, ScalingPolicy, SloPolicy
+from paternoster_operator.scaling.past import Mark
+from paternoster_operator.scaling.policy import ReplicaPolicy, ScalingPolicy
+from paternoster_operator.scaling.precedent import Precedent, precedent
 from paternoster_operator.scaling.signals import Signals
-
-IN_TIME = 1 / 3
-"""Share of the limit up to which the mean time to a first token says that a queue is no reason to keep a replica: the
-limit is for the 95th percentile, and of times that vary as those of independent arrivals that is three means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +117,10 @@ def _judge(
         return _Verdict(0, 0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), state
     need = replicas_needed(policy, loop, signals, state, now)
     wanted, reason, said = _wanted(policy, loop, signals, state, need)
-    state = remember(loop, state, now, wanted, _filled(policy, signals, state))
+    state = remember(loop, state, wanted, _mark(policy, signals, state, need, now))
     if wanted > current:
-        verdict = _up(loop, signals, state, now, wanted, reason, said)
+        known = _known(policy, loop, signals, state)
+        verdict = _up(loop, signals, state, now, wanted, reason, said, known)
     elif wanted < current:
         verdict = _down(policy, loop, signals, state, now, wanted, said)
     else:
@@ -128,10 +128,23 @@ def _judge(
     return replace(verdict, formula=need.formula, carries=str(need.capacity)), state
 
 
-def _filled(policy: ScalingPolicy, signals: Signals, state: LawState) -> int:
-    """How many replicas what runs would fill, of those there are; the cap may let one run more than it sustains."""
+def _mark(policy: ScalingPolicy, signals: Signals, state: LawState, need: Need, now: float) -> Mark:
+    """What is used and wanted now; the cap may let a replica run more than it sustains."""
     sustained = replica_capacity(policy, state.experience).sequences
-    return min(math.ceil(signals.running / sustained), signals.ready)
+    return Mark(
+        time=now,
+        filled=min(math.ceil(signals.running / sustained), signals.ready),
+        taken=math.ceil(signals.demand / sustained),
+        need=need.exact,
+        rate=signals.arrival_rate,
+    )
+
+
+def _known(policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals, state: LawState) -> Precedent | None:
+    """The peak before this one, if that may limit it: not where users wait or too many are preempted."""
+    if state.wants_replica or queue_matters(policy.slo, signals):
+        return None
+    return precedent(state.past, state.replicas, down_window(loop, signals))
 
 
 def _wanted(
@@ -160,11 +173,23 @@ def _storm(signals: Signals) -> str:
 
 
 def _up(
-    loop: ReplicaPolicy, signals: Signals, state: LawState, now: float, wanted: int, reason: Reason, said: str
+    loop: ReplicaPolicy,
+    signals: Signals,
+    state: LawState,
+    now: float,
+    wanted: int,
+    reason: Reason,
+    said: str,
+    known: Precedent | None,
 ) -> _Verdict:
     current = state.replicas
     limited: list[Reason] = []
     target = wanted
+    if known is not None and known.replicas < target:
+        target, said = known.replicas, f"{said}, but {known}"
+        limited.append(Reason.SHORT_PEAK)
+        if target <= current:
+            return _Verdict(current, wanted, Reason.SHORT_PEAK, said, tuple(limited))
     if target > loop.highest:
         target = loop.highest
         limited.append(_upper_limit(loop))
@@ -216,31 +241,24 @@ def _down(
     if target >= current:
         message = f"{said}, but as many as allowed were taken"
         return _Verdict(current, wanted, Reason.STEP_LIMITED, message, tuple(limited))
-    refusal = _refusal(policy, signals, current, target)
+    refusal = _refusal(policy, signals, target)
     if refusal is not None:
         return _Verdict(current, wanted, Reason.CONSOLIDATION_REFUSED, f"{said}, but {refusal}", tuple(limited))
     return _Verdict(target, wanted, Reason.DEMAND_BELOW_TARGET, said, tuple(limited))
 
 
-def _refusal(policy: ScalingPolicy, signals: Signals, current: int, target: int) -> str | None:
+def _refusal(policy: ScalingPolicy, signals: Signals, target: int) -> str | None:
     """Why the replicas that remained could not carry the load, or None."""
     if signals.pending:
         return f"{signals.pending} replicas are still on their way"
-    if signals.held or (signals.waiting and not _first_tokens_in_time(policy.slo, signals)):
+    if queue_matters(policy.slo, signals):
         return f"{signals.queued} requests wait"
     if signals.preempted and signals.preemption_rate > policy.cap.preemption_target:
         return f"{signals.preemption_rate:.1%} of requests are preempted"
-    kv = signals.kv_usage * current / target
+    kv = signals.kv_usage * signals.ready / target
     if kv >= policy.cap.kv_high_watermark:
         return f"KV use would be {kv:.0%}"
     return None
-
-
-def _first_tokens_in_time(slo: SloPolicy | None, signals: Signals) -> bool:
-    """Whether the user said how soon first tokens have to come, and they do: a short queue is then that of any step."""
-    if slo is None or slo.ttft is None or signals.first_token_seconds is None:
-        return False
-    return signals.first_token_seconds <= IN_TIME * slo.ttft
 
 
 def _inputs(signals: Signals, cap: int, carries: str) -> dict[str, str]:

@@ -95,6 +95,11 @@ class Signals:
         return self.waiting + self.held
 
     @property
+    def arrival_rate(self) -> float:
+        """Requests a second that engines took in."""
+        return self.arrived / self.flow_seconds if self.flow_seconds > 0 else 0.0
+
+    @property
     def mean_running(self) -> float:
         """Sequences at once in the whole fleet, on average over the window."""
         return sum(load.running for load in self.replicas)

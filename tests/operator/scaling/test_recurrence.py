@@ -10,17 +10,9 @@ from paternoster_operator.api.manifest import parse
 from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason
 from paternoster_operator.scaling.law import decide, first_state
 from paternoster_operator.scaling.limits import PERIOD_SECONDS
+from paternoster_operator.scaling.past import HORIZON_SECONDS, SPACING_SECONDS, Mark, Past, note
 from paternoster_operator.scaling.policy import ScalingPolicy
-from paternoster_operator.scaling.recurrence import (
-    FIRST_KEPT_SECONDS,
-    HORIZON_SECONDS,
-    LONGEST_KEPT_SECONDS,
-    MARGIN,
-    SPACING_SECONDS,
-    Uses,
-    expected,
-    note,
-)
+from paternoster_operator.scaling.recurrence import FIRST_KEPT_SECONDS, LONGEST_KEPT_SECONDS, MARGIN, expected
 from paternoster_operator.scaling.signals import Signals
 
 LEFT = 120.0
@@ -29,10 +21,11 @@ LEFT = 120.0
 levels = st.lists(st.integers(0, 12), max_size=80)
 
 
-def noted(filled: list[int], spacing: float = SPACING_SECONDS, uses: Uses = (), begin: float = 0.0) -> Uses:
+def noted(filled: list[int], past: Past = (), begin: float = 0.0) -> Past:
     for index, replicas in enumerate(filled):
-        uses = note(uses, begin + index * spacing, replicas)
-    return uses
+        time = begin + index * SPACING_SECONDS
+        past = note(past, Mark(time, filled=replicas, taken=0, need=0.0, rate=0.0))
+    return past
 
 
 def after(peak: int, seconds: float, base: int = 1) -> list[int]:
@@ -64,23 +57,7 @@ def test_no_more_is_kept_than_was_filled_and_never_for_longer_than_the_longest(f
 @given(levels, st.lists(st.integers(1, 12), min_size=1), st.floats(0, 600))
 def test_what_follows_a_forgotten_past_does_not_depend_on_it(past: list[int], filled: list[int], left: float) -> None:
     begin = len(past) * SPACING_SECONDS + HORIZON_SECONDS
-    assert expected(noted(filled, uses=noted(past), begin=begin), left) == expected(noted(filled), left)
-
-
-@given(st.lists(st.tuples(st.floats(-1e4, 1e4), st.integers(0, 12)), max_size=200))
-def test_the_memory_stays_small_and_in_order_whatever_the_clock_does(looks: list[tuple[float, int]]) -> None:
-    uses: Uses = ()
-    for now, filled in looks:
-        uses = note(uses, now, filled)
-        times = [time for time, _ in uses]
-        assert times == sorted(times)
-        assert len(uses) <= HORIZON_SECONDS / SPACING_SECONDS + 1
-        assert now - HORIZON_SECONDS <= times[0] <= times[-1] <= now
-        assert uses[-1][1] >= filled
-
-
-def test_the_most_of_each_spacing_is_noted() -> None:
-    assert noted([1, 3, 2, 1], spacing=SPACING_SECONDS / 3) == ((0.0, 3), (SPACING_SECONDS, 1))
+    assert expected(noted(filled, past=noted(past), begin=begin), left) == expected(noted(filled), left)
 
 
 def test_a_first_peak_is_kept_for_a_while_and_given_up_then() -> None:
@@ -111,7 +88,7 @@ def test_a_short_lull_is_no_gap() -> None:
 
 def test_a_silence_is_no_gap() -> None:
     before = noted(after(4, 30))
-    resumed = noted(after(4, FIRST_KEPT_SECONDS), uses=before, begin=1000.0)
+    resumed = noted(after(4, FIRST_KEPT_SECONDS), past=before, begin=1000.0)
     assert expected(resumed, LEFT) == expected(noted(after(4, FIRST_KEPT_SECONDS)), LEFT)
 
 
@@ -135,7 +112,7 @@ def lived(
     """Looks at so many sequences that run, on as many replicas as are asked for; how many those were each time."""
     replicas: list[int] = []
     decision: LoopDecision | None = None
-    begin = state.since + len(state.uses) * SPACING_SECONDS
+    begin = state.since + len(state.past) * SPACING_SECONDS
     for index, now_running in enumerate(running):
         seen = Signals(ready=state.replicas, fresh=True, running=now_running, startup_seconds=startup)
         made = decide(loop, seen, state, begin + index * PERIOD_SECONDS)
@@ -173,4 +150,5 @@ def test_no_more_was_filled_than_there_was() -> None:
     """One replica runs four times what it sustains: what it had not is not kept."""
     loop = policy(maxReplicas=1)
     _, state, _ = lived(loop, [190] * 4, first_state(loop, 0.0, replicas=1))
-    assert {filled for _, filled in state.uses} == {1}
+    assert {mark.filled for mark in state.past} == {1}
+    assert {mark.taken for mark in state.past} == {4}
