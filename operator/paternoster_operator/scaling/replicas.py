@@ -238,6 +238,10 @@ def _down(
     if target < current - allowed:
         target = current - allowed
         limited.append(Reason.STEP_LIMITED)
+    if signals.pending and target < signals.ready < current:
+        # Those on their way can be called back; those that serve stay until it is seen that they are enough.
+        target = signals.ready
+        limited.append(Reason.PENDING_REPLICAS)
     if target >= current:
         message = f"{said}, but as many as allowed were taken"
         return _Verdict(current, wanted, Reason.STEP_LIMITED, message, tuple(limited))
@@ -249,7 +253,7 @@ def _down(
 
 def _refusal(policy: ScalingPolicy, signals: Signals, target: int) -> str | None:
     """Why the replicas that remained could not carry the load, or None."""
-    if signals.pending:
+    if signals.pending and target < signals.ready:
         return f"{signals.pending} replicas are still on their way"
     if queue_matters(policy.slo, signals):
         return f"{signals.queued} requests wait"

@@ -293,6 +293,19 @@ def test_a_queue_whose_first_tokens_come_in_time_keeps_no_replica(
     assert decision.target == (2 if refused else 1)
 
 
+@pytest.mark.parametrize(("ready", "target"), [(1, 1), (2, 2), (3, 3), (4, 1)])
+def test_replicas_on_their_way_are_called_back_and_those_that_serve_stay(ready: int, target: int) -> None:
+    """One that no node has room for would otherwise keep all others for ever."""
+    quick = policy(autoscaling={"maxReplicas": 4, "scaleDown": {"stabilizationWindowSeconds": 0, "maxPods": 4}})
+    state = LawState(replicas=4, cap=48, since=-1e6)
+    decision = decide(quick, seen(ready=ready, pending=4 - ready, running=2), state, 0.0).replicas
+    assert decision is not None
+    assert decision.target == target, "with nothing on its way the formula has its way"
+    waited_for = decide(quick, seen(ready=ready, pending=4 - ready, running=2, held=1), state, 0.0).replicas
+    assert waited_for is not None
+    assert waited_for.target == 4
+
+
 def test_at_the_floor_another_replica_is_asked_for() -> None:
     floor = policy(concurrency={"mode": "Auto", "min": 4})
     state = LawState(replicas=2, cap=4, since=-1e6)
