@@ -1,4 +1,4 @@
-"""The inner loop: the live cap, from preemptions. Multiplicative decrease, additive increase, as in TCP (RFC 5681)."""
+"""The inner loop: the live cap, from preemptions: cut to what memory has room for, raised while that stays calm."""
 
 import math
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
 from paternoster_operator.scaling.capacity import itl_room, kv_room
 from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
+from paternoster_operator.scaling.first_tokens import first_tokens_in_time
 from paternoster_operator.scaling.policy import CapPolicy, ScalingPolicy, SloPolicy
 from paternoster_operator.scaling.signals import Signals
 
@@ -155,15 +156,29 @@ def _room(policy: ScalingPolicy, signals: Signals, state: LawState) -> tuple[int
     """How high the cap may go, what bounds it, and in words."""
     loop, waiting = policy.cap, f"{signals.waiting} waiting"
     rooms = [(loop.maximum, Reason.AT_CAPACITY, waiting)]
-    if signals.kv_peak_usage > 0:
+    running, usage = _memory_used(policy.slo, signals)
+    if usage > 0:
         # Memory grows with what runs: as many as would bring it to the high-water mark.
-        room = int(min(loop.maximum, loop.kv_high_watermark / signals.kv_peak_usage * signals.peak_running))
-        said = f"{waiting}, but {signals.peak_running} sequences used {signals.kv_peak_usage:.0%} of KV"
+        room = int(min(loop.maximum, loop.kv_high_watermark / usage * running))
+        said = f"{waiting}, but {running:.0f} sequences used {usage:.0%} of KV"
         rooms.append((room, Reason.KV_HIGH_WATERMARK, said))
     if (fit := itl_room(policy.slo, state.experience, margin=1.0)) is not None:
         said = f"{waiting}, but more than {fit:.0f} sequences would be too slow"
         rooms.append((int(fit), Reason.LATENCY_ABOVE_TARGET, said))
     return min(rooms, key=lambda room: room[0])
+
+
+def _memory_used(slo: SloPolicy | None, signals: Signals) -> tuple[float, float]:
+    """(sequences, share of KV) of a replica that say how many it has room for.
+
+    At the fullest, so that nobody is preempted; on average where first tokens come late, for users do not wait because
+    one pool was full for a moment.
+    """
+    late = first_tokens_in_time(slo, signals) is False
+    if not late or not signals.replicas:
+        return signals.peak_running, signals.kv_peak_usage
+    usage = sum(load.kv_usage for load in signals.replicas)
+    return signals.mean_running / len(signals.replicas), usage / len(signals.replicas)
 
 
 def _inputs(policy: CapPolicy, signals: Signals) -> dict[str, str]:

@@ -14,7 +14,7 @@ from paternoster_operator.scaling.decision import LawState, Reason
 from paternoster_operator.scaling.experience import Experience
 from paternoster_operator.scaling.law import decide, first_state, observation_window
 from paternoster_operator.scaling.policy import ScalingPolicy
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.scaling.signals import ReplicaLoad, Signals
 
 
 def policy(**spec: Any) -> ScalingPolicy:
@@ -304,6 +304,24 @@ def test_replicas_on_their_way_are_called_back_and_those_that_serve_stay(ready: 
     waited_for = decide(quick, seen(ready=ready, pending=4 - ready, running=2, held=1), state, 0.0).replicas
     assert waited_for is not None
     assert waited_for.target == 4
+
+
+def test_where_first_tokens_come_late_memory_counts_on_average() -> None:
+    """A pool that was full for a moment is no reason to let users wait; of one that is full all the time it is."""
+    loop = policy(slo={"ttftP95Milliseconds": 900})
+    state = LawState(replicas=2, cap=20, since=-1e6)
+
+    def cap(first_token_seconds: float, usage: float) -> int:
+        replicas = tuple(ReplicaLoad(running=18, kv_usage=usage, inter_token_seconds=None) for _ in range(2))
+        load = seen(
+            waiting=9, finished=100, peak_running=20, kv_peak_usage=0.95, replicas=replicas,
+            first_token_seconds=first_token_seconds,
+        )  # fmt: skip
+        return decide(loop, load, state, 0.0).state.cap
+
+    assert cap(0.2, 0.6) == 20
+    assert cap(0.4, 0.6) > 20
+    assert cap(0.4, 0.9) == 20
 
 
 def test_at_the_floor_another_replica_is_asked_for() -> None:
