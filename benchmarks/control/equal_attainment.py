@@ -1,6 +1,6 @@
 """GPU-hours beside those of the cheapest peer that attains as much: the measure of the project's bar."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import geometric_mean
@@ -9,20 +9,32 @@ from control.contenders import OURS
 from control.search import DEFAULT, TARGETS, Row
 
 NO_PEERS = (OURS, "without-cap-loop")
+HEALTHY = 0.02
+"""Requests preempted, as a share, up to which a peer is one that an operator would let run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The law at one operating point of one scenario, and the peer to beat there."""
+    """The law at one operating point of one scenario, and the peers to beat there."""
 
     ours: Row
     peer: Row | None
     """Cheapest of those that attain as much; None where nobody does."""
+    healthy: Row | None
+    """Cheapest of those that attain as much and preempt no more than :data:`HEALTHY`."""
 
     @property
     def ratio(self) -> float | None:
         """The law's GPU-hours over the peer's; None without a peer."""
-        return None if self.peer is None else self.ours.test.gpu_hours / self.peer.test.gpu_hours
+        return self._over(self.peer)
+
+    @property
+    def healthy_ratio(self) -> float | None:
+        """The law's GPU-hours over those of the healthy peer; None without one."""
+        return self._over(self.healthy)
+
+    def _over(self, peer: Row | None) -> float | None:
+        return None if peer is None else self.ours.test.gpu_hours / peer.test.gpu_hours
 
 
 def compared(rows: Sequence[Row]) -> Iterator[Comparison]:
@@ -44,17 +56,22 @@ def compared(rows: Sequence[Row]) -> Iterator[Comparison]:
                 # A target that both reach is reached; above it nobody is better.
                 enough = min(_TARGET[ours.point], enough)
             equal = [row for row in allowed if row.test.slo_attainment >= enough]
-            yield Comparison(ours, min(equal, key=lambda row: row.test.gpu_hours, default=None))
+            healthy = [row for row in equal if row.test.preemption_rate <= HEALTHY]
+            yield Comparison(ours, _cheapest(equal), _cheapest(healthy))
 
 
-def mean_ratio(comparisons: Sequence[Comparison]) -> float | None:
+def mean_ratio(ratios: Iterable[float | None]) -> float | None:
     """Geometric mean of the ratios there are, as is due to ratios; None where there are none.
 
     Source: Fleming and Wallace, "How not to lie with statistics: the correct way to summarize benchmark results",
     CACM 29(3), 1986.
     """
-    ratios = [ratio for comparison in comparisons if (ratio := comparison.ratio) is not None]
-    return geometric_mean(ratios) if ratios else None
+    known = [ratio for ratio in ratios if ratio is not None]
+    return geometric_mean(known) if known else None
+
+
+def _cheapest(rows: Iterable[Row]) -> Row | None:
+    return min(rows, key=lambda row: row.test.gpu_hours, default=None)
 
 
 _TARGET = {f"{target:.0%}": target for target in TARGETS}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from control.equal_attainment import compared, mean_ratio
+from control.equal_attainment import HEALTHY, compared, mean_ratio
 from control.pareto import front
 from control.search import Row
 
@@ -13,8 +13,10 @@ HEAD = (
 )  # fmt: skip
 SUMMARY_HEAD = (
     "scenario", "tuned for", "law: SLO", "GPU-hours", "preempted", "best peer", "its SLO", "GPU-hours", "preempted",
-    "law / peer",
+    "law / peer", f"best with {HEALTHY:.0%} preempted at most", "its SLO", "GPU-hours", "preempted", "law / peer",
 )  # fmt: skip
+BESIDE = 5
+"""Columns that say who is beside the law."""
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -70,19 +72,27 @@ def summary_table(rows: Sequence[Row]) -> str:
     comparisons = list(compared(rows))
     if not comparisons:
         return ""
-    lines = [_line(SUMMARY_HEAD), _line(["---"] * 2 + ["---:"] * 3 + ["---"] + ["---:"] * 4)]
+    lines = [_line(SUMMARY_HEAD), _line(["---"] * 2 + ["---:"] * 3 + (["---"] + ["---:"] * (BESIDE - 1)) * 2)]
     for comparison in comparisons:
-        ours, peer = comparison.ours, comparison.peer
-        cells = [ours.scenario, ours.point, *_brief(ours)]
-        if peer is None or comparison.ratio is None:
-            lines.append(_line([*cells, "none attains as much", "", "", "", ""]))
-        else:
-            lines.append(_line([*cells, f"{peer.contender} ({peer.point})", *_brief(peer), f"{comparison.ratio:.2f}"]))
+        ours = comparison.ours
+        beside = _beside(comparison.peer, comparison.ratio) + _beside(comparison.healthy, comparison.healthy_ratio)
+        lines.append(_line([ours.scenario, ours.point, *_brief(ours), *beside]))
     for point in dict.fromkeys(comparison.ours.point for comparison in comparisons):
-        mean = mean_ratio([comparison for comparison in comparisons if comparison.ours.point == point])
-        if mean is not None:
-            lines.append(_line(["geometric mean", point, *[""] * 7, f"{mean:.2f}"]))
+        of_point = [comparison for comparison in comparisons if comparison.ours.point == point]
+        means = (
+            mean_ratio(comparison.ratio for comparison in of_point),
+            mean_ratio(comparison.healthy_ratio for comparison in of_point),
+        )
+        said = ["" if mean is None else f"{mean:.2f}" for mean in means]
+        blank = [""] * (BESIDE - 1)
+        lines.append(_line(["geometric mean", point, *[""] * 3, *blank, said[0], *blank, said[1]]))
     return "\n".join(lines)
+
+
+def _beside(peer: Row | None, ratio: float | None) -> list[str]:
+    if peer is None or ratio is None:
+        return ["none attains as much", *[""] * (BESIDE - 1)]
+    return [f"{peer.contender} ({peer.point})", *_brief(peer), f"{ratio:.2f}"]
 
 
 def _brief(row: Row) -> list[str]:

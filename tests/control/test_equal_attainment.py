@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.equal_attainment import NO_PEERS, Comparison, compared, mean_ratio
+from control.equal_attainment import HEALTHY, NO_PEERS, compared, mean_ratio
 from control.evaluate import Score
 from control.search import DEFAULT, TARGETS, Row
 
@@ -27,8 +27,10 @@ BLANK = Score(
 TUNED = [f"{target:.0%}" for target in TARGETS]
 
 
-def row(contender: str, point: str, attained: float, hours: float, scenario: str = "bursts") -> Row:
-    score = replace(BLANK, slo_attainment=attained, gpu_hours=hours)
+def row(
+    contender: str, point: str, attained: float, hours: float, preempted: float = 0.0, scenario: str = "bursts"
+) -> Row:
+    score = replace(BLANK, slo_attainment=attained, gpu_hours=hours, preemption_rate=preempted)
     return Row(scenario, contender, point, {}, None, score, contender == "fixed-in-hindsight")
 
 
@@ -38,6 +40,7 @@ rows_of_one_scenario = st.builds(
     st.sampled_from([DEFAULT, *TUNED]),
     st.sampled_from([0.9, 0.94, 0.96, 0.98, 0.995]),
     st.integers(1, 9).map(float),
+    st.sampled_from([0.0, HEALTHY, 0.021, 0.3]),
 )
 
 
@@ -50,23 +53,26 @@ def test_the_peer_attains_as_much_and_none_that_does_is_cheaper(rows: list[Row])
         point, attained = comparison.ours.point, comparison.ours.test.slo_attainment
         allowed = [r for r in peers if point != DEFAULT or r.point == DEFAULT]
         needed = attained if point == DEFAULT else min(attained, float(point[:-1]) / 100)
-        hours = [r.test.gpu_hours for r in allowed if r.test.slo_attainment >= needed]
-        if comparison.peer is None:
-            assert not hours
-            assert comparison.ratio is None
-        else:
-            assert comparison.peer in allowed
-            assert comparison.peer.test.slo_attainment >= needed
-            assert comparison.peer.test.gpu_hours == min(hours)
-            assert comparison.ratio == comparison.ours.test.gpu_hours / min(hours)
+        equal = [r for r in allowed if r.test.slo_attainment >= needed]
+        healthy = [r for r in equal if r.test.preemption_rate <= HEALTHY]
+        of_both = [(equal, comparison.peer, comparison.ratio), (healthy, comparison.healthy, comparison.healthy_ratio)]
+        for some, peer, ratio in of_both:
+            hours = [r.test.gpu_hours for r in some]
+            if peer is None:
+                assert not some
+                assert ratio is None
+            else:
+                assert peer in some
+                assert peer.test.gpu_hours == min(hours)
+                assert ratio == comparison.ours.test.gpu_hours / min(hours)
 
 
 def test_scenarios_are_not_mixed() -> None:
     rows = [
-        row("paternoster", "99%", 0.99, 4.0, "bursts"),
-        row("kubeai", "99%", 0.99, 8.0, "bursts"),
-        row("paternoster", "99%", 0.99, 6.0, "step"),
-        row("kubeai", "99%", 0.99, 3.0, "step"),
+        row("paternoster", "99%", 0.99, 4.0, scenario="bursts"),
+        row("kubeai", "99%", 0.99, 8.0, scenario="bursts"),
+        row("paternoster", "99%", 0.99, 6.0, scenario="step"),
+        row("kubeai", "99%", 0.99, 3.0, scenario="step"),
     ]
     assert [c.ratio for c in compared(rows)] == [0.5, 2.0]
 
@@ -74,14 +80,9 @@ def test_scenarios_are_not_mixed() -> None:
 ratios = st.lists(st.floats(0.01, 100), min_size=1, max_size=6)
 
 
-def comparison(ratio: float | None) -> Comparison:
-    peer = None if ratio is None else row("kubeai", "99%", 1.0, 1.0)
-    return Comparison(row("paternoster", "99%", 1.0, ratio or 1.0), peer)
-
-
 @given(ratios)
 def test_whoever_is_the_baseline_the_mean_says_the_same(values: list[float]) -> None:
-    there, back = (mean_ratio([comparison(r) for r in some]) for some in (values, [1 / r for r in values]))
+    there, back = (mean_ratio(some) for some in (values, [1 / r for r in values]))
     assert there is not None
     assert back is not None
     assert there * back == pytest.approx(1)
@@ -89,6 +90,6 @@ def test_whoever_is_the_baseline_the_mean_says_the_same(values: list[float]) -> 
 
 
 def test_who_has_no_peer_is_left_out_of_the_mean() -> None:
-    assert mean_ratio([comparison(0.5), comparison(None), comparison(2.0)]) == pytest.approx(1.0)
-    assert mean_ratio([comparison(None)]) is None
+    assert mean_ratio([0.5, None, 2.0]) == pytest.approx(1.0)
+    assert mean_ratio([None]) is None
     assert mean_ratio([]) is None
