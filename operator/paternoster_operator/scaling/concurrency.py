@@ -7,6 +7,7 @@ from paternoster_operator.api.v1alpha1 import ConcurrencyMode
 from paternoster_operator.scaling.capacity import itl_room, kv_room
 from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
 from paternoster_operator.scaling.first_tokens import first_tokens_in_time
+from paternoster_operator.scaling.limits import is_ordered
 from paternoster_operator.scaling.policy import CapPolicy, ScalingPolicy, SloPolicy
 from paternoster_operator.scaling.signals import Signals
 
@@ -141,10 +142,12 @@ def _raise(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
         return cap, Reason.WITHIN_TOLERANCE, "few preemptions and no queue", ()
     if cap >= loop.maximum:
         return cap, Reason.AT_CAPACITY, f"{signals.waiting} waiting, and the cap is at its highest {loop.maximum}", ()
-    room, bound, said = _room(policy, signals, state)
+    bridging = _bridging(policy.slo, signals, state, now)
+    room, bound, said = _room(policy, signals, state, bridging=bridging)
     if room <= cap:
         return cap, bound, said, ()
-    if state.cap_cut is not None and is_recent(now, state.cap_cut, CALM_WINDOWS * loop.window_seconds):
+    restless = CALM_WINDOWS * loop.window_seconds
+    if not bridging and state.cap_cut is not None and is_recent(now, state.cap_cut, restless):
         return cap, Reason.STABILIZING, f"cut {now - state.cap_cut:.0f} s ago", ()
     # Half of the way, where the way is known and long: after a change of the traffic steps alone take minutes.
     target = min(max(cap + loop.increase_step, (cap + room) // 2), room)
@@ -152,11 +155,11 @@ def _raise(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
     return target, Reason.HEADROOM_AVAILABLE, said, (Reason.AT_CAPACITY,) if target == loop.maximum else ()
 
 
-def _room(policy: ScalingPolicy, signals: Signals, state: LawState) -> tuple[int, Reason, str]:
+def _room(policy: ScalingPolicy, signals: Signals, state: LawState, *, bridging: bool) -> tuple[int, Reason, str]:
     """How high the cap may go, what bounds it, and in words."""
     loop, waiting = policy.cap, f"{signals.waiting} waiting"
     rooms = [(loop.maximum, Reason.AT_CAPACITY, waiting)]
-    running, usage = _memory_used(policy.slo, signals)
+    running, usage = _memory_used(signals, on_average=bridging)
     if usage > 0:
         # Memory grows with what runs: as many as would bring it to the high-water mark.
         room = int(min(loop.maximum, loop.kv_high_watermark / usage * running))
@@ -168,14 +171,18 @@ def _room(policy: ScalingPolicy, signals: Signals, state: LawState) -> tuple[int
     return min(rooms, key=lambda room: room[0])
 
 
-def _memory_used(slo: SloPolicy | None, signals: Signals) -> tuple[float, float]:
-    """(sequences, share of KV) of a replica that say how many it has room for.
+def _bridging(slo: SloPolicy | None, signals: Signals, state: LawState, now: float) -> bool:
+    """Whether users wait late for replicas that are on their way, or have just come.
 
-    At the fullest, so that nobody is preempted; on average where first tokens come late, for users do not wait because
-    one pool was full for a moment.
+    Then the cap is raised as soon as memory has room on average: what stands free for a minute, or because one pool was
+    full for a moment, is paid for by every request until the new replicas have worked the queue off.
     """
-    late = first_tokens_in_time(slo, signals) is False
-    if not late or not signals.replicas:
+    return first_tokens_in_time(slo, signals) is False and is_ordered(signals, state, now)
+
+
+def _memory_used(signals: Signals, *, on_average: bool) -> tuple[float, float]:
+    """(sequences, share of KV) of one replica: of the fullest at its fullest, or on average over all and the window."""
+    if not on_average or not signals.replicas:
         return signals.peak_running, signals.kv_peak_usage
     usage = sum(load.kv_usage for load in signals.replicas)
     return signals.mean_running / len(signals.replicas), usage / len(signals.replicas)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from paternoster_operator.scaling.capacity import Capacity, replica_capacity
 from paternoster_operator.scaling.decision import LawState, is_recent
-from paternoster_operator.scaling.demand import Demand, drain_seconds, estimate_demand
-from paternoster_operator.scaling.limits import PERIOD_SECONDS, startup_seconds
+from paternoster_operator.scaling.demand import Demand, estimate_demand
+from paternoster_operator.scaling.limits import PERIOD_SECONDS, is_ordered, startup_seconds
 from paternoster_operator.scaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.scaling.signals import Signals
 from paternoster_operator.scaling.trend import growth
@@ -57,8 +57,7 @@ def replicas_needed(policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals
     """At least one; tolerance, windows and limits come after."""
     capacity = replica_capacity(policy, state.experience)
     startup = startup_seconds(signals)
-    # Replicas that were added for the queue need time to work it off: until then it is no reason for yet more.
-    ordered = signals.pending > 0 or is_recent(now, state.ordered, startup + drain_seconds(signals))
+    ordered = is_ordered(signals, state, now)
     settled = not is_recent(now, state.cap_changed, policy.cap.cooldown_seconds)
     if signals.queued and settled and not ordered and state.cap < capacity.sequences:
         # The cap has done what it can and a queue is left: then the cap is what a replica carries.

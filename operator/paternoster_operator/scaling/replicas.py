@@ -17,6 +17,7 @@ from paternoster_operator.scaling.limits import (
     expected_peak,
     recommended_within,
     remember,
+    startup_seconds,
     steps_left,
 )
 from paternoster_operator.scaling.need import Need, replicas_needed
@@ -225,6 +226,9 @@ def _down(
         message = f"{said}, and {current} replicas are the fewest allowed"
         return _Verdict(current, wanted, Reason.MIN_REPLICAS, message, (Reason.MIN_REPLICAS,))
     window = down_window(loop, signals)
+    if signals.pending:
+        # Nothing is called back that may be wanted again before it would have served.
+        window = max(window, startup_seconds(signals))
     steady = max(recommended_within(state, now, window), default=current)
     if now - state.since < window or steady >= current:
         return _Verdict(current, wanted, Reason.STABILIZING, f"{said}, not yet for {window:.0f} s", tuple(limited))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_operator.api.manifest import parse
-from paternoster_operator.scaling.decision import LawState, Reason
+from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason
 from paternoster_operator.scaling.experience import Experience
 from paternoster_operator.scaling.law import decide, first_state, observation_window
 from paternoster_operator.scaling.policy import ScalingPolicy
@@ -169,7 +169,11 @@ def test_one_peak_in_the_window_keeps_the_replicas() -> None:
 
 @pytest.mark.parametrize(
     ("load", "why"),
-    [({"waiting": 1}, "wait"), ({"kv_usage": 0.7}, "KV use would be"), ({"pending": 1}, "on their way")],
+    [
+        ({"waiting": 1}, "wait"),
+        ({"kv_usage": 0.7}, "KV use would be"),
+        ({"pending": 1, "startup_seconds": 0.0}, "on their way"),
+    ],
 )
 def test_consolidation_is_refused_when_the_rest_could_not_carry_it(load: dict[str, Any], why: str) -> None:
     quick = policy(autoscaling={"maxReplicas": 4, "scaleDown": {"stabilizationWindowSeconds": 0}})
@@ -298,30 +302,73 @@ def test_replicas_on_their_way_are_called_back_and_those_that_serve_stay(ready: 
     """One that no node has room for would otherwise keep all others for ever."""
     quick = policy(autoscaling={"maxReplicas": 4, "scaleDown": {"stabilizationWindowSeconds": 0, "maxPods": 4}})
     state = LawState(replicas=4, cap=48, since=-1e6)
-    decision = decide(quick, seen(ready=ready, pending=4 - ready, running=2), state, 0.0).replicas
+    load = seen(ready=ready, pending=4 - ready, running=2, startup_seconds=0.0)
+    decision = decide(quick, load, state, 0.0).replicas
     assert decision is not None
     assert decision.target == target, "with nothing on its way the formula has its way"
-    waited_for = decide(quick, seen(ready=ready, pending=4 - ready, running=2, held=1), state, 0.0).replicas
+    waited_for = decide(quick, replace(load, held=1), state, 0.0).replicas
     assert waited_for is not None
     assert waited_for.target == 4
 
 
-def test_where_first_tokens_come_late_memory_counts_on_average() -> None:
-    """A pool that was full for a moment is no reason to let users wait; of one that is full all the time it is."""
+@pytest.mark.parametrize(("seconds", "target"), [(45.0, 4), (90.0, 3)])
+def test_nothing_is_called_back_before_it_could_have_served(seconds: float, target: int) -> None:
+    """The user's window is shorter than a start: what is called back within one may be wanted again."""
+    quick = policy(autoscaling={"maxReplicas": 4, "scaleDown": {"stabilizationWindowSeconds": 15}})
+    state = LawState(replicas=4, cap=48, since=-1e6, recommendations=((-1.0, 4),))
+    load = seen(ready=3, pending=1, running=2, startup_seconds=60.0)
+    for step in range(int(seconds / 5) + 1):
+        state = decide(quick, load, state, step * 5.0).state
+    assert state.replicas == target
+
+
+@pytest.mark.parametrize(
+    ("load", "ordered", "bridging"),
+    [
+        ({"first_token_seconds": 0.4, "pending": 1}, None, True),
+        ({"first_token_seconds": 0.4}, -159.0, True),
+        ({"first_token_seconds": 0.4}, -161.0, False),
+        ({"first_token_seconds": 0.4}, None, False),
+        ({"first_token_seconds": 0.2, "pending": 1}, None, False),
+        ({"pending": 1}, None, False),
+    ],
+)
+def test_while_users_wait_late_for_replicas_memory_counts_on_average(
+    load: dict[str, Any], ordered: float | None, bridging: bool
+) -> None:
+    """And a cut is no reason to wait for longer. Where nothing is on its way, the fullest moment counts."""
     loop = policy(slo={"ttftP95Milliseconds": 900})
-    state = LawState(replicas=2, cap=20, since=-1e6)
 
-    def cap(first_token_seconds: float, usage: float) -> int:
+    def decided(now: float, usage: float = 0.6, **changes: Any) -> LoopDecision:
         replicas = tuple(ReplicaLoad(running=18, kv_usage=usage, inter_token_seconds=None) for _ in range(2))
-        load = seen(
-            waiting=9, finished=100, peak_running=20, kv_peak_usage=0.95, replicas=replicas,
-            first_token_seconds=first_token_seconds,
-        )  # fmt: skip
-        return decide(loop, load, state, 0.0).state.cap
+        state = LawState(replicas=2, cap=20, since=-1e6, ordered=ordered, **changes)
+        seen_now = seen(
+            waiting=9,
+            finished=100,
+            peak_running=20,
+            kv_peak_usage=0.95,
+            replicas=replicas,
+            startup_seconds=80.0,
+            **load,
+        )
+        made = decide(loop, seen_now, state, now).concurrency
+        assert made is not None
+        return made
 
-    assert cap(0.2, 0.6) == 20
-    assert cap(0.4, 0.6) > 20
-    assert cap(0.4, 0.9) == 20
+    assert decided(0.0).reason is (Reason.HEADROOM_AVAILABLE if bridging else Reason.KV_HIGH_WATERMARK)
+    assert decided(0.0, usage=0.9).reason is Reason.KV_HIGH_WATERMARK
+    cut: dict[str, Any] = {"cap_cut": -20.0, "cap_changed": -20.0}
+    assert decided(0.0, **cut).reason is (Reason.HEADROOM_AVAILABLE if bridging else Reason.KV_HIGH_WATERMARK)
+    cut = {"cap_cut": -5.0, "cap_changed": -5.0}
+    assert decided(0.0, **cut).reason is Reason.STABILIZING, "the cooldown is for both"
+
+
+def test_after_a_cut_the_cap_rests() -> None:
+    state = LawState(replicas=2, cap=20, since=-1e6, cap_changed=0.0, cap_cut=0.0)
+    reasons = [decide(policy(), seen(waiting=9, finished=100), state, now).concurrency for now in (10.0, 40.0, 60.0)]
+    assert [made.reason for made in reasons if made is not None] == [
+        Reason.STABILIZING, Reason.STABILIZING, Reason.HEADROOM_AVAILABLE,
+    ]  # fmt: skip
 
 
 def test_at_the_floor_another_replica_is_asked_for() -> None:
