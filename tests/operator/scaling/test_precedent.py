@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from law_inputs import policy
 
-from paternoster_operator.api.manifest import parse
 from paternoster_operator.scaling.decision import LoopDecision, Reason
 from paternoster_operator.scaling.experience import Experience
 from paternoster_operator.scaling.law import decide, first_state
@@ -105,19 +105,8 @@ def taken(seen: Past) -> int | None:
     return None if known is None else known.replicas
 
 
-def policy(**slo: int) -> ScalingPolicy:
-    document: dict[str, Any] = {
-        "apiVersion": "paternoster.dev/v1alpha1",
-        "kind": "LLMDeployment",
-        "metadata": {"name": "a"},
-        "spec": {
-            "model": {"source": "package://m"},
-            "engine": {"maxNumSeqs": 50},
-            "autoscaling": {"minReplicas": 1, "maxReplicas": 20},
-            **({"slo": slo} if slo else {}),
-        },
-    }
-    return ScalingPolicy.from_spec(parse(document).spec)
+def wide(**slo: int) -> ScalingPolicy:
+    return policy(engine={"maxNumSeqs": 50}, autoscaling={"minReplicas": 1, "maxReplicas": 20}, slo=slo)
 
 
 def decided(loop: ScalingPolicy, seen: Past = (), **load: Any) -> LoopDecision:
@@ -141,17 +130,17 @@ KNOWN = past(*[(11.0, 5, 40.0)] * 4, *[BASE] * 9)
 
 
 def test_what_is_ordered_is_what_the_last_peak_took() -> None:
-    unknown = decided(policy())
+    unknown = decided(wide())
     assert (unknown.target, unknown.reason) == (7, Reason.DEMAND_ABOVE_TARGET), "within its step of four"
     assert unknown.recommended == 11
-    known = decided(policy(), KNOWN)
+    known = decided(wide(), KNOWN)
     assert (known.target, known.reason, known.limited_by) == (5, Reason.DEMAND_ABOVE_TARGET, (Reason.SHORT_PEAK,))
     assert known.recommended == 11
     assert known.message.endswith("took 5 and was over in 120 s")
 
 
 def test_nothing_is_ordered_where_the_last_peak_took_no_more_than_there_is() -> None:
-    known = decided(policy(), tuple(replace(mark, taken=min(mark.taken, 2)) for mark in KNOWN))
+    known = decided(wide(), tuple(replace(mark, taken=min(mark.taken, 2)) for mark in KNOWN))
     assert (known.target, known.reason) == (3, Reason.SHORT_PEAK)
     assert known.otherwise == "11 replicas"
 
@@ -167,6 +156,6 @@ def test_nothing_is_ordered_where_the_last_peak_took_no_more_than_there_is() -> 
     ],
 )
 def test_where_users_wait_the_formula_has_its_way(load: dict[str, Any], limited: bool) -> None:
-    made = decided(policy(ttftP95Milliseconds=1000), KNOWN, **load)
+    made = decided(wide(ttftP95Milliseconds=1000), KNOWN, **load)
     assert (made.target == 5) == limited
     assert (Reason.SHORT_PEAK in made.limited_by) == limited

@@ -1,12 +1,10 @@
 """What a peak filled is kept until the next could be there; what was spare is not."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from law_inputs import policy
 
-from paternoster_operator.api.manifest import parse
 from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason
 from paternoster_operator.scaling.law import decide, first_state
 from paternoster_operator.scaling.limits import PERIOD_SECONDS
@@ -92,20 +90,6 @@ def test_a_silence_is_no_gap() -> None:
     assert expected(resumed, LEFT) == expected(noted(after(4, FIRST_KEPT_SECONDS)), LEFT)
 
 
-def policy(**autoscaling: Any) -> ScalingPolicy:
-    document = {
-        "apiVersion": "paternoster.dev/v1alpha1",
-        "kind": "LLMDeployment",
-        "metadata": {"name": "a"},
-        "spec": {
-            "model": {"source": "package://m"},
-            "engine": {"maxNumSeqs": 48},
-            "autoscaling": {"minReplicas": 1, "maxReplicas": 10, **autoscaling},
-        },
-    }
-    return ScalingPolicy.from_spec(parse(document).spec)
-
-
 def lived(
     loop: ScalingPolicy, running: list[int], state: LawState, startup: float = 60.0
 ) -> tuple[list[int], LawState, LoopDecision]:
@@ -141,14 +125,14 @@ def test_what_is_quickly_back_is_not_kept_for_long() -> None:
 
 
 def test_a_window_that_the_user_set_is_all_there_is() -> None:
-    loop = policy(scaleDown={"stabilizationWindowSeconds": 60})
+    loop = policy(autoscaling={"minReplicas": 1, "maxReplicas": 10, "scaleDown": {"stabilizationWindowSeconds": 60}})
     replicas, _, _ = lived(loop, [180] * 8 + [10] * 36, first_state(loop, 0.0, replicas=1))
     assert replicas[-1] == 1
 
 
 def test_no_more_was_filled_than_there_was() -> None:
     """One replica runs four times what it sustains: what it had not is not kept."""
-    loop = policy(maxReplicas=1)
+    loop = policy(autoscaling={"minReplicas": 1, "maxReplicas": 1})
     _, state, _ = lived(loop, [190] * 4, first_state(loop, 0.0, replicas=1))
     assert {mark.filled for mark in state.past} == {1}
     assert {mark.taken for mark in state.past} == {4}

@@ -1,0 +1,147 @@
+"""The cap loop: what it cuts to, when it raises, and that it comes below its target."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from law_inputs import policy, seen
+
+from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason
+from paternoster_operator.scaling.experience import Experience
+from paternoster_operator.scaling.law import decide, first_state, observation_window
+from paternoster_operator.scaling.signals import ReplicaLoad
+
+
+def test_next_to_no_use_of_memory_leaves_the_cap_its_highest() -> None:
+    """The smallest number above zero: what it would leave room for is no number any more."""
+    bounds = policy(concurrency={"mode": "Auto", "max": 40})
+    idle = seen(waiting=9, peak_running=5, kv_usage=5e-324, kv_peak_usage=5e-324, finished=50)
+    decision = decide(bounds, idle, LawState(2, 30, since=-1e6), 0.0).concurrency
+    assert decision is not None
+    assert decision.target > 30
+
+
+def test_the_cap_is_raised_only_with_a_queue_room_and_peace() -> None:
+    state = LawState(replicas=2, cap=20, since=-1e6)
+
+    def reason(**load: Any) -> Reason:
+        decision = decide(policy(), seen(**load), state, 0.0).concurrency
+        assert decision is not None
+        return decision.reason
+
+    assert reason(waiting=5) is Reason.HEADROOM_AVAILABLE
+    assert reason(waiting=0) is Reason.WITHIN_TOLERANCE
+    assert reason(waiting=5, kv_peak_usage=0.95, peak_running=20) is Reason.KV_HIGH_WATERMARK
+    assert reason(waiting=5, kv_peak_usage=0.3, peak_running=20) is Reason.HEADROOM_AVAILABLE
+    assert reason(waiting=5, finished=1000, preempted=12) is Reason.WITHIN_TOLERANCE
+    assert reason(waiting=5, finished=1000, preempted=1) is Reason.HEADROOM_AVAILABLE
+    assert reason(waiting=5, finished=2, preempted=2) is Reason.INSUFFICIENT_DATA
+    state = LawState(replicas=2, cap=48, since=-1e6)
+    assert reason(waiting=5) is Reason.AT_CAPACITY
+
+
+@given(st.integers(5, 48), st.integers(5, 90), st.integers(10, 100), st.floats(0.001, 1))
+def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, mark: int, share: float) -> None:
+    """Down to the high-water mark of a pool that was full, or to what is known of a sequence's share of it."""
+    loop = policy(concurrency={"mode": "Auto", "min": 1, "decreasePercent": decrease, "kvHighWatermarkPercent": mark})
+    storm = seen(running=ran, finished=100, preempted=50, peak_running=ran, kv_peak_usage=1.0)
+    for known, room in (
+        (Experience(), math.inf),
+        (Experience(weight=99, running=1, kv_usage=share), mark / 100 / share),
+    ):
+        state = LawState(2, 48, since=-1e6, looked=0.0, experience=known)
+        decision = decide(loop, storm, state, 0.0).concurrency
+        assert decision is not None
+        least, fits = ran * (1 - decrease / 100), min(room, ran * mark / 100, ran - loop.cap.increase_step)
+        assert decision.target == max(1, min(47, int(max(least, fits)))), (least, fits)
+
+
+def test_a_cut_is_judged_when_it_is_through() -> None:
+    """What ran above the new cap ends in its own time: until then it is no sign that the cap is still too high."""
+    state = first_state(policy(), 0.0, replicas=2, cap=48)
+    storm = seen(running=96, finished=100, preempted=30, peak_running=48, kv_peak_usage=1.0)
+    state = decide(policy(), storm, state, 0.0).state
+    assert state.cap == 43
+    for now in range(5, 65, 5):
+        decision = decide(policy(), replace(storm, above_cap=4, running=90, peak_running=47), state, float(now))
+        assert decision.concurrency is not None
+        assert (decision.concurrency.action, decision.concurrency.reason) == ("Hold", Reason.STABILIZING)
+        assert "4 sequences above the cap" in decision.concurrency.message
+        state = decision.state
+    assert observation_window(policy().cap, state, 60.0) == 0, "what happened until now is no evidence against it"
+    through = replace(storm, running=86, peak_running=43)
+    assert decide(policy(), through, state, 65.0).state.cap == 43, "the cooldown begins when it is through"
+    assert decide(policy(), through, state, 80.0).state.cap == 38
+    raised = replace(state, cap_changed=61.0)
+    assert decide(policy(), replace(through, above_cap=3), raised, 80.0).state.cap == 38, (
+        "only a cut has to get through"
+    )
+
+
+@pytest.mark.parametrize(
+    ("load", "ordered", "bridging"),
+    [
+        ({"first_token_seconds": 0.4, "pending": 1}, None, True),
+        ({"first_token_seconds": 0.4}, -159.0, True),
+        ({"first_token_seconds": 0.4}, -161.0, False),
+        ({"first_token_seconds": 0.4}, None, False),
+        ({"first_token_seconds": 0.2, "pending": 1}, None, False),
+        ({"pending": 1}, None, False),
+    ],
+)
+def test_while_users_wait_late_for_replicas_memory_counts_on_average(
+    load: dict[str, Any], ordered: float | None, bridging: bool
+) -> None:
+    """And a cut is no reason to wait for longer. Where nothing is on its way, the fullest moment counts."""
+    loop = policy(slo={"ttftP95Milliseconds": 900})
+
+    def decided(now: float, usage: float = 0.6, **changes: Any) -> LoopDecision:
+        replicas = tuple(ReplicaLoad(running=18, kv_usage=usage, inter_token_seconds=None) for _ in range(2))
+        state = LawState(replicas=2, cap=20, since=-1e6, ordered=ordered, **changes)
+        seen_now = seen(
+            waiting=9,
+            finished=100,
+            peak_running=20,
+            kv_peak_usage=0.95,
+            replicas=replicas,
+            startup_seconds=80.0,
+            **load,
+        )
+        made = decide(loop, seen_now, state, now).concurrency
+        assert made is not None
+        return made
+
+    assert decided(0.0).reason is (Reason.HEADROOM_AVAILABLE if bridging else Reason.KV_HIGH_WATERMARK)
+    assert decided(0.0, usage=0.9).reason is Reason.KV_HIGH_WATERMARK
+    cut: dict[str, Any] = {"cap_cut": -20.0, "cap_changed": -20.0}
+    assert decided(0.0, **cut).reason is (Reason.HEADROOM_AVAILABLE if bridging else Reason.KV_HIGH_WATERMARK)
+    cut = {"cap_cut": -5.0, "cap_changed": -5.0}
+    assert decided(0.0, **cut).reason is Reason.STABILIZING, "the cooldown is for both"
+
+
+def test_after_a_cut_the_cap_rests() -> None:
+    state = LawState(replicas=2, cap=20, since=-1e6, cap_changed=0.0, cap_cut=0.0)
+    reasons = [decide(policy(), seen(waiting=9, finished=100), state, now).concurrency for now in (10.0, 40.0, 60.0)]
+    assert [made.reason for made in reasons if made is not None] == [
+        Reason.STABILIZING, Reason.STABILIZING, Reason.HEADROOM_AVAILABLE,
+    ]  # fmt: skip
+
+
+def test_the_loop_converges_below_the_target_where_the_pool_allows_it() -> None:
+    """A plant whose pool carries 14 sequences: above that a share of requests is preempted, below it none."""
+    loop = policy(autoscaling={"maxReplicas": 1}, concurrency={"mode": "Auto", "min": 2})
+    state = first_state(loop, 0.0, cap=48)
+    caps = []
+    for step in range(120):
+        running, now = state.cap, step * 5.0
+        seconds = observation_window(loop.cap, state, now)
+        preempted = round(max(0, running - 14) * seconds / 30)
+        load = seen(ready=1, running=running, waiting=100, peak_running=running, finished=int(seconds),
+                    preempted=preempted, kv_peak_usage=min(1.0, running / 14))  # fmt: skip
+        state = decide(loop, load, state, step * 5.0).state
+        caps.append(state.cap)
+    assert all(cap <= 15 for cap in caps[40:]), " ".join(map(str, caps))
+    assert caps[-1] >= 10, "not far below what the pool carries"
