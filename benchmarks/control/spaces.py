@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 LAW_SPACE: Mapping[str, Sequence[Any]] = {
-    "autoscaling.targetUtilizationPercent": (60, 70, 75, 80, 90, 100),
+    "autoscaling.targetUtilizationPercent": (50, 60, 70, 80, 90, 100),
     "autoscaling.scaleDown.stabilizationWindowSeconds": (None, 60, 120, 300, 600),
 }
 """What a user would turn first: how full replicas are planned, and for how long those that were needed are kept."""
