@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from control.equal_attainment import HEALTHY, compared, mean_ratio
+from control.equal_attainment import HEALTHY, Comparison, compared, mean_ratio, peers_among
 from control.pareto import front
 from control.search import Row
 
@@ -27,8 +27,10 @@ def markdown(rows: Sequence[Row]) -> str:
         parts.append(f"### {scenario}\n\n{scenario_table(judged)}")
         if settings := settings_list(judged):
             parts.append(settings)
-    summary = summary_table(rows)
-    return "\n\n".join([*parts, *([f"### GPU-hours at equal attainment\n\n{summary}"] if summary else [])]) + "\n"
+    if comparisons := list(compared(rows)):
+        parts.append(f"### GPU-hours at equal attainment\n\n{summary_table(comparisons)}")
+        parts.append(f"### Beside one peer in all scenarios\n\n{peers_table(rows, comparisons)}")
+    return "\n\n".join(parts) + "\n"
 
 
 def scenario_table(rows: Sequence[Row]) -> str:
@@ -67,18 +69,14 @@ def _cells(row: Row, *, on_front: bool) -> list[str]:
     ]
 
 
-def summary_table(rows: Sequence[Row]) -> str:
+def summary_table(comparisons: Sequence[Comparison]) -> str:
     """The law and the peer to beat, of each scenario and operating point, then the mean of each point."""
-    comparisons = list(compared(rows))
-    if not comparisons:
-        return ""
     lines = [_line(SUMMARY_HEAD), _line(["---"] * 2 + ["---:"] * 3 + (["---"] + ["---:"] * (BESIDE - 1)) * 2)]
     for comparison in comparisons:
         ours = comparison.ours
         beside = _beside(comparison.peer, comparison.ratio) + _beside(comparison.healthy, comparison.healthy_ratio)
-        lines.append(_line([ours.scenario, ours.point, *_brief(ours), *beside]))
-    for point in dict.fromkeys(comparison.ours.point for comparison in comparisons):
-        of_point = [comparison for comparison in comparisons if comparison.ours.point == point]
+        lines.append(_line([ours.scenario, comparison.point, *_brief(ours), *beside]))
+    for point, of_point in _by_point(comparisons).items():
         means = (
             mean_ratio(comparison.ratio for comparison in of_point),
             mean_ratio(comparison.healthy_ratio for comparison in of_point),
@@ -87,6 +85,28 @@ def summary_table(rows: Sequence[Row]) -> str:
         blank = [""] * (BESIDE - 1)
         lines.append(_line(["geometric mean", point, *[""] * 3, *blank, said[0], *blank, said[1]]))
     return "\n".join(lines)
+
+
+def peers_table(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> str:
+    """The law's hours over those of each peer: the geometric mean, and of how many scenarios; where it attains as much.
+
+    Whoever runs one policy for all traffic sees this; the table above picks the best peer of each scenario.
+    """
+    by_point = _by_point(comparisons)
+    lines = [_line(["peer", *by_point]), _line(["---", *["---:"] * len(by_point)])]
+    for name in dict.fromkeys(row.contender for row in peers_among(rows)):
+        cells = []
+        for of_point in by_point.values():
+            ratios = [ratio for comparison in of_point if (ratio := comparison.ratio_to(name)) is not None]
+            mean = mean_ratio(ratios)
+            cells.append("never attains as much" if mean is None else f"{mean:.2f} in {len(ratios)} of {len(of_point)}")
+        lines.append(_line([name, *cells]))
+    return "\n".join(lines)
+
+
+def _by_point(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+    points = dict.fromkeys(comparison.point for comparison in comparisons)
+    return {point: [comparison for comparison in comparisons if comparison.point == point] for point in points}
 
 
 def _beside(peer: Row | None, ratio: float | None) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.equal_attainment import HEALTHY, NO_PEERS, compared, mean_ratio
+from control.equal_attainment import HEALTHY, NO_PEERS, UNTUNED, compared, mean_ratio
 from control.evaluate import Score
 from control.search import DEFAULT, TARGETS, Row
 
@@ -48,11 +48,15 @@ rows_of_one_scenario = st.builds(
 def test_the_peer_attains_as_much_and_none_that_does_is_cheaper(rows: list[Row]) -> None:
     peers = [r for r in rows if r.contender not in NO_PEERS and not r.in_hindsight]
     comparisons = list(compared(rows))
-    assert [c.ours for c in comparisons] == ([r for r in rows if r.contender == "paternoster"] if peers else [])
+    own = [c.ours for c in comparisons if c.point != UNTUNED]
+    assert own == ([r for r in rows if r.contender == "paternoster"] if peers else [])
+    someone_is_tuned = any(r.point != DEFAULT for r in peers)
+    untuned = [c.ours for c in comparisons if c.point == UNTUNED]
+    assert untuned == ([r for r in own if r.point == DEFAULT] if someone_is_tuned else [])
     for comparison in comparisons:
-        point, attained = comparison.ours.point, comparison.ours.test.slo_attainment
+        point, attained = comparison.point, comparison.ours.test.slo_attainment
         allowed = [r for r in peers if point != DEFAULT or r.point == DEFAULT]
-        needed = attained if point == DEFAULT else min(attained, float(point[:-1]) / 100)
+        needed = attained if point in (DEFAULT, UNTUNED) else min(attained, float(point[:-1]) / 100)
         equal = [r for r in allowed if r.test.slo_attainment >= needed]
         healthy = [r for r in equal if r.test.preemption_rate <= HEALTHY]
         of_both = [(equal, comparison.peer, comparison.ratio), (healthy, comparison.healthy, comparison.healthy_ratio)]
@@ -65,6 +69,8 @@ def test_the_peer_attains_as_much_and_none_that_does_is_cheaper(rows: list[Row])
                 assert peer in some
                 assert peer.test.gpu_hours == min(hours)
                 assert ratio == comparison.ours.test.gpu_hours / min(hours)
+        each = [comparison.ratio_to(name) for name in {r.contender for r in peers}]
+        assert max((ratio for ratio in each if ratio is not None), default=None) == comparison.ratio
 
 
 def test_scenarios_are_not_mixed() -> None:

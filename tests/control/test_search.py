@@ -7,10 +7,11 @@ import pytest
 
 from control import search
 from control.contenders import Choice, Contender, contenders
+from control.equal_attainment import compared
 from control.evaluate import Score
 from control.scenarios import Part, Scenario
 from control.search import Bench, Row
-from control.table import markdown, scenario_table, summary_table
+from control.table import markdown, peers_table, scenario_table, summary_table
 
 BLANK = Score(
     requests=100,
@@ -128,7 +129,7 @@ def test_a_line_says_everything() -> None:
 def test_the_summary_compares_at_equal_attainment() -> None:
     stormy = row("dynamo", "95%", 0.95, 2.5)
     stormy = replace(stormy, test=replace(stormy.test, preemption_rate=0.048))
-    first, second, *means = summary_table([*ROWS, stormy]).splitlines()[2:]
+    first, second, *means = summary_table(list(compared([*ROWS, stormy]))).splitlines()[2:]
     kubeai = "kubeai (99%) | 99.50% | 5.00 | 1.20%"
     assert first == f"| bursts | 99% | 99.20% | 4.00 | 1.20% | {kubeai} | 0.80 | {kubeai} | 0.80 |"
     # 94 % is below its target, so a peer must attain that much: kubeai at 93 % does not, and dynamo preempts.
@@ -148,4 +149,16 @@ def test_nobody_to_compare_with_leaves_the_summary_out() -> None:
     assert text.startswith("### bursts")
     assert "equal attainment" not in text
     lonely = [row("paternoster", "99%", 1.0, 4.0), row("kubeai", "99%", 0.9, 1.0)]
-    assert "none attains as much" in summary_table(lonely)
+    assert "none attains as much" in summary_table(list(compared(lonely)))
+
+
+def test_beside_one_peer_only_scenarios_where_it_attains_as_much_count() -> None:
+    stormy = row("dynamo", "95%", 0.95, 2.5)
+    rows = [*ROWS, stormy]
+    head, _, *lines = peers_table(rows, list(compared(rows))).splitlines()
+    assert head == "| peer | 99% | 95% |"
+    assert lines == [
+        "| kubeai | 0.80 in 1 of 1 | 0.60 in 1 of 1 |",
+        "| wva | never attains as much | 0.50 in 1 of 1 |",
+        "| dynamo | never attains as much | 1.20 in 1 of 1 |",
+    ]
