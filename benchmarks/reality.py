@@ -3,9 +3,10 @@
     python benchmarks/reality.py --trace azure_llm_2023_conv.csv --json reality.json
 
 Engines with one compute thread each are calibrated first, all at once, because they share memory bandwidth; again
-after the real run, and the profile is fitted to both, so that a machine that changes under the run is seen. Requests
-come at a multiple of what the first calibration says the fleet can answer; queue and preemptions are what it does with
-that. A fixed cap first, then the scaling law on. Exit code 0 only if every ratio is within the bar.
+after the real run, and the profile is fitted to both, so that a machine that changes under the run is seen. Client,
+gateway and operator run on the same processors; what they take of them is counted, and steps are simulated on the rest.
+Requests come at a multiple of what the first calibration says the fleet can answer; queue and preemptions are what it
+does with that. A fixed cap first, then the scaling law on. Exit code 0 only if every ratio is within the bar.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from rich.table import Table
 from fidelity.conditions import Conditions, requests
 from fidelity.local_fleet import FleetError
 from fidelity.measures import COMPARED, Measures, ratios
+from fidelity.processors import slowed
 from fidelity.real import SAMPLE_SECONDS, calibrate, serve, with_step, write_profile
 from fidelity.simulated import capacity, run
 from paternoster_engine.bench import workload
@@ -51,6 +53,8 @@ class Comparison:
     """Of the machine when the run ended: 1, 5 and 15 minutes."""
     drift: float
     """Fixed seconds of a step after the real run, over those before it."""
+    beside: float
+    """Share of the processors that client, gateway, operator and HTTP took: steps are simulated on the rest."""
 
     @property
     def ratios(self) -> dict[str, float | None]:
@@ -76,13 +80,14 @@ async def compare(
     rate = options.load * capacity(conditions, rough, rows, sample_seconds=SAMPLE_SECONDS)
     timed = workload.retime(rows, rate=rate, burstiness=1.0, seed=options.seed)
     console.print(f"{len(timed)} requests at {rate:.2f} a second, {options.load:g} times the calibrated capacity")
-    real = await serve(conditions, timed, folder, law=law)
+    real, beside = await serve(conditions, timed, folder, law=law)
     _, after = await calibrate(conditions, folder, seconds=options.calibrate_seconds / 2)
     fitted = with_step(profile, asdict(fit_step_cost(before + after)))
     write_profile(fitted, folder / "profile.yaml")
-    simulated = run(conditions, fitted, timed, law=law, sample_seconds=SAMPLE_SECONDS)
+    shared = with_step(fitted, slowed(fitted.model_dump()["step"], beside))
+    simulated = run(conditions, shared, timed, law=law, sample_seconds=SAMPLE_SECONDS)
     drift = sum(sample.seconds for sample in after) / len(after) / (sum(s.seconds for s in before) / len(before))
-    return Comparison("law" if law else "fixed cap", real, simulated, rate, os.getloadavg(), drift)
+    return Comparison("law" if law else "fixed cap", real, simulated, rate, os.getloadavg(), drift, beside)
 
 
 def table(comparisons: list[Comparison]) -> Table:
@@ -96,6 +101,7 @@ def table(comparisons: list[Comparison]) -> Table:
                 told = comparison.ratios[name]
                 verdict = "yes" if told is not None and abs(told - 1) <= BAR else "NO"
             shown.add_row(comparison.policy, name, f"{real:.3f}", f"{simulated:.3f}", ratio, verdict)
+        shown.add_row(comparison.policy, "processors beside", f"{comparison.beside:.1%}", "", "", "")
         shown.add_section()
     return shown
 

@@ -70,6 +70,11 @@ class LocalFleet:
                 self._process.kill()
                 await self._process.wait()
 
+    @property
+    def pid(self) -> int:
+        """Process of ``paternoster up``; gateway and engines are its children."""
+        return self._process.pid
+
     async def sample(self) -> None:
         """Ask every engine once."""
 

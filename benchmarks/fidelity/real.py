@@ -11,6 +11,7 @@ import yaml
 from fidelity.conditions import Conditions
 from fidelity.local_fleet import PATERNOSTER, FleetError, LocalFleet
 from fidelity.measures import Measures, of_reality
+from fidelity.processors import Beside
 from paternoster_engine.bench.client import BenchClient, BenchRequest, drive
 from paternoster_engine.bench.progress import progress
 from paternoster_engine.bench.prompts import PromptSource, default_text
@@ -49,8 +50,11 @@ async def calibrate(conditions: Conditions, folder: Path, *, seconds: float) -> 
     return parse_profile(path.read_text(encoding="utf-8"), where=str(path)), steps
 
 
-async def serve(conditions: Conditions, rows: Sequence[TraceRow], folder: Path, *, law: bool) -> Measures:
-    """Start the fleet, send ``rows`` at their times through its gateway, and measure."""
+async def serve(conditions: Conditions, rows: Sequence[TraceRow], folder: Path, *, law: bool) -> tuple[Measures, float]:
+    """Start the fleet, send ``rows`` at their times through its gateway, and measure.
+
+    Also returns the share of the processors that client, gateway, operator and HTTP took meanwhile, 0..1.
+    """
     async with LocalFleet(conditions.manifest(law=law), conditions.replicas, folder) as fleet:
         sampling = {"temperature": 0, "ignore_eos": True}
         async with BenchClient(fleet.endpoint, sampling=sampling) as client:
@@ -64,9 +68,11 @@ async def serve(conditions: Conditions, rows: Sequence[TraceRow], folder: Path, 
                 for i, row in enumerate(rows)
             ]
             await fleet.sample()
+            beside = Beside(fleet.pid)
             sampler = asyncio.create_task(fleet.keep_sampling(SAMPLE_SECONDS))
             with progress("real requests", len(requests), quiet=False) as on_result:
                 results = await drive(client, requests, on_result=on_result)
+            share = beside.share
             sampler.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await sampler
@@ -78,7 +84,7 @@ async def serve(conditions: Conditions, rows: Sequence[TraceRow], folder: Path, 
         ),
         encoding="utf-8",
     )
-    return of_reality(results, fleet.samples)
+    return of_reality(results, fleet.samples), share
 
 
 def with_step(profile: Profile, step: dict[str, float]) -> Profile:

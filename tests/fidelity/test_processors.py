@@ -1,0 +1,44 @@
+"""What runs beside the steps is counted, and steps are as much slower as they have less of the processors."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fidelity.processors import Beside, seconds_beside, slowed
+
+BURNT = 1.0
+WORKER = f"""
+import sys, threading, time
+
+def compute():
+    while time.thread_time() < {BURNT}:
+        pass
+    print("done", flush=True)
+    threading.Event().wait()
+
+threading.Thread(target=compute, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("role", "counts"), [("serve", False), ("gateway", True)])
+def test_all_counts_but_the_threads_of_engines(role: str, counts: bool) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKER, role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "done\n"
+        beside = seconds_beside(process.pid) - time.process_time()
+        assert Beside(process.pid).share >= 0
+        process.communicate()
+    assert (beside > BURNT / 2) is counts
+
+
+@given(seconds=st.floats(1e-9, 10), share=st.floats(0, 0.9))
+def test_what_is_left_does_the_same_work(seconds: float, share: float) -> None:
+    assert slowed({"fixed_seconds": seconds}, 0.0) == {"fixed_seconds": seconds}
+    assert slowed({"fixed_seconds": seconds}, share)["fixed_seconds"] * (1 - share) == pytest.approx(seconds)
