@@ -1,6 +1,6 @@
 """What knowing the future would be worth: the cheapest schedule of replicas for each scenario of ``docs/control.md``.
 
-    python benchmarks/foresight.py --traces FOLDER --workers 2                    both targets; an hour of one core
+    python benchmarks/foresight.py --traces FOLDER --workers 2                    both targets; each an hour of one core
     python benchmarks/foresight.py --scenarios bursts --targets 95 --evaluations 50
 
 The schedules are for the part that policies are judged on. What was evaluated is kept under ``--results`` and never

@@ -4,12 +4,12 @@ No policy can have it. It is found by local search, so the cheapest there is may
 """
 
 import random
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from control.contenders import Contender
 from control.evaluate import Score
+from control.hindsight import searched
 from paternoster_simulator.policy import Look, Orders
 
 SLOT_SECONDS = 60.0
@@ -80,16 +80,11 @@ class Foresight:
 
     def _stands_still(self) -> tuple[Schedule, Score] | None:
         """The fewest replicas that are enough all the time; more are taken to serve no worse."""
-        known: dict[int, tuple[Schedule, Score]] = {}
-
-        def enough(size: int) -> bool:
-            schedule = (size,) * self.slots
-            known[size] = schedule, self.score(schedule)
-            return known[size][1].slo_attainment >= self.target
-
-        sizes = range(self.lowest, self.highest + 1)
-        fewest = bisect_left(sizes, True, key=enough)
-        return known[sizes[fewest]] if fewest < len(sizes) else None
+        still = [(size,) * self.slots for size in range(self.lowest, self.highest + 1)]
+        choices = [{"replicas": schedule[0], "schedule": schedule} for schedule in still]
+        known = searched(choices, lambda choice: self.score(choice["schedule"]), [self.target])
+        enough = [index for index, score in known.items() if score.slo_attainment >= self.target]
+        return (still[min(enough)], known[min(enough)]) if enough else None
 
     def _move(self, schedule: Schedule, breadth: float) -> Schedule:
         """Another schedule that asks for no more in all: a stretch lower, levelled, or taken from elsewhere.

@@ -3,27 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from blank_score import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
 
 from control.equal_attainment import HEALTHY, NO_PEERS, UNTUNED, compared, mean_ratio
-from control.evaluate import Score
 from control.search import DEFAULT, TARGETS, Row
 
-BLANK = Score(
-    requests=100,
-    lost=0,
-    slo_attainment=1.0,
-    ttft_attainment=1.0,
-    itl_attainment=1.0,
-    ttft_p99_ms=1.0,
-    itl_p99_ms=1.0,
-    preemption_rate=0.0,
-    recomputed_tokens=0,
-    gpu_hours=1.0,
-    scale_events=0,
-    cap_events=0,
-)
 TUNED = [f"{target:.0%}" for target in TARGETS]
 
 

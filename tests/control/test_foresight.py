@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from blank_score import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,20 +16,6 @@ from control.foresight import CONTENDER, SLOT_SECONDS, Foresight, Schedule, Sche
 from control.scenarios import Scenario
 from paternoster_simulator.policy import Look
 
-BLANK = Score(
-    requests=100,
-    lost=0,
-    slo_attainment=0.0,
-    ttft_attainment=0.0,
-    itl_attainment=0.0,
-    ttft_p99_ms=0.0,
-    itl_p99_ms=0.0,
-    preemption_rate=0.0,
-    recomputed_tokens=0,
-    gpu_hours=0.0,
-    scale_events=0,
-    cap_events=0,
-)
 HIGHEST, FREE = 9, 2
 
 

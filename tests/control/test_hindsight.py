@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from blank_score import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,20 +12,6 @@ from control.hindsight import searched
 from control.pareto import best
 
 TARGET = 0.99
-BLANK = Score(
-    requests=100,
-    lost=0,
-    slo_attainment=0.0,
-    ttft_attainment=0.0,
-    itl_attainment=0.0,
-    ttft_p99_ms=0.0,
-    itl_p99_ms=0.0,
-    preemption_rate=0.0,
-    recomputed_tokens=0,
-    gpu_hours=0.0,
-    scale_events=0,
-    cap_events=0,
-)
 CAPS = (16, 64, 256)
 
 

@@ -2,26 +2,12 @@
 
 from dataclasses import replace
 
+from blank_score import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
 
 from control.evaluate import Score
 from control.pareto import best, front
-
-BLANK = Score(
-    requests=100,
-    lost=0,
-    slo_attainment=1.0,
-    ttft_attainment=1.0,
-    itl_attainment=1.0,
-    ttft_p99_ms=1.0,
-    itl_p99_ms=1.0,
-    preemption_rate=0.0,
-    recomputed_tokens=0,
-    gpu_hours=1.0,
-    scale_events=0,
-    cap_events=0,
-)
 
 
 def scores(*pairs: tuple[float, float]) -> list[Score]:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import blank_score
 import pytest
 
 from control import search
@@ -13,19 +14,13 @@ from control.scenarios import Part, Scenario
 from control.search import Bench, Row
 from control.table import markdown, peers_table, scenario_table, summary_table
 
-BLANK = Score(
-    requests=100,
-    lost=0,
-    slo_attainment=1.0,
-    ttft_attainment=1.0,
-    itl_attainment=1.0,
+BLANK = replace(
+    blank_score.BLANK,
     ttft_p99_ms=1234.5,
     itl_p99_ms=12.34,
     preemption_rate=0.012,
     recomputed_tokens=12_345,
-    gpu_hours=1.0,
     scale_events=3,
-    cap_events=0,
 )
 
 

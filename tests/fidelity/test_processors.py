@@ -1,5 +1,6 @@
 """What runs beside the steps is counted, and steps are as much slower as they have less of the processors."""
 
+import os
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ def compute():
     print("done", flush=True)
     threading.Event().wait()
 
+sys.stdin.readline()
 threading.Thread(target=compute, daemon=True).start()
 sys.stdin.read()
 """
@@ -30,12 +32,18 @@ def test_all_counts_but_the_threads_of_engines(role: str, counts: bool) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", WORKER, role], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
+        begin, before, since = time.perf_counter(), seconds_beside(process.pid), Beside(process.pid)
+        process.stdin.write("go\n")
+        process.stdin.flush()
         assert process.stdout.readline() == "done\n"
-        beside = seconds_beside(process.pid) - time.process_time()
-        assert Beside(process.pid).share >= 0
+        share = since.share
+        machine = (time.perf_counter() - begin) * (os.cpu_count() or 1)
+        beside = seconds_beside(process.pid) - before
         process.communicate()
     assert (beside > BURNT / 2) is counts
+    assert (share * machine > BURNT / 2) is counts
 
 
 @given(seconds=st.floats(1e-9, 10), share=st.floats(0, 0.9))

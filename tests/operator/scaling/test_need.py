@@ -2,11 +2,11 @@
 
 from typing import Any
 
+import law_inputs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_operator.api.manifest import parse
 from paternoster_operator.scaling.decision import LawState, is_recent
 from paternoster_operator.scaling.experience import Experience
 from paternoster_operator.scaling.law import decide
@@ -17,19 +17,7 @@ COOLDOWN = 30.0
 
 
 def policy(**spec: Any) -> ScalingPolicy:
-    parts = {
-        "engine": {"maxNumSeqs": 48},
-        "autoscaling": {"minReplicas": 1, "maxReplicas": 10},
-        "concurrency": {"mode": "Auto", "cooldownSeconds": int(COOLDOWN)},
-        **spec,
-    }
-    document = {
-        "apiVersion": "paternoster.dev/v1alpha1",
-        "kind": "LLMDeployment",
-        "metadata": {"name": "a"},
-        "spec": {"model": {"source": "package://m"}, **parts},
-    }
-    return ScalingPolicy.from_spec(parse(document).spec)
+    return law_inputs.policy(**{"concurrency": {"mode": "Auto", "cooldownSeconds": int(COOLDOWN)}, **spec})
 
 
 def carries(state: LawState, *, waiting: int = 0, now: float = 0.0) -> str:
