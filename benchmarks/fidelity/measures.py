@@ -22,8 +22,8 @@ class Measures:
     """Distinct requests preempted over requests finished."""
     median_ttft_seconds: float
     mean_itl_seconds: float
-    preemptions: int
-    requests: int
+    preemptions: float
+    requests: float
     seconds: float
     mean_cap: float
     """Live cap of a replica, averaged over time."""
@@ -87,6 +87,11 @@ def of_simulation(outcome: Simulated) -> Measures:
         seconds=outcome.seconds,
         mean_cap=statistics.mean(series.cap[i] for i in during),
     )
+
+
+def average(runs: Sequence[Measures]) -> Measures:
+    """Each number's mean over ``runs``."""
+    return Measures(*(statistics.fmean(values) for values in zip(*(asdict(run).values() for run in runs), strict=True)))
 
 
 def ratios(simulated: Measures, real: Measures) -> dict[str, float | None]:

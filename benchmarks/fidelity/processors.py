@@ -37,8 +37,3 @@ class Beside:
         """0..1 of all processors."""
         elapsed = time.perf_counter() - self._begin
         return (seconds_beside(self.fleet) - self._seconds) / (elapsed * (os.cpu_count() or 1))
-
-
-def slowed(step: dict[str, float], share: float) -> dict[str, float]:
-    """Seconds of a step on processors of which ``share`` is taken; calibrations have them for themselves."""
-    return {name: seconds / (1 - share) for name, seconds in step.items()}

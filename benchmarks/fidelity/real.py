@@ -87,10 +87,5 @@ async def serve(conditions: Conditions, rows: Sequence[TraceRow], folder: Path, 
     return of_reality(results, fleet.samples), share
 
 
-def with_step(profile: Profile, step: dict[str, float]) -> Profile:
-    """The profile with another ``step`` section."""
-    return Profile.model_validate({**profile.model_dump(), "step": step})
-
-
 def write_profile(profile: Profile, path: Path) -> None:
     path.write_text(yaml.safe_dump(profile.model_dump(), sort_keys=False), encoding="utf-8")

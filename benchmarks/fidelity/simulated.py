@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fidelity.conditions import Conditions
 from fidelity.measures import Measures, of_simulation
+from fidelity.step_times import slowed
 from paternoster_engine.bench.trace import TraceRow
 from paternoster_simulator.fixed import FixedPolicy
 from paternoster_simulator.law_policy import LawPolicy
@@ -15,6 +16,10 @@ from paternoster_simulator.simulation import simulate
 
 AFTER = 1e-6
 """Seconds: a row at the very end belongs to the trace."""
+AT_ONCE = 500
+"""Requests that capacity is known from: more wait for longer than a queue lets them."""
+STEPS = tuple(1 + permille / 1000 for permille in range(-40, 41, 5))
+"""Times what a step takes, nearer to each other than calibrations are: what differs by more than that is chance."""
 
 
 class OftenLooked:
@@ -56,8 +61,16 @@ def run(
     return of_simulation(outcome)
 
 
+def nearby(
+    conditions: Conditions, profile: Profile, rows: Sequence[TraceRow], *, law: bool, sample_seconds: float
+) -> list[Measures]:
+    """Serve ``rows`` once for each of ``STEPS``."""
+    profiles = [slowed(profile, times) for times in STEPS]
+    return [run(conditions, each, rows, law=law, sample_seconds=sample_seconds) for each in profiles]
+
+
 def capacity(conditions: Conditions, profile: Profile, rows: Sequence[TraceRow], *, sample_seconds: float) -> float:
-    """Requests per second that this fleet answers when all of them are there at the start."""
-    at_once = [replace(row, arrival_s=0.0) for row in rows]
+    """Requests per second that this fleet answers when they are there at the start, the first ``AT_ONCE`` of them."""
+    at_once = [replace(row, arrival_s=0.0) for row in rows[:AT_ONCE]]
     outcome = run(conditions, profile, at_once, law=False, sample_seconds=sample_seconds)
-    return len(rows) / outcome.seconds
+    return len(at_once) / outcome.seconds

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fidelity.conditions import LIMITS, Conditions, requests
-from fidelity.measures import Sample, of_reality, of_simulation, ratios
-from fidelity.simulated import OftenLooked, capacity, run
+from fidelity.measures import Sample, average, of_reality, of_simulation, ratios
+from fidelity.simulated import STEPS, OftenLooked, capacity, nearby, run
+from fidelity.step_times import slowed
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.bench.client import Outcome, RequestResult
 from paternoster_engine.bench.synthetic import generate
@@ -69,6 +70,13 @@ def test_ratios_are_simulated_over_real() -> None:
     assert ratios(real, calm)["preemption_rate"] is None
 
 
+def test_the_average_of_runs_is_that_of_each_number() -> None:
+    short, long = of_reality([answered(10.0, 4.0, 8)], SAMPLES), of_reality([answered(10.0, 8.0, 32)], SAMPLES)
+    mean = average([short, long])
+    assert (mean.seconds, mean.output_tokens_per_second, mean.requests) == (6.0, 3.0, 1)
+    assert average([long, long]) == long
+
+
 @given(st.floats(0.1, 2.0), st.integers(1, 6))
 def test_a_policy_is_asked_at_its_own_pace(sample: float, every: int) -> None:
     class Counts:
@@ -116,6 +124,10 @@ def test_more_load_than_capacity_makes_the_fleet_wait_and_preempt() -> None:
     assert fixed.mean_queue_depth > 0
     assert fixed.preemption_rate > 0
     assert fixed.mean_cap == conditions.max_num_seqs
+    alike = nearby(conditions, profile(conditions), timed, law=False, sample_seconds=0.5)
+    assert len(alike) == len(STEPS)
+    assert fixed in alike
+    assert alike[0].seconds < alike[-1].seconds, "slower steps end later"
     steered = run(conditions, profile(conditions), timed, law=True, sample_seconds=0.5)
     assert steered.mean_cap < conditions.max_num_seqs, "the law lowers the cap where requests are preempted"
 
@@ -130,3 +142,11 @@ def test_a_simulation_is_measured_to_its_last_answer(count: int, seed: int) -> N
     tokens = sum(row.output_tokens for row in rows)
     assert measures.output_tokens_per_second * measures.seconds == pytest.approx(tokens)
     assert 0 <= measures.preemption_rate <= 1
+
+
+@given(st.floats(0.1, 10))
+def test_steps_take_so_many_times_as_long(times: float) -> None:
+    steps = profile(Conditions()).step.model_dump()
+    slow = slowed(profile(Conditions()), times)
+    assert slow.step.model_dump() == pytest.approx({name: seconds * times for name, seconds in steps.items()})
+    assert slow.model_dump(exclude={"step"}) == profile(Conditions()).model_dump(exclude={"step"})
