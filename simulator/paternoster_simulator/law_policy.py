@@ -1,5 +1,7 @@
 """The operator's own law as a policy: the same windows, the same function, the same memory as in a reconcile."""
 
+from dataclasses import replace
+
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.scaling.decision import LawState
 from paternoster_operator.scaling.law import decide, first_state, longest_window, observation_window
@@ -48,6 +50,9 @@ class LawPolicy:
         )
         if state is None:
             state = first_state(self._policy, look.now, replicas=look.replicas, cap=signals.lowest_cap or None)
+        elif state.replicas != look.replicas:
+            # What was ordered was not done, so it is neither on its way nor to be done late; what was seen counts.
+            state = replace(state, replicas=look.replicas, ordered=None, changes=())
         decision = decide(self._policy, signals, state, look.now)
         self._state = decision.state
         made = [loop.document() for loop in (decision.concurrency, decision.replicas) if loop is not None]

@@ -1,15 +1,17 @@
 """The operator's law steers a simulated fleet."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from paternoster_engine.bench.trace import TraceRow
 from paternoster_engine.bench.workload import Limits
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_simulator.arrivals import constant, step, synthetic
+from paternoster_simulator.arrivals import constant, spike, step, synthetic
 from paternoster_simulator.failures import MetricsBlackout
 from paternoster_simulator.law_policy import LawPolicy
 from paternoster_simulator.outcome import Outcome
 from paternoster_simulator.plugins import make_policy, policy_names
+from paternoster_simulator.policy import Look, Orders
 from paternoster_simulator.profile import load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
@@ -73,6 +75,30 @@ def test_the_cap_is_cut_where_requests_are_preempted() -> None:
     assert outcome.totals.preempted > 0
     assert min(outcome.series.cap[1:]) < 64
     assert outcome.cap_events > 0
+
+
+def test_an_order_that_was_not_done_is_not_done_late() -> None:
+    """Four times the traffic for a minute, while the fleet is held at one replica; it is let go when all is over."""
+
+    class Held:
+        period_seconds = LawPolicy.period_seconds
+
+        def __init__(self) -> None:
+            self.law = LawPolicy.from_spec(spec(), PROFILE)
+            self.asked: list[int] = []
+
+        def decide(self, look: Look) -> Orders:
+            orders = self.law.decide(look)
+            self.asked.append(orders.replicas)
+            return replace(orders, replicas=1) if look.now < 290 else orders
+
+    held = Held()
+    rows = list(synthetic(spike(5, at=60, seconds=60, factor=8), duration=300, limits=LIMITS))
+    outcome = simulate(
+        PROFILE, rows, held, start_replicas=1, duration=300, settings=FleetSettings.from_spec(spec(), PROFILE)
+    )
+    assert max(held.asked) > 1, "the spike asks for more"
+    assert set(outcome.series.wanted) == {1}, "and when orders are done again, nobody needs them any more"
 
 
 def test_policies_come_by_name() -> None:
