@@ -3,15 +3,16 @@
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
 from control.contenders import Choice, Contender, with_settings
-from control.scenarios import Part, Scenario
+from control.scenarios import SEEDS, Part, Scenario
 from control.warm import Warmed
 from paternoster_simulator.outcome import Outcome
 from paternoster_simulator.records import Fate
@@ -33,10 +34,13 @@ JUDGE = ("control.contenders", "control.evaluate", "control.warm", "control.work
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What users saw and what it cost, after the warm-up. Latencies in milliseconds, of finished requests."""
+    """What users saw and what it cost, after the warm-up; means where it is of several draws.
 
-    requests: int
-    lost: int
+    Latencies in milliseconds, of finished requests.
+    """
+
+    requests: float
+    lost: float
     slo_attainment: float
     ttft_attainment: float
     itl_attainment: float
@@ -44,32 +48,54 @@ class Score:
     itl_p99_ms: float
     preemption_rate: float
     """Distinct requests preempted over requests finished."""
-    recomputed_tokens: int
+    recomputed_tokens: float
     """Warm-up included."""
     gpu_hours: float
-    scale_events: int
+    scale_events: float
     """Warm-up included."""
-    cap_events: int
+    cap_events: float
     """Warm-up included."""
 
 
-def evaluate(scenario: Scenario, part: Part, contender: Contender, choice: Choice, traces: Path | None) -> Score:
-    """Simulate one part under one policy."""
+def evaluate(
+    scenario: Scenario,
+    part: Part,
+    contender: Contender,
+    choice: Choice,
+    traces: Path | None,
+    draws: Sequence[int] | None = None,
+) -> Score:
+    """Simulate one part under one policy: the mean over its draws, or over some of them."""
+    return average([_one_draw(scenario, part, contender, choice, traces, draw) for draw in drawn(part, draws)])
+
+
+def drawn(part: Part, draws: Sequence[int] | None) -> Sequence[int]:
+    """Those of ``draws``; all there are of a part where it is None."""
+    return range(len(SEEDS[part])) if draws is None else draws
+
+
+def _one_draw(
+    scenario: Scenario, part: Part, contender: Contender, choice: Choice, traces: Path | None, draw: int
+) -> Score:
     profile, document = scenario.profile, scenario.document
     policy = Warmed(
         contender.policy(document, profile, choice), seconds=scenario.warm_seconds, replicas=scenario.start_replicas
     )
-    spec = with_settings(document, {})
     outcome = simulate(
         profile,
-        scenario.requests(part, traces),
+        scenario.requests(part, traces, draw),
         policy,
         start_replicas=scenario.start_replicas,
         duration=scenario.duration,
-        seed=0 if part == "tune" else 1,
-        settings=FleetSettings.from_spec(spec, profile, prefix_cache=scenario.prefix_cache),
+        seed=draw if part == "tune" else len(SEEDS["tune"]) + draw,
+        settings=FleetSettings.from_spec(with_settings(document, {}), profile, prefix_cache=scenario.prefix_cache),
     )
     return score(outcome, scenario)
+
+
+def average(scores: Sequence[Score]) -> Score:
+    """Each number's mean."""
+    return Score(*(fmean(values) for values in zip(*(asdict(score).values() for score in scores), strict=True)))
 
 
 def score(outcome: Outcome, scenario: Scenario) -> Score:
@@ -112,10 +138,13 @@ class Memory:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def path(self, scenario: Scenario, part: Part, contender: Contender, choice: Choice) -> Path:
+    def path(
+        self, scenario: Scenario, part: Part, contender: Contender, choice: Choice, draws: Sequence[int] | None = None
+    ) -> Path:
         question = {
             "scenario": scenario.identity(),
             "part": part,
+            "seeds": [SEEDS[part][draw] for draw in drawn(part, draws)],
             "contender": contender.name,
             "choice": dict(choice),
             "code": digest((*PLANT, *JUDGE, *contender.sources)),

@@ -1,7 +1,7 @@
 """What the fleets are put through: a trace or a pattern, on one kind of machine, within bounds.
 
 Every scenario has two parts that share no traffic: policies are tuned on one and judged on the other. A trace is cut
-into halves; a pattern is drawn with another seed.
+into halves; a pattern is drawn with another seed, and for the part that judges with three.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,10 @@ from paternoster_simulator.arrivals import Pattern, bursts, day_night, ramp, ste
 from paternoster_simulator.profile import Profile, load_profile
 
 Part = Literal["tune", "test"]
-SEEDS: Mapping[Part, int] = {"tune": 1, "test": 2}
+SEEDS: Mapping[Part, tuple[int, ...]] = {"tune": (1,), "test": (2, 5, 8)}
+"""Of each draw of a part: what one of them comes to may be luck."""
+BESIDE = 2
+"""Difference of the seeds of two kinds of traffic that come at the same time."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Traffic:
         rows = synthetic(pattern, duration=duration, seed=seed, limits=self.limits, workload=self.workload)
         if self.beside is None:
             return rows
-        others = self.beside.requests(duration, seed + len(SEEDS))
+        others = self.beside.requests(duration, seed + BESIDE)
         return merge(rows, others, key=lambda row: row.arrival_s)
 
     def kinds(self) -> Iterator["Traffic"]:
@@ -93,14 +96,14 @@ class Scenario:
             "slo": {**users, **self.slo},
         }
 
-    def requests(self, part: Part, traces: Path | None) -> Iterator[TraceRow]:
-        """The traffic of one part, from second 0."""
+    def requests(self, part: Part, traces: Path | None, draw: int = 0) -> Iterator[TraceRow]:
+        """The traffic of one part, from second 0. A trace that is not thickened is the same in every draw."""
         traffic = self.traffic
         if traffic.trace is None:
-            return traffic.requests(self.duration, SEEDS[part])
+            return traffic.requests(self.duration, SEEDS[part][draw])
         assert traces is not None, f"{self.name} needs the folder of traces"
         begin = 0.0 if part == "tune" else self.duration
-        return _cut(_trace(traces / traffic.trace, traffic.copies), begin, self.duration, traffic.limits)
+        return _cut(_trace(traces / traffic.trace, traffic.copies, draw), begin, self.duration, traffic.limits)
 
     def missing(self, traces: Path | None) -> str | None:
         """Why it cannot run here, or None."""
@@ -124,8 +127,8 @@ class Scenario:
 
 
 @cache
-def _trace(path: Path, copies: int) -> tuple[TraceRow, ...]:
-    return tuple(thickened(read_trace(path), copies, seed=0))
+def _trace(path: Path, copies: int, seed: int) -> tuple[TraceRow, ...]:
+    return tuple(thickened(read_trace(path), copies, seed=seed))
 
 
 def _cut(rows: tuple[TraceRow, ...], begin: float, duration: float, limits: Limits) -> Iterator[TraceRow]:

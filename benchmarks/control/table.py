@@ -62,9 +62,9 @@ def _cells(row: Row, *, on_front: bool) -> list[str]:
         f"{test.ttft_p99_ms:,.0f}",
         f"{test.itl_p99_ms:.1f}",
         f"{test.preemption_rate:.2%}",
-        f"{test.recomputed_tokens:,}",
+        f"{test.recomputed_tokens:,.0f}",
         f"{test.gpu_hours:.2f}",
-        str(test.scale_events),
+        f"{test.scale_events:.1f}",
         "yes" if on_front else "",
     ]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from control.contenders import contenders
-from control.evaluate import Memory, digest, evaluate, score
-from control.scenarios import Scenario
+from control.evaluate import Memory, average, digest, evaluate, score
+from control.scenarios import SEEDS, Scenario
 from control.warm import Warmed
 from paternoster_simulator.fixed import FixedPolicy
 from paternoster_simulator.policy import Look, Orders
@@ -45,6 +45,15 @@ def test_hours_and_requests_count_after_the_warm_up(minute: Scenario) -> None:
     assert (result.scale_events, result.preemption_rate, result.recomputed_tokens) == (0, 0.0, 0)
 
 
+def test_a_part_is_judged_by_all_of_its_draws(minute: Scenario) -> None:
+    fixed, choice = contenders()["fixed-in-hindsight"], {"replicas": 2, "cap": 256}
+    each = [evaluate(minute, "test", fixed, choice, None, [draw]) for draw in range(len(SEEDS["test"]))]
+    assert len({score.requests for score in each}) > 1, "draws differ"
+    whole = evaluate(minute, "test", fixed, choice, None)
+    assert whole == average(each)
+    assert whole.requests == pytest.approx(sum(score.requests for score in each) / len(each))
+
+
 def test_a_request_is_within_its_objective_only_in_both_ways(minute: Scenario) -> None:
     outcome = simulate(minute.profile, minute.requests("tune", None), FixedPolicy(2), start_replicas=2, duration=60.0)
     counts = outcome.records.arrival >= 20
@@ -69,11 +78,12 @@ def test_parts_and_choices_are_different_questions(minute: Scenario, tmp_path: P
     asked = {
         memory.path(minute, "tune", kubeai, {}),
         memory.path(minute, "test", kubeai, {}),
+        memory.path(minute, "test", kubeai, {}, [0]),
         memory.path(minute, "tune", kubeai, {"target_requests": 8}),
         memory.path(minute, "tune", contenders()["ray-serve"], {}),
         memory.path(replace(minute, start_replicas=3), "tune", kubeai, {}),
     }
-    assert len(asked) == 5
+    assert len(asked) == 6
     assert memory.path(minute, "tune", kubeai, {}) in asked
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from control.scenarios import QUICK, SCENARIOS, Traffic
+from control.scenarios import BESIDE, QUICK, SCENARIOS, SEEDS, Traffic
 from control.workloads import thickened
 from paternoster_engine.bench.trace import TraceRow
 
@@ -35,6 +35,21 @@ def test_the_parts_share_nothing(name: str, traces: Path) -> None:
     if name in TRACED and scenario.traffic.copies == 1:
         assert not {row.prompt_tokens for row in tune} & {row.prompt_tokens for row in test}
     assert tune == list(scenario.requests("tune", traces))
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_every_draw_is_another_one_of_the_same_traffic(name: str, traces: Path) -> None:
+    scenario = SCENARIOS[name]
+    draws = [list(scenario.requests("test", traces, draw)) for draw in range(len(SEEDS["test"]))]
+    assert (draws[0] == draws[1]) is (name in TRACED and scenario.traffic.copies == 1)
+    assert len(draws[0]) == pytest.approx(len(draws[1]), rel=0.05)
+    for rows in draws:
+        assert rows[-1].arrival_s < scenario.duration
+
+
+def test_no_two_kinds_of_traffic_are_drawn_alike() -> None:
+    seeds = [seed for part in SEEDS.values() for seed in part]
+    assert len({*seeds, *(seed + BESIDE for seed in seeds)}) == 2 * len(seeds)
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS.values(), *QUICK.values()], ids=lambda scenario: scenario.name)

@@ -108,7 +108,7 @@ ROWS = [
 def test_a_line_says_everything() -> None:
     lines = scenario_table(ROWS).splitlines()
     assert lines[2] == (
-        "| paternoster | 99% | 99.20% | 100.00% | 100.00% | 1,234 | 12.3 | 1.20% | 12,345 | 4.00 | 3 | yes |"
+        "| paternoster | 99% | 99.20% | 100.00% | 100.00% | 1,234 | 12.3 | 1.20% | 12,345 | 4.00 | 3.0 | yes |"
     )
     marks = {line.split(" | ")[0].strip("| ") + line.split(" | ")[1]: "yes" in line for line in lines[2:]}
     assert marks == {
