@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from blank_score import BLANK
 
 from control import sensitivity
 from control.evaluate import Score
@@ -17,16 +18,11 @@ from control.sensitivity import CONSTANTS, PACKAGE, Point, Sensitivity, changed,
 from control.small_multiples import figure
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "sensitivity.py"
-SCORE = Score(
-    requests=100,
-    lost=0,
+SCORE = replace(
+    BLANK,
     slo_attainment=0.9,
     ttft_attainment=0.9,
-    itl_attainment=1.0,
-    ttft_p99_ms=1.0,
-    itl_p99_ms=1.0,
     preemption_rate=0.01,
-    recomputed_tokens=0,
     gpu_hours=2.0,
     scale_events=1,
     cap_events=1,

@@ -78,7 +78,7 @@ def test_the_cap_is_cut_where_requests_are_preempted() -> None:
 
 
 def test_an_order_that_was_not_done_is_not_done_late() -> None:
-    """Four times the traffic for a minute, while the fleet is held at one replica; it is let go when all is over."""
+    """Eight times the traffic for a minute, while the fleet is held at one replica; it is let go when all is over."""
 
     class Held:
         period_seconds = LawPolicy.period_seconds
