@@ -1,6 +1,6 @@
 """The engine's admin API: the documents it reads and writes.
 
-Guarded by ``Authorization: Bearer <key>`` when the engine was started with an admin key.
+On a port of its own, guarded by ``Authorization: Bearer <key>`` when the engine was started with admin keys.
 """
 
 from pydantic import BaseModel, ConfigDict, Field

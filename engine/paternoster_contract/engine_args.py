@@ -21,6 +21,20 @@ class EngineArgs(BaseModel):
     )
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    admin_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="port of the admin API, on the same address; 0 takes a free one, without one there is no admin API",
+    )
+    api_keys: str | None = Field(
+        default=None,
+        description="file of the keys that clients may send, one a line, or a folder of such files; read again as it "
+        "changes (default: nobody needs a key)",
+    )
+    admin_keys: str | None = Field(
+        default=None, description="the same for the admin API; its keys are not those of the API"
+    )
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", description="auto: bfloat16 where the device computes it natively, float32 elsewhere"
     )

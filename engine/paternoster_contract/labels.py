@@ -17,6 +17,14 @@ ENGINE_COMPONENT = "engine"
 ENGINE_CONTAINER = "engine"
 ENGINE_PORT_NAME = "http"
 ENGINE_PORT = 8000
+ADMIN_PORT_NAME = "admin"
+ADMIN_PORT = 8001
+"""Where an engine answers the operator; gateways and clients have no business there."""
+
+KEYS_FOLDER = "/etc/paternoster/keys"
+"""Below it a container has a folder of keys for each purpose; see :mod:`paternoster_contract.keys`."""
+DRAIN = "paternoster.dev/drain"
+"""Annotation of a pod: its engine is drained while this is "true", and admits again when it is not."""
 
 DEFAULT_ENGINE_IMAGE = "paternoster-engine:0.1.0"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"

@@ -17,6 +17,10 @@ class Replica(BaseModel):
 class ModelRoute(BaseModel):
     """Where requests for one served model go."""
 
+    fleet: str = Field(default="", description="uid of the LLMDeployment: the keys of its engines are made from it")
+    key_digests: list[str] | None = Field(
+        default=None, description="SHA-256 of each key that clients may send, in hex; None: clients need no key"
+    )
     replicas: list[Replica] = Field(default_factory=list)
     max_held: int = Field(default=256, ge=0, description="requests the gateway may hold while no replica is ready")
     hold_timeout_seconds: float = Field(default=120, ge=0, description="after this a held request is answered 503")

@@ -68,6 +68,7 @@ class EngineStats(BaseModel):
 class GatewayModelStats(BaseModel):
     """What the gateway knows of one served model."""
 
+    fleet: str = Field(default="", description="uid of the LLMDeployment that the gateway's routing table names for it")
     in_flight: int = Field(ge=0, description="requests sent to a replica and not yet answered in full")
     held: int = Field(ge=0, description="requests waiting at the gateway for a replica")
     refused: int = Field(
