@@ -14,23 +14,23 @@ POLL_SECONDS = 1.0
 async def wake(
     fleets: Mapping[Key, Fleet], held: Callable[[], Awaitable[Mapping[str, int]]], enqueue: Callable[[Key], None]
 ) -> None:
-    """Until cancelled: enqueue each of ``fleets`` that sleeps while requests for it are ``held`` (by model)."""
+    """Until cancelled: enqueue each of ``fleets`` that sleeps while requests for it are ``held`` (by uid)."""
     while True:
-        asleep = {key: model for key, fleet in fleets.items() if (model := _model_asleep(fleet)) is not None}
+        asleep = {key: uid for key, fleet in fleets.items() if (uid := _uid_asleep(fleet)) is not None}
         if asleep:
             waiting = await held()
-            for key, model in asleep.items():
-                if waiting.get(model):
+            for key, uid in asleep.items():
+                if waiting.get(uid):
                     enqueue(key)
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _model_asleep(fleet: Fleet) -> str | None:
-    """Name of the model that a request would wake, or None."""
+def _uid_asleep(fleet: Fleet) -> str | None:
+    """Uid of the fleet, where a request would wake it."""
     resource, state = fleet.resource, fleet.state
     if resource is None or state is None or state.replicas > 0 or resource.spec.paused:
         return None
     auto = resource.spec.autoscaling
     if auto is None or auto.mode is not AutoscalingMode.AUTO or not auto.scale_to_zero.enabled:
         return None
-    return resource.served_name
+    return resource.metadata.uid

@@ -1,10 +1,12 @@
 """What the operator remembers of one LLMDeployment between two looks; all of it can be learnt again."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from paternoster_contract.stats import GatewayStats
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.apply import AppliedChildren
 from paternoster_operator.history import History
 from paternoster_operator.observe import Observed
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision
@@ -25,12 +27,11 @@ class Fleet:
     resource: LLMDeployment | None = None
     observed: Observed = field(default_factory=lambda: Observed(None, ()))
     signals: Signals = field(default_factory=Signals)
-    applied: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Children as last applied, by kind: what is the same need not be sent again."""
-    applied_at: float = float("-inf")
-    """When every child was last sent, changed or not, on the operator's clock."""
-    generation: int = 0
-    """Of the Deployment as it was last applied: a later one is somebody's edit."""
+    applied: AppliedChildren = field(default_factory=AppliedChildren)
+    gateways: Sequence[GatewayStats] = ()
+    """What the gateways told at the last look."""
+    admin_keys: Sequence[str] = ()
+    """Of the engines' admin API; the first that they take is used."""
     history: History = field(default_factory=History)
     startup: StartupTimes = field(default_factory=StartupTimes)
     changes: deque[LoopDecision] = field(default_factory=lambda: deque(maxlen=KEPT_CHANGES))

@@ -7,6 +7,7 @@ plain function to a thread.
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +27,22 @@ LOOK_SECONDS = 2.0
 MANAGED = {labels.MANAGED_BY: labels.MANAGER, labels.COMPONENT: labels.ENGINE_COMPONENT}
 
 
+CHILDREN = {
+    "Deployment": ("apps", "v1", "deployments"),
+    "Service": ("", "v1", "services"),
+    "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
+    "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
+}
+"""The watched children. Secrets are not among them: nobody can watch some without the right to list them all."""
+
+
 @dataclass(frozen=True)
 class Indices:
     """kopf's indices as the cluster's cache; kopf fills them before the first handler runs."""
 
     resources: Any
-    deployments: Any
+    children: Mapping[str, Any]
+    replica_sets: Any
     pods: Any
 
 
@@ -53,14 +64,20 @@ async def resource_index(namespace: str, name: str, body: kopf.Body, **_: Any) -
     return {(namespace, name): dict(body)}
 
 
-@kopf.index("apps", "v1", "deployments", labels=MANAGED)
-async def deployment_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
+@kopf.index(*CHILDREN["Deployment"], id="Deployment", labels=MANAGED)
+@kopf.index(*CHILDREN["Service"], id="Service", labels=MANAGED)
+@kopf.index(*CHILDREN["PodDisruptionBudget"], id="PodDisruptionBudget", labels=MANAGED)
+@kopf.index(*CHILDREN["NetworkPolicy"], id="NetworkPolicy", labels=MANAGED)
+@kopf.index("", "v1", "pods", id="Pod", labels=MANAGED)
+async def object_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
     return {owner(namespace, labels): dict(body)}
 
 
-@kopf.index("", "v1", "pods", labels=MANAGED)
-async def pod_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
-    return {owner(namespace, labels): dict(body)}
+@kopf.index("apps", "v1", "replicasets", id="ReplicaSet", labels=MANAGED)
+async def replica_set_index(namespace: str, labels: Any, meta: kopf.Meta, **_: Any) -> Any:
+    # Whose it is, and nothing else: an old one has a whole pod template.
+    kept = {name: meta.get(name) for name in ("uid", "labels", "ownerReferences")}
+    return {owner(namespace, labels): {"metadata": kept}}
 
 
 @kopf.on.event(labels.GROUP, labels.VERSION, labels.PLURAL)
@@ -72,18 +89,21 @@ async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any
         memo.operator.enqueue_if_edited(Key(namespace, name), meta["generation"])
 
 
-@kopf.on.event("apps", "v1", "deployments", labels=MANAGED)
+@kopf.on.event(*CHILDREN["Deployment"], labels=MANAGED)
+@kopf.on.event(*CHILDREN["Service"], labels=MANAGED)
+@kopf.on.event(*CHILDREN["PodDisruptionBudget"], labels=MANAGED)
+@kopf.on.event(*CHILDREN["NetworkPolicy"], labels=MANAGED)
+@kopf.on.event("apps", "v1", "replicasets", labels=MANAGED)
 @kopf.on.event("", "v1", "pods", labels=MANAGED)
 async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> None:
     memo.operator.enqueue_soon(Key(*owner(namespace, labels)))
 
 
 @kopf.on.startup()
-async def start(
-    settings: kopf.OperatorSettings, memo: Any, resource_index: Any, deployment_index: Any, pod_index: Any, **_: Any
-) -> None:
+async def start(settings: kopf.OperatorSettings, memo: Any, resource_index: Any, **indices: Any) -> None:
     configure(settings)
-    memo.cluster = KubernetesCluster(Indices(resource_index, deployment_index, pod_index))
+    children = {kind: indices[kind] for kind in CHILDREN}
+    memo.cluster = KubernetesCluster(Indices(resource_index, children, indices["ReplicaSet"], indices["Pod"]))
     await memo.cluster.open()
     memo.operator = Operator(memo.cluster, memo.settings)
     memo.operator.synced = False

@@ -23,6 +23,7 @@ class OperatorMetrics:
         self.leading = Gauge(
             "paternoster_operator_leading", "1 while this operator acts, 0 while another does.", registry=self.registry
         )
+        self.failures = self._counter("reconcile_failures", "Looks that could not do all.", *_OBJECT, "reason")
         self.decisions = self._counter(
             "decisions",
             "Decisions of the scaling law: changes, and each beginning to hold or to advise for another reason.",
@@ -76,7 +77,8 @@ class OperatorMetrics:
     def forget(self, key: Key) -> None:
         for gauge in self._gauges.values():
             gauge.remove_by_labels({"namespace": key.namespace, "name": key.name})
-        self.decisions.remove_by_labels({"namespace": key.namespace, "name": key.name})
+        for counter in (self.decisions, self.failures):
+            counter.remove_by_labels({"namespace": key.namespace, "name": key.name})
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"paternoster_operator_{name}", text, labels, registry=self.registry)

@@ -28,6 +28,10 @@ class PodView:
     """When, in RFC 3339."""
     missing_claim: str = ""
     """Name of the template that one of its resource claims has not been made from yet; empty where all are."""
+    admin_url: str | None = None
+    """As ``url``, of its engine's admin port."""
+    drain_wanted: bool = False
+    """Somebody asks, by an annotation, that it admits no more."""
     startup_seconds: float | None = None
     """From its creation until it was ready; None while it is not, and where its engine ended on the way."""
 
@@ -99,6 +103,11 @@ class Observed:
         return tuple(pod for pod in self.pods if not pod.serving and not pod.deleting and pod.phase not in _ENDED)
 
     @property
+    def answering(self) -> tuple[PodView, ...]:
+        """Pods whose engine may tell of itself: also those that drain, or that somebody has drained."""
+        return tuple(pod for pod in self.pods if pod.phase == "Running")
+
+    @property
     def draining(self) -> tuple[PodView, ...]:
         return tuple(pod for pod in self.pods if pod.deleting)
 
@@ -119,7 +128,8 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
     ready = conditions.get("Ready", {})
     return PodView(
         name=metadata["name"],
-        url=_url(spec, status),
+        url=_url(spec, status, labels.ENGINE_PORT_NAME),
+        admin_url=_url(spec, status, labels.ADMIN_PORT_NAME),
         phase=status.get("phase", "Pending"),
         ready=ready.get("status") == "True",
         deleting="deletionTimestamp" in metadata,
@@ -129,6 +139,7 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
         exit_status=None if ended is None else ended.get("exitCode"),
         created=metadata.get("creationTimestamp"),
         missing_claim=_missing_claim(spec, status),
+        drain_wanted=metadata.get("annotations", {}).get(labels.DRAIN) == "true",
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
     )
 
@@ -158,10 +169,10 @@ def _last_line(ended: Mapping[str, Any] | None) -> str:
     return lines[-1] if lines else ""
 
 
-def _url(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str | None:
+def _url(spec: Mapping[str, Any], status: Mapping[str, Any], port_name: str) -> str | None:
     address = status.get("podIP")
     ports = [port for container in spec.get("containers", []) for port in container.get("ports", [])]
-    port = next((port["containerPort"] for port in ports if port.get("name") == labels.ENGINE_PORT_NAME), None)
+    port = next((port["containerPort"] for port in ports if port.get("name") == port_name), None)
     if not address or port is None:
         return None
     host = f"[{address}]" if ":" in address else address

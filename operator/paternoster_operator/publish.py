@@ -7,6 +7,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from paternoster_contract import labels, paths
+from paternoster_contract.keys import bearer, matches
+from paternoster_operator.cluster.port import ClusterError
 from paternoster_operator.runtime import Operator
 
 OBJECTS = f"/apis/{labels.GROUP}/{labels.VERSION}/{labels.PLURAL}"
@@ -23,10 +25,19 @@ Objects = Callable[[], Sequence[Mapping[str, Any]]]
 def build_app(operator: Operator, objects: Objects | None = None) -> web.Application:
     """``objects`` gives all LLMDeployments, where no API server does."""
 
-    async def routes(_: web.Request) -> web.Response:
+    async def routes(request: web.Request) -> web.Response:
         if not operator.synced:
             raise web.HTTPServiceUnavailable(text="the cluster has not been read yet")
-        return web.json_response(text=operator.routing_table().model_dump_json())
+        try:
+            digests = await operator.keys.routes_digests()
+            if digests is not None and not matches(bearer(request.headers.get("Authorization", "")), digests):
+                raise web.HTTPUnauthorized(
+                    text="the routing table is for gateways", headers={"WWW-Authenticate": "Bearer"}
+                )
+            table = await operator.routing_table()
+        except ClusterError as error:
+            raise web.HTTPServiceUnavailable(text=str(error)) from error
+        return web.json_response(text=table.model_dump_json())
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(

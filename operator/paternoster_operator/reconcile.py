@@ -8,22 +8,31 @@ from datetime import UTC, datetime
 from typing import Any
 
 from paternoster_contract import labels
-from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_contract.stats import EngineState
+from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.cluster.port import Cluster, Event, Key
-from paternoster_operator.desired.children import build_children
+from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
+from paternoster_operator.conditions import Access, Condition
+from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.service import service_url
+from paternoster_operator.directory import Directory
+from paternoster_operator.events import decision_event
 from paternoster_operator.fleet import Fleet
+from paternoster_operator.fleet_keys import FleetKeys
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.observe import Observed
-from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
+from paternoster_operator.obstacle import Obstacle
+from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision
 from paternoster_operator.scaling.law import decide, first_state, longest_window, observation_window
 from paternoster_operator.scaling.policy import ScalingPolicy
-from paternoster_operator.scrape import Scraper
+from paternoster_operator.scrape import Scraper, held_by_fleet, knowing
 from paternoster_operator.settings import Settings
-from paternoster_operator.status import build_status, invalid_status
+from paternoster_operator.status import build_status, failed_status, invalid_status
 
 log = logging.getLogger(__name__)
+
+WAITING_SECONDS = 1.0
+"""Until the next look at a fleet that only waits for gateways to learn of it."""
 
 
 class Reconciler:
@@ -35,6 +44,8 @@ class Reconciler:
         scraper: Scraper,
         settings: Settings,
         metrics: OperatorMetrics,
+        directory: Directory,
+        keys: FleetKeys,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -43,6 +54,8 @@ class Reconciler:
         self._scraper = scraper
         self._settings = settings
         self._metrics = metrics
+        self._directory = directory
+        self._keys = keys
         self._clock = clock
         self._wall = wall
 
@@ -53,12 +66,17 @@ class Reconciler:
         self.fleets.clear()
 
     async def reconcile(self, key: Key) -> float | None:
-        """Look once; returns the seconds until the next look, None when the object is gone or cannot be used."""
+        """Look once; returns the seconds until the next look, None when the object is gone or cannot be used.
+
+        What it raises is in the object's conditions, too, as far as they could be written.
+        """
         with self._metrics.reconcile_seconds.time():
             try:
                 again = await self._reconcile(key)
-            except BaseException:
+            except BaseException as error:
                 self._metrics.reconciles.labels("error").inc()
+                if isinstance(error, Exception):
+                    await self._report(key, error)
                 raise
         self._metrics.reconciles.labels("ok").inc()
         return again
@@ -71,29 +89,38 @@ class Reconciler:
             return None
         fleet = self.fleets.get(key)
         try:
-            resource = parse(document, known=None if fleet is None else fleet.resource)
+            resource = self._directory.read(document, known=None if fleet is None else fleet.resource)
         except InvalidManifest as invalid:
             await self._refuse(key, document, invalid)
             return None
         if fleet is None:
             fleet = self.fleets[key] = Fleet.begin(resource)
         fleet.resource = resource
+        served, refusal = self._directory.standing(resource)
         policy = ScalingPolicy.from_spec(resource.spec, self._wall())
         await self._observe(key, fleet, policy)
         decision = decide(policy, fleet.signals, self._state(fleet, policy), self._clock())
         standing, news = fleet.remember(decision, self._timestamp())
-        if not resource.spec.paused:
-            await self._apply(key, resource, fleet, decision.state.replicas)
-            await self._push_cap(fleet, decision.state.cap)
-        await self._tell(key, fleet, policy, decision, standing, news)
-        return self._settings.look_seconds
+        fault = None
+        if refusal is None and not resource.spec.paused:
+            fault = await self._act(key, fleet, decision.state)
+        access = self._access(fleet, served, refusal or (None if fault is None else (fault.reason, str(fault))))
+        await self._tell(key, fleet, policy, decision, standing, news, access)
+        return WAITING_SECONDS if access.waiting else self._settings.look_seconds
+
+    def _access(self, fleet: Fleet, served: str, fault: tuple[str, str] | None) -> Access:
+        assert fleet.resource is not None
+        known = knowing(fleet.gateways, served, fleet.resource.metadata.uid)
+        expected = None if self._settings.gateway_url is None else len(fleet.gateways)
+        return Access(served, None if fault is None else Obstacle(*fault), known, expected)
 
     async def _observe(self, key: Key, fleet: Fleet, policy: ScalingPolicy) -> None:
-        assert fleet.resource is not None
-        fleet.observed = Observed.from_cluster(self._cluster.deployment(key), self._cluster.pods(key))
+        resource = fleet.resource
+        assert resource is not None
+        fleet.observed = Observed.from_cluster(self._cluster.child(key, "Deployment"), self._cluster.pods(key))
         observed = fleet.observed
-        urls = {pod.name: pod.url for pod in (*observed.serving, *observed.draining) if pod.url is not None}
-        stats, held = await asyncio.gather(self._scraper.engines(urls), self._scraper.held(fleet.resource.served_name))
+        urls = {pod.name: pod.admin_url for pod in observed.answering if pod.admin_url is not None}
+        stats, fleet.gateways = await asyncio.gather(self._scraper.engines(urls), self._scraper.gateways())
         now = self._clock()
         for pod, sample in stats.items():
             fleet.windows.observe(pod, sample, now, longest_window(policy.cap))
@@ -108,7 +135,7 @@ class Reconciler:
             now=now,
             ready_pods=[pod.name for pod in observed.serving],
             pending_pods=len(observed.pending),
-            held=held,
+            held=held_by_fleet(fleet.gateways).get(resource.metadata.uid, 0),
             startup_seconds=fleet.startup.average,
         )
 
@@ -125,22 +152,41 @@ class Reconciler:
             cap=fleet.signals.lowest_cap or _cap_in_status(fleet.resource),
         )
 
-    async def _apply(self, key: Key, resource: LLMDeployment, fleet: Fleet, replicas: int) -> None:
+    async def _act(self, key: Key, fleet: Fleet, state: LawState) -> ClusterError | None:
+        """Apply children and settings of engines; returns what is in the way and stays there.
+
+        Raises :class:`ClusterError` for what may be gone at the next try.
+        """
+        resource = fleet.resource
+        assert resource is not None
+        try:
+            roots = await self._keys.roots()
+            await self._apply(key, resource, fleet, state.replicas, roots)
+            fleet.admin_keys = await self._keys.admin_keys(resource, roots)
+            await self._steer(fleet, state.cap)
+            await self._keys.client_digests(resource)
+        except ClusterError as error:
+            if error.retriable:
+                raise
+            self._metrics.failures.labels(*key, error.reason).inc()
+            return error
+        return None
+
+    async def _apply(self, key: Key, resource: LLMDeployment, fleet: Fleet, replicas: int, roots: RootKeys) -> None:
         deployment = fleet.observed.deployment
         if deployment is not None and replicas < deployment.spec_replicas:
             await self._price(key, fleet)
-        edited = deployment is None or deployment.generation > fleet.generation
-        due = self._clock() - fleet.applied_at >= self._settings.resync_seconds
-        for child in build_children(resource, replicas, self._settings.engine_image):
-            kind = child["kind"]
-            if due or (edited and kind == "Deployment") or fleet.applied.get(kind) != child:
-                applied = await self._cluster.apply(child)
-                fleet.applied[kind] = child
-                if kind == "Deployment" and applied is not None:
-                    fleet.observed = fleet.observed.with_deployment(applied)
-                    fleet.generation = applied["metadata"].get("generation", 0)
-        if due:
-            fleet.applied_at = self._clock()
+        now, applied = self._clock(), fleet.applied
+        every = now - applied.all_sent_at >= self._settings.resync_seconds
+        children = build_children(
+            resource, replicas, roots, engine_image=self._settings.engine_image, peers=self._settings.peers
+        )
+        # A pod cannot start without its Secret.
+        there = await applied.apply(self._cluster, key, children, every=every, unwatched=bool(fleet.observed.pending))
+        if there is not None:
+            fleet.observed = fleet.observed.with_deployment(there)
+        if every:
+            applied.all_sent_at = now
 
     async def _price(self, key: Key, fleet: Fleet) -> None:
         """Before pods are taken away: what each would cost, so that the ones with the fewest requests go."""
@@ -150,14 +196,19 @@ class Reconciler:
             *(self._cluster.annotate_pod(key, name, {labels.DELETION_COST: cost}) for name, cost in costs.items())
         )
 
-    async def _push_cap(self, fleet: Fleet, cap: int) -> None:
-        """Tell every engine that serves and does not have it; a restarted one begins at its capacity."""
-        pushes = []
-        for pod in fleet.observed.serving:
+    async def _steer(self, fleet: Fleet, cap: int) -> None:
+        """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
+        calls = []
+        for pod in fleet.observed.answering:
             stats = fleet.windows.latest(pod.name)
-            if stats is not None and pod.url is not None and stats.live_cap != min(cap, stats.capacity):
-                pushes.append(self._scraper.set_live_cap(pod.url, min(cap, stats.capacity)))
-        await asyncio.gather(*pushes)
+            if stats is None or pod.admin_url is None or pod.deleting:
+                continue
+            if stats.live_cap != min(cap, stats.capacity):
+                wanted = min(cap, stats.capacity)
+                calls.append(self._scraper.set_live_cap(pod.admin_url, wanted, fleet.admin_keys))
+            if pod.drain_wanted != (stats.state is EngineState.DRAINING):
+                calls.append(self._scraper.set_drained(pod.admin_url, pod.drain_wanted, fleet.admin_keys))
+        await asyncio.gather(*calls)
 
     async def _tell(
         self,
@@ -167,6 +218,7 @@ class Reconciler:
         decision: Decision,
         standing: Decision,
         news: Sequence[LoopDecision],
+        access: Access,
     ) -> None:
         assert fleet.resource is not None
         now = self._clock()
@@ -177,6 +229,7 @@ class Reconciler:
             decision,
             standing,
             self._timestamp(),
+            access,
             age_of_load=now - fleet.load_written,
             endpoint=self._settings.endpoint or self._settings.gateway_url or service_url(fleet.resource),
             bounds=policy.replicas,
@@ -185,16 +238,14 @@ class Reconciler:
         )
         self._metrics.observe(key, fleet.signals, standing, news, len(fleet.observed.serving))
         previous = fleet.resource.status
-        stalled = _condition(status, "Stalled")
-        if stalled is not None and stalled["reason"] != (_condition(previous, "Stalled") or {}).get("reason"):
-            await self._cluster.record_event(key, Event("Warning", stalled["reason"], stalled["message"]))
+        await self._warn(key, status, previous, "Stalled")
         if status != previous:
             await self._cluster.write_status(key, status)
             if status["load"] != previous.get("load"):
                 fleet.load_written = now
         for made in news:
             if made.action != "Hold":
-                await self._cluster.record_event(key, _event(made))
+                await self._cluster.record_event(key, decision_event(made))
         if decision.concurrency is not None and decision.state.wants_replica and not fleet.storming:
             await self._cluster.record_event(key, Event("Warning", "PreemptionStorm", decision.concurrency.message))
         fleet.storming = decision.state.wants_replica
@@ -208,29 +259,38 @@ class Reconciler:
         await self._cluster.write_status(key, invalid_status(generation, previous, invalid.errors, self._timestamp()))
         await self._cluster.record_event(key, Event("Warning", "InvalidSpec", "; ".join(invalid.errors)))
 
+    async def _warn(self, key: Key, status: Mapping[str, Any], previous: Mapping[str, Any], type_: str) -> None:
+        """Of what the condition of that type has told since the last status."""
+        told = _condition(status, type_)
+        if told is not None and told["reason"] != (_condition(previous, type_) or {}).get("reason"):
+            await self._cluster.record_event(key, Event("Warning", told["reason"], told["message"]))
+
+    async def _report(self, key: Key, error: Exception) -> None:
+        """Tell of a look that ended early, in place of what it would have told."""
+        document = self._cluster.get(key)
+        if document is None:
+            return
+        previous, generation = document.get("status", {}), document["metadata"].get("generation", 0)
+        if isinstance(error, ClusterError):
+            # What may be gone at the next try leaves the resource not at rest; everything else stalls it.
+            told = Condition("Reconciling" if error.retriable else "Stalled", "True", error.reason, str(error))
+        else:
+            told = Condition("Stalled", "True", "ReconcileFailed", f"{type(error).__name__}: {error}")
+        status = failed_status(generation, previous, told, self._timestamp())
+        self._metrics.failures.labels(*key, told.reason).inc()
+        try:
+            await self._warn(key, status, previous, told.type)
+            if status != previous:
+                await self._cluster.write_status(key, status)
+        except ClusterError as other:
+            log.warning("%s: its status does not tell of %s: %s", key, type(error).__name__, other)
+
     def _timestamp(self) -> str:
         return self._wall().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _cap_in_status(resource: LLMDeployment | None) -> int | None:
     return None if resource is None else resource.status.get("concurrency", {}).get("target") or None
-
-
-_EVENTS = {
-    ("Replicas", "Up"): "ScaledUp",
-    ("Replicas", "Down"): "ScaledDown",
-    ("Concurrency", "Up"): "ConcurrencyRaised",
-    ("Concurrency", "Down"): "ConcurrencyLowered",
-}
-_EVENTS_BY_REASON = {Reason.SCALE_TO_ZERO_IDLE: "ScaledToZero", Reason.ACTIVATED_BY_REQUEST: "Activated"}
-
-
-def _event(decision: LoopDecision) -> Event:
-    limits = [reason.value for reason in decision.limited_by if reason is not Reason.AT_FLOOR]
-    said = decision.message if decision.applied else f"advisory, not applied: {decision.message}"
-    limited = f" (limited by {', '.join(limits)})" if limits else ""
-    named = _EVENTS_BY_REASON.get(decision.reason) or _EVENTS[decision.loop, decision.action]
-    return Event("Normal", named, said + limited)
 
 
 def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:

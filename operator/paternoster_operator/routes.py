@@ -7,14 +7,22 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 SOONEST_RETRY_SECONDS = 5
 
 
-def build_route(resource: LLMDeployment) -> ModelRoute:
-    """What the gateway does with requests while no replica is ready; replicas are added by the caller."""
+def build_route(resource: LLMDeployment, key_digests: list[str] | None = None) -> ModelRoute:
+    """What the gateway does with requests; replicas are added by the caller."""
     admission, auto = resource.spec.admission, resource.spec.autoscaling
+    uid = resource.metadata.uid
     if auto is None or not auto.scale_to_zero.enabled:
-        return ModelRoute(max_held=admission.max_held_requests, hold_timeout_seconds=admission.hold_timeout_seconds)
+        return ModelRoute(
+            fleet=uid,
+            key_digests=key_digests,
+            max_held=admission.max_held_requests,
+            hold_timeout_seconds=admission.hold_timeout_seconds,
+        )
     to_zero = auto.scale_to_zero
     learnt = resource.status.get("startup", {}).get("averageSeconds", 0)
     return ModelRoute(
+        fleet=uid,
+        key_digests=key_digests,
         max_held=admission.max_held_requests,
         hold_timeout_seconds=to_zero.activation_timeout_seconds,
         hold=to_zero.cold_request_policy is ColdRequestPolicy.HOLD,

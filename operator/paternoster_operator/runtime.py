@@ -6,10 +6,12 @@ import time
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_operator.activation import wake
-from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.cluster.port import Cluster, Key
+from paternoster_operator.cluster.port import Cluster, ClusterError, Key
+from paternoster_operator.directory import Directory
 from paternoster_operator.fleet import Fleet
+from paternoster_operator.fleet_keys import FleetKeys
+from paternoster_operator.key_secrets import KeySecrets
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.observe import Observed
 from paternoster_operator.queue import WorkQueue
@@ -35,11 +37,10 @@ class Operator:
         self._scraper = Scraper(
             timeout_seconds=self.settings.scrape_timeout_seconds,
             gateway_url=self.settings.gateway_url,
-            admin_key=self.settings.admin_key,
         )
-        self._reconciler = Reconciler(cluster, self._scraper, self.settings, self.metrics)
-        self._resources: dict[Key, tuple[str | None, LLMDeployment | None]] = {}
-        """As parsed last, with the version that was parsed."""
+        self._directory = Directory(cluster, self.settings.names)
+        self.keys = FleetKeys(KeySecrets(cluster), self.settings)
+        self._reconciler = Reconciler(cluster, self._scraper, self.settings, self.metrics, self._directory, self.keys)
         self._queue: WorkQueue[Key] = WorkQueue(self._look, workers=self.settings.workers)
         self._waking: asyncio.Task[None] | None = None
         self.last_look = time.monotonic()
@@ -68,7 +69,7 @@ class Operator:
         self.metrics.leading.set(1)
         self._queue.start()
         self._waking = asyncio.create_task(
-            wake(self._reconciler.fleets, self._scraper.held_by_model, self.enqueue), name="wake"
+            wake(self._reconciler.fleets, self._scraper.held_by_fleet, self.enqueue), name="wake"
         )
         # Before the cache is whole, a pod that is not in it may still be there. The events that fill it enqueue, too.
         if self.synced:
@@ -98,35 +99,31 @@ class Operator:
         """What is known of one LLMDeployment, for a view."""
         return self._reconciler.fleets.get(key)
 
-    def routing_table(self) -> RoutingTable:
-        """Where requests go now, straight from the cluster's cache: a pod that is being deleted is out at once."""
+    async def routing_table(self) -> RoutingTable:
+        """Where requests go now, straight from the cluster's cache: a pod that is being deleted is out at once.
+
+        Raises :class:`ClusterError` where the cluster does not say who may send requests.
+        """
         models: dict[str, ModelRoute] = {}
-        for key in self._cluster.list():
-            resource = self._resource(key)
-            if resource is None:
-                continue
+        for name, resource in self._directory.served().items():
+            key = Key(resource.metadata.namespace, resource.metadata.name)
             observed = Observed.from_cluster(None, self._cluster.pods(key))
-            route = models.setdefault(resource.served_name, build_route(resource))
+            route = models[name] = build_route(resource, await self._client_digests(resource))
+            # Names of pods are their namespace's own.
             route.replicas += [
-                Replica(name=pod.name, url=pod.url, ready=True) for pod in observed.serving if pod.url is not None
+                Replica(name=f"{key.namespace}/{pod.name}", url=pod.url, ready=True)
+                for pod in observed.serving
+                if pod.url is not None
             ]
         return RoutingTable(models=models)
 
-    def _resource(self, key: Key) -> LLMDeployment | None:
-        """As it was last usable: a broken edit takes no route away."""
-        document = self._cluster.get(key)
-        if document is None:
-            return None
-        version = document["metadata"].get("resourceVersion")
-        known = self._resources.get(key)
-        if known is None or known[0] != version:
-            try:
-                known = version, parse(document, known=None if known is None else known[1])
-            except InvalidManifest:
-                fleet = self.fleet(key)
-                known = version, fleet.resource if fleet is not None else known[1] if known is not None else None
-            self._resources[key] = known
-        return known[1]
+    async def _client_digests(self, resource: LLMDeployment) -> list[str] | None:
+        try:
+            return await self.keys.client_digests(resource)
+        except ClusterError as error:
+            if error.retriable:
+                raise
+            return []  # nobody is let in without the keys that the manifest asks for
 
     async def _look(self, key: Key) -> float | None:
         try:

@@ -1,11 +1,11 @@
-"""Talking to engines and gateway: their numbers, and the live cap."""
+"""Talking to engines and gateways: their numbers, the live cap, and drains."""
 
 import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -26,10 +26,9 @@ _FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValidationError, ValueErr
 class Scraper:
     """Asks many engines at once; one that does not answer in time is left out."""
 
-    def __init__(self, *, timeout_seconds: float, gateway_url: str | None, admin_key: str | None) -> None:
+    def __init__(self, *, timeout_seconds: float, gateway_url: str | None) -> None:
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._gateway_url = gateway_url
-        self._headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -41,38 +40,48 @@ class Scraper:
         answers = await asyncio.gather(*(self._stats(url, EngineStats) for url in urls.values()))
         return {pod: stats for pod, stats in zip(urls, answers, strict=True) if stats is not None}
 
-    async def held(self, model: str) -> int:
-        """Requests for ``model`` that found no replica: see :meth:`held_by_model`."""
-        return (await self.held_by_model()).get(model, 0)
-
-    async def held_by_model(self) -> dict[str, int]:
-        """Requests that all gateways hold, or have told to come again, by model; a silent gateway counts none."""
+    async def gateways(self) -> list[GatewayStats]:
+        """What each gateway tells; one that does not answer in time is left out."""
         if self._gateway_url is None:
-            return {}
+            return []
         try:
             urls = await addresses(self._gateway_url)
         except OSError as error:
             log.debug("gateway %s: %s", self._gateway_url, error)
-            return {}
-        held: Counter[str] = Counter()
-        for stats in await asyncio.gather(*(self._stats(url, GatewayStats) for url in urls)):
-            if stats is not None:
-                held.update({model: numbers.held + numbers.refused for model, numbers in stats.models.items()})
-        return dict(held)
+            return []
+        answers = await asyncio.gather(*(self._stats(url, GatewayStats) for url in urls))
+        return [stats for stats in answers if stats is not None]
 
-    async def set_live_cap(self, url: str, cap: int) -> LiveConfig | None:
-        """Tell one engine its cap; None when it refused or did not answer."""
+    async def held_by_fleet(self) -> dict[str, int]:
+        """Requests that all gateways hold, or have told to come again, by uid; a silent gateway counts none."""
+        return held_by_fleet(await self.gateways())
+
+    async def set_live_cap(self, url: str, cap: int, keys: Sequence[str]) -> None:
+        """Tell the engine with its admin API at ``url`` its cap; the first of ``keys`` that it takes is used."""
         body = LiveConfigPatch(live_cap=cap).model_dump()
-        try:
-            async with self._open().patch(url + paths.ADMIN_CONFIG, json=body, headers=self._headers) as response:
-                text = await response.text()
-                if response.status != 200:
-                    log.warning("%s refused live_cap %d: HTTP %d: %s", url, cap, response.status, text[:200])
-                    return None
-                return LiveConfig.model_validate_json(text)
-        except _FAULTS as error:
-            log.warning("%s did not take live_cap %d: %s", url, cap, error or type(error).__name__)
-            return None
+        await self._admin("PATCH", url + paths.ADMIN_CONFIG, keys, f"take live_cap {cap}", json=body)
+
+    async def set_drained(self, url: str, drained: bool, keys: Sequence[str]) -> None:
+        """Let the engine admit nothing more, or let it admit again."""
+        what = "drain" if drained else "admit again"
+        await self._admin("POST" if drained else "DELETE", url + paths.ADMIN_DRAIN, keys, what)
+
+    async def _admin(self, method: str, url: str, keys: Sequence[str], what: str, **body: Any) -> None:
+        """One call of an admin API; that it failed is told to the log, and the next look tries again."""
+        for key in keys or ("",):
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            try:
+                async with self._open().request(method, url, headers=headers, **body) as response:
+                    if response.status == 200:
+                        LiveConfig.model_validate_json(await response.read())
+                        return
+                    text = await response.text()
+                    log.warning("%s did not %s: HTTP %d: %s", url, what, response.status, text[:200])
+                    if response.status != 401:
+                        return
+            except _FAULTS as error:
+                log.warning("%s did not %s: %s", url, what, error or type(error).__name__)
+                return
 
     async def _stats(self, url: str, kind: type[S]) -> S | None:
         """What an engine or a gateway tells about itself; None when it does not answer in time or in that form."""
@@ -93,6 +102,20 @@ class Scraper:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout)
         return self._session
+
+
+def held_by_fleet(gateways: Iterable[GatewayStats]) -> dict[str, int]:
+    """Requests that found no replica, and are held or were told to come again, by uid of the LLMDeployment."""
+    held: Counter[str] = Counter()
+    for stats in gateways:
+        for numbers in stats.models.values():
+            held[numbers.fleet] += numbers.held + numbers.refused
+    return dict(held)
+
+
+def knowing(gateways: Iterable[GatewayStats], name: str, fleet: str) -> int:
+    """How many of them send requests for the served name to the fleet with that uid."""
+    return sum(name in stats.models and stats.models[name].fleet == fleet for stats in gateways)
 
 
 async def addresses(url: str) -> list[str]:

@@ -1,13 +1,23 @@
 """The operator's settings: one frozen object, a docstring for each field."""
 
-import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import StrEnum
 
 from paternoster_contract import labels
+from paternoster_operator.cluster.port import Key
+from paternoster_operator.desired.network_policy import Peers
+
+GATEWAY_KEY = Key("default", "paternoster-gateway-key")
+ADMIN_KEY = Key("default", "paternoster-admin-key")
 
 
-def _admin_key() -> str | None:
-    return os.environ.get(labels.ADMIN_KEY_ENV) or None
+class Names(StrEnum):
+    """Which names fleets may be served by."""
+
+    GLOBAL = "Global"
+    """Any; whoever claims one first has it."""
+    NAMESPACED = "Namespaced"
+    """Such as begin with the fleet's own namespace and a slash: no namespace can take another's."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +31,20 @@ class Settings:
     """URL that clients are told, in the status; the gateway's, or else the engines' own, when None."""
     engine_image: str = labels.DEFAULT_ENGINE_IMAGE
     """Image of engines whose resource names none."""
+    names: Names = Names.GLOBAL
+    """Which names fleets may be served by."""
+    gateway_key: Key = GATEWAY_KEY
+    """Secret from whose key that of each gateway request is derived; made when there is none. Not asked for without a
+    gateway."""
+    admin_key: Key = ADMIN_KEY
+    """Secret from whose key that of each fleet's admin API is derived; made when there is none."""
+    peers: Peers | None = None
+    """Who may reach engines; None for no NetworkPolicies."""
     workers: int = 16
     """LLMDeployments reconciled at the same time."""
     look_seconds: float = 5.0
     """Time between two looks at a fleet when nothing happens: the cap loop's period."""
     resync_seconds: float = 300.0
-    """Time after which every child is applied again, whatever is remembered: hand edits of what is not watched end."""
+    """Time after which every child is applied again, whatever is remembered: what no watch tells of ends."""
     scrape_timeout_seconds: float = 2.0
     """An engine that has not answered by then is stale."""
-    admin_key: str | None = field(default_factory=_admin_key, repr=False)
-    """Key of the engines' admin API, from the environment."""

@@ -5,8 +5,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract import keys
-from paternoster_contract.keys import KeyFiles
+from paternoster_contract import key_files, keys
+from paternoster_contract.key_files import KeyFiles
 
 _WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Z", "C")), min_size=1, max_size=40)
 
@@ -15,7 +15,7 @@ class Clock:
     now = 0.0
 
     def __call__(self) -> float:
-        self.now += keys.REREAD_SECONDS
+        self.now += key_files.REREAD_SECONDS
         return self.now
 
 
@@ -78,7 +78,7 @@ def test_a_file_alone_is_read_and_one_that_is_no_list_of_keys_lets_nobody_in(tmp
     assert found.keys == ("mine",)
     file.write_bytes(b"\xff\xfe")
     assert found.keys == ()
-    file.write_text("k\n" * keys.LONGEST_FILE)
+    file.write_text("k\n" * key_files.LONGEST_FILE)
     assert found.keys == ()
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from paternoster_operator.api.crd import object_schema
 from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.conditions import Access
 from paternoster_operator.observe import DeploymentView, Observed, PodView
 from paternoster_operator.scaling.decision import Decision, LawState
 from paternoster_operator.scaling.signals import Signals
@@ -40,7 +41,7 @@ def looked_at(observed: Observed, *, wanted: int = 2, **spec: Any) -> Document:
     ready = len(observed.serving)
     document["status"] = build_status(
         parse(document), observed, Signals(ready=ready, fresh=ready > 0), decision, decision, NOW,
-        age_of_load=1e9, endpoint="http://door",
+        Access("ride"), age_of_load=1e9, endpoint="http://door",
     )  # fmt: skip
     return document
 

@@ -20,6 +20,7 @@ from paternoster_operator.settings import Settings
 from .kstatus import compute
 
 FLEETS = f"{labels.API_VERSION}/{labels.PLURAL}"
+REPLICA_SETS = "apps/v1/replicasets"
 DEPLOYMENTS = "apps/v1/deployments"
 PATH = f"/apis/{labels.API_VERSION}/namespaces/lifts/{labels.PLURAL}/ride"
 KINDS = {
@@ -29,6 +30,9 @@ KINDS = {
     "v1/services": "Service",
     "policy/v1/poddisruptionbudgets": "PodDisruptionBudget",
     "v1/pods": "Pod",
+    "v1/secrets": "Secret",
+    "networking.k8s.io/v1/networkpolicies": "NetworkPolicy",
+    REPLICA_SETS: "ReplicaSet",
     "events.k8s.io/v1/events": "Event",
 }
 APPLIED: dict[str, Any] = {
@@ -47,12 +51,14 @@ APPLIED: dict[str, Any] = {
 }
 
 
-def child(name: str, **parts: Any) -> dict[str, Any]:
-    metadata = {"name": "ride", "namespace": "lifts", "uid": name, "generation": 1}
+def child(name: str, owner: str = APPLIED["metadata"]["uid"], **parts: Any) -> dict[str, Any]:
+    """Of the kind with that name, controlled by the object with the uid ``owner``."""
+    reference = {"apiVersion": "v1", "kind": "Any", "name": "ride", "uid": owner, "controller": True}
+    metadata = {"name": "ride", "namespace": "lifts", "uid": name, "generation": 1, "ownerReferences": [reference]}
     return {
         "apiVersion": name.rpartition("/")[0],
         "kind": KINDS[name],
-        "metadata": {**metadata, "labels": labels.engine_labels("ride")},
+        "metadata": {**metadata, "labels": {**labels.engine_labels("ride"), "pod-template-hash": "one"}},
         **parts,
     }
 
@@ -83,8 +89,11 @@ class ApiServer:
             kmock.objects[name, "lifts", "ride"] = child(name)
         full = dict.fromkeys(("observedGeneration", "replicas", "updatedReplicas", "availableReplicas"), 1)
         kmock.objects[DEPLOYMENTS, "lifts", "ride"] = child(DEPLOYMENTS, spec={"replicas": 1}, status=full)
+        kmock.objects[REPLICA_SETS, "lifts", "ride"] = child(REPLICA_SETS, DEPLOYMENTS)
+        kmock.objects["v1/secrets", "lifts", "ride-keys"] = child("v1/secrets")
         kmock.objects["v1/pods", "lifts", "ride"] = child(
             "v1/pods",
+            REPLICA_SETS,
             spec={"containers": [{"ports": [{"name": labels.ENGINE_PORT_NAME, "containerPort": 9}]}]},
             status={
                 "phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": "True"}],
@@ -147,7 +156,7 @@ def operator(kmock: KubernetesEmulator, tmp_path: Path, monkeypatch: pytest.Monk
     async def run() -> AsyncIterator[ApiServer]:
         server = ApiServer(kmock)
         stop = asyncio.Event()
-        settings = Settings(look_seconds=0.1, admin_key=None)
+        settings = Settings(look_seconds=0.1)
         memo = kopf.Memo(settings=settings, host="127.0.0.1", port=0, namespaces=[], lease=None)
         running = asyncio.create_task(kopf.operator(standalone=True, clusterwide=True, memo=memo, stop_flag=stop))
         try:
@@ -183,7 +192,7 @@ async def test_a_fleets_life_is_written_in_status_alone(operator: Run) -> None:
     assert server.fleet["spec"] == {**APPLIED["spec"], "replicas": 2, "paused": False}
     written = {request.resource.plural for request in server.writes}
     assert {labels.PLURAL, "deployments"} <= written
-    assert written <= {labels.PLURAL, "services", "poddisruptionbudgets", "deployments", "pods", "events"}
+    assert written <= {labels.PLURAL, "services", "poddisruptionbudgets", "deployments", "pods", "events", "secrets"}
 
 
 async def test_a_deletion_waits_for_nobody(operator: Run) -> None:

@@ -5,6 +5,8 @@ Language: the Common Expression Language, as Kubernetes' ``x-kubernetes-validati
 
 from dataclasses import dataclass
 
+from paternoster_operator.api.names import NAME_PATTERN
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -121,6 +123,12 @@ SPEC_RULES: tuple[Rule, ...] = (
 """Rules on ``spec``."""
 
 OBJECT_RULES: tuple[Rule, ...] = (
+    Rule(
+        f"self.metadata.name.matches('{NAME_PATTERN}')",
+        "metadata.name must begin with a letter and have no capitals, as the name of its Service must (RFC 1035); dots "
+        "become dashes there",
+        "metadata.name",
+    ),
     Rule("size(self.metadata.name) <= 50", "metadata.name must be at most 50 characters", "metadata.name"),
 )
 """Rules on the object itself."""

@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from paternoster_operator.api.autoscaling_types import ScaleToZero, Schedule
 from paternoster_operator.api.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
+from paternoster_operator.api.names import NAME_PATTERN, child_name
 from paternoster_operator.api.objective_types import Cost, Slo
 from paternoster_operator.api.scheduling_types import SecretName, Toleration, TopologySpread
 
@@ -26,7 +27,8 @@ class Model(Document):
     """Where the weights are: package://python_package that carries one .gguf file, or file:///path inside the engine's
     image or a mounted volume."""
     served_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._/-]{1,128}$")
-    """Name that clients use; the resource's own name when unset."""
+    """Name that clients use; when unset the resource's own name, after its namespace and a slash where the operator
+    wants names to begin so. It belongs to the fleet that claimed it first."""
 
 
 class ImagePullPolicy(StrEnum):
@@ -205,10 +207,12 @@ class SecretKey(Document):
 
 
 class Security(Document):
-    """Who may call the engines."""
+    """Who may call the engines. Keys are written one a line, all of them valid, and read again as they change."""
 
     api_key_secret_ref: SecretKey | None = None
-    """Bearer key that clients send; without one anybody who reaches the gateway is answered."""
+    """Bearer keys that clients send; without them anybody who reaches the gateway is answered."""
+    admin_key_secret_ref: SecretKey | None = None
+    """Bearer keys of the engines' admin API, of which the operator sends the first; its own when unset."""
 
 
 class LLMDeploymentSpec(Document):
@@ -246,10 +250,11 @@ class Metadata(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
-    name: str = Field(max_length=50, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    name: str = Field(max_length=50, pattern=NAME_PATTERN)
     namespace: str = Field(default="default", max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     uid: str = ""
     generation: int = 0
+    creation_timestamp: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
     deletion_timestamp: str | None = None
@@ -270,3 +275,8 @@ class LLMDeployment(BaseModel):
     @property
     def served_name(self) -> str:
         return self.spec.model.served_name or self.metadata.name
+
+    @property
+    def child_name(self) -> str:
+        """Name of its children."""
+        return child_name(self.metadata.name)

@@ -3,6 +3,7 @@
 Reference: the Kubernetes API's ``application/apply-patch+yaml``; one field manager owns what the operator sets.
 """
 
+import base64
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ from kubernetes.aio.client import ApiClient, ApiException
 from kubernetes.aio.dynamic import DynamicClient
 
 from paternoster_contract import labels
+from paternoster_operator.cluster.ownership import controlled_by, own_pods, refuse_foreign
 from paternoster_operator.cluster.port import ClusterError, Event, Key, Object
 
 REQUEST_TIMEOUT_SECONDS = 30
@@ -29,22 +31,33 @@ _PLURALS = {
     ("v1", "Service"): "services",
     ("apps/v1", "Deployment"): "deployments",
     ("policy/v1", "PodDisruptionBudget"): "poddisruptionbudgets",
+    ("networking.k8s.io/v1", "NetworkPolicy"): "networkpolicies",
+    ("v1", "Secret"): "secrets",
     (labels.API_VERSION, labels.KIND): labels.PLURAL,
 }
 """The kinds that are written; known beforehand, so that nothing has to be discovered."""
 
 
+Seen = Mapping[tuple[str, str], Collection[Mapping[str, Any]]]
+"""Objects by namespace and name of the LLMDeployment that their labels name."""
+
+
 class Cache(Protocol):
-    """What the watches saw last, by (namespace, name of the LLMDeployment)."""
+    """What the watches saw last."""
 
     @property
-    def resources(self) -> Mapping[tuple[str, str], Collection[Mapping[str, Any]]]: ...
+    def resources(self) -> Seen: ...
 
     @property
-    def deployments(self) -> Mapping[tuple[str, str], Collection[Mapping[str, Any]]]: ...
+    def children(self) -> Mapping[str, Seen]:
+        """By kind."""
+        ...
 
     @property
-    def pods(self) -> Mapping[tuple[str, str], Collection[Mapping[str, Any]]]: ...
+    def replica_sets(self) -> Seen: ...
+
+    @property
+    def pods(self) -> Seen: ...
 
 
 class KubernetesCluster:
@@ -100,18 +113,52 @@ class KubernetesCluster:
     def get(self, key: Key) -> Mapping[str, Any] | None:
         return next(iter(self._cache.resources.get(key, ())), None)
 
-    def deployment(self, key: Key) -> Mapping[str, Any] | None:
-        return next(iter(self._cache.deployments.get(key, ())), None)
+    def child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
+        resource = self.get(key)
+        if resource is None:
+            return None
+        uid = resource["metadata"]["uid"]
+        seen = self._cache.children.get(kind, {}).get(key, ())
+        return next((each for each in seen if controlled_by(each, uid)), None)
 
     def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
-        return list(self._cache.pods.get(key, ()))
+        deployment = self.child(key, "Deployment")
+        if deployment is None:
+            return []
+        return own_pods(self._cache.pods.get(key, ()), self._cache.replica_sets.get(key, ()), deployment)
+
+    async def secret(self, key: Key) -> Mapping[str, str] | None:
+        found = await self._send("get", _path("v1", "Secret", *key), ignore=404)
+        if found is None:
+            return None
+        return {name: _text(value) for name, value in (found.get("data") or {}).items()}
+
+    async def create_secret(self, key: Key, data: Mapping[str, str]) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": key.name, "namespace": key.namespace, "labels": {labels.MANAGED_BY: labels.MANAGER}},
+            "data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()},
+        }
+        await self._send("post", f"/api/v1/namespaces/{key.namespace}/secrets", body, ignore=409)
 
     async def apply(self, obj: Object) -> Mapping[str, Any] | None:
         metadata = obj["metadata"]
         path = _path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
+        there = self._seen(obj) or await self._send("get", path, ignore=404)
+        if there is not None:
+            refuse_foreign(there, obj)
+            # As a precondition: were another of that name there by now, the API server would refuse.
+            obj = {**obj, "metadata": {**metadata, "uid": there["metadata"]["uid"]}}
         return await self._send(
             "patch", path, obj, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
         )
+
+    def _seen(self, obj: Object) -> Mapping[str, Any] | None:
+        """The child as a watch saw it last."""
+        metadata = obj["metadata"]
+        seen = self.child(Key(metadata["namespace"], metadata["labels"][labels.INSTANCE]), obj["kind"])
+        return seen if seen is not None and seen["metadata"]["name"] == metadata["name"] else None
 
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
         body = {"metadata": {"annotations": dict(annotations)}}
@@ -181,6 +228,11 @@ class KubernetesCluster:
 def _path(api_version: str, kind: str, namespace: str, name: str) -> str:
     root = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
     return f"{root}/namespaces/{namespace}/{_PLURALS[api_version, kind]}/{name}"
+
+
+def _text(encoded: str) -> str:
+    """A value of a Secret; bytes that are no text are no key either."""
+    return base64.b64decode(encoded).decode(errors="replace")
 
 
 def _message(error: ApiException) -> str:

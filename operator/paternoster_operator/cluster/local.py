@@ -1,6 +1,7 @@
 """This machine as a cluster: objects in memory, an engine Deployment's pods as processes."""
 
 import asyncio
+import base64
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -8,9 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from paternoster_operator.api.names import child_name
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.cluster.ownership import refuse_foreign
 from paternoster_operator.cluster.port import Event, Key, Object
 from paternoster_operator.local.deployment import LocalDeployment
+from paternoster_operator.local.secrets import MountedSecrets
 
 KEPT_EVENTS = 200
 
@@ -29,6 +33,9 @@ class LocalCluster:
         self._children: dict[tuple[str, Key], Object] = {}
         """By kind and the child's own name."""
         self._running: dict[Key, LocalDeployment] = {}
+        self._secrets: dict[Key, dict[str, str]] = {}
+        """Those that no LLMDeployment owns."""
+        self._mounted = MountedSecrets(self._secret)
         self._leaving: dict[Key, dict[LocalDeployment, asyncio.Task[None]]] = {}
         """Deleted, with pods that still finish their requests, and the task that waits for them."""
         self._version = 0
@@ -56,11 +63,18 @@ class LocalCluster:
         for kind, name in [child for child, document in self._children.items() if _owner(document).key == key]:
             self._drop(kind, name)
         self._on_change(key)
-        await asyncio.gather(*self._leaving.get(key, {}).values())
+        await asyncio.gather(*self._leaving.get(_child_key(key), {}).values())
+
+    def put_secrets(self, secrets: Mapping[Key, Mapping[str, str]]) -> None:
+        """Create or replace Secrets, as ``kubectl apply`` would."""
+        self._secrets |= {key: dict(data) for key, data in secrets.items()}
+        self._mounted.refresh()
 
     async def close(self) -> None:
         """Delete everything, and wait for what is being deleted already."""
-        await asyncio.gather(*(self.remove(key) for key in {*self._resources, *self._leaving}))
+        await asyncio.gather(*(self.remove(key) for key in list(self._resources)))
+        await asyncio.gather(*(task for leaving in self._leaving.values() for task in leaving.values()))
+        self._mounted.close()
 
     def kill(self) -> None:
         """End every process now; a deployment that is not being deleted starts its pods again."""
@@ -78,13 +92,22 @@ class LocalCluster:
     def get(self, key: Key) -> Mapping[str, Any] | None:
         return self._resources.get(key)
 
-    def deployment(self, key: Key) -> Mapping[str, Any] | None:
-        document = self._children.get(("Deployment", key))
-        return None if document is None else {**document, "status": self._running[key].status()}
+    def child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
+        document = self._children.get((kind, _child_key(key)))
+        if document is None or _owner(document).key != key:
+            return None
+        return {**document, "status": self._running[_child_key(key)].status()} if kind == "Deployment" else document
 
     def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
-        running = [self._running[key]] if key in self._running else []
-        return [pod for deployment in (*running, *self._leaving.get(key, {})) for pod in deployment.pods()]
+        name = _child_key(key)
+        running = [self._running[name]] if self.child(key, "Deployment") is not None else []
+        return [pod for deployment in (*running, *self._leaving.get(name, {})) for pod in deployment.pods()]
+
+    async def secret(self, key: Key) -> Mapping[str, str] | None:
+        return self._secret(key)
+
+    async def create_secret(self, key: Key, data: Mapping[str, str]) -> None:
+        self._secrets.setdefault(key, dict(data))
 
     async def apply(self, obj: Object) -> Mapping[str, Any] | None:
         owner = _owner(obj)
@@ -93,20 +116,24 @@ class LocalCluster:
             return None  # garbage collection would take it at once
         kind, name = obj["kind"], _name(obj)
         before = self._children.get((kind, name))
+        if before is not None:
+            refuse_foreign(before, obj)
         generation = before["metadata"]["generation"] if before is not None else 0
-        changed = before is None or before["spec"] != obj["spec"]
+        changed = before is None or _content(before) != _content(obj)
         document = self._stamped({**obj, "metadata": {**obj["metadata"], "generation": generation + changed}})
         self._children[kind, name] = document
+        if kind == "Secret":
+            self._mounted.refresh()
         if kind == "Deployment":
             if name not in self._running:
-                self._running[name] = LocalDeployment(self.logs, lambda: self._on_change(name))
+                self._running[name] = LocalDeployment(self.logs, self._mounted, lambda: self._on_change(owner.key))
             self._running[name].apply(document)
             return {**document, "status": self._running[name].status()}
         return document
 
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
-        if key in self._running:
-            self._running[key].annotate(pod, annotations)
+        if _child_key(key) in self._running:
+            self._running[_child_key(key)].annotate(pod, annotations)
 
     async def write_status(self, key: Key, status: Object) -> None:
         resource = self._resources.get(key)
@@ -116,6 +143,12 @@ class LocalCluster:
     async def record_event(self, key: Key, event: Event) -> None:
         self.events.setdefault(key, deque(maxlen=KEPT_EVENTS)).append((_now(), event))
         self.num_events[key] += 1
+
+    def _secret(self, key: Key) -> Mapping[str, str] | None:
+        child = self._children.get(("Secret", key))
+        if child is None:
+            return self._secrets.get(key)
+        return {name: base64.b64decode(value).decode() for name, value in child["data"].items()}
 
     def _drop(self, kind: str, name: Key) -> None:
         """Forget a child; a Deployment's pods end in their own time."""
@@ -141,6 +174,15 @@ def _owner(child: Mapping[str, Any]) -> _Owner:
     metadata = child["metadata"]
     reference = next(reference for reference in metadata["ownerReferences"] if reference["controller"])
     return _Owner(Key(metadata["namespace"], reference["name"]), reference["uid"])
+
+
+def _child_key(key: Key) -> Key:
+    """Of the Deployment of an LLMDeployment, and of most of its other children."""
+    return Key(key.namespace, child_name(key.name))
+
+
+def _content(child: Mapping[str, Any]) -> Any:
+    return child.get("spec", child.get("data"))
 
 
 def _name(child: Mapping[str, Any]) -> Key:

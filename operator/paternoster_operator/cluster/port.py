@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 
 class Key(NamedTuple):
-    """Which LLMDeployment."""
+    """Which object of a kind: most often, which LLMDeployment."""
 
     namespace: str
     name: str
@@ -42,6 +42,20 @@ class ClusterError(Exception):
         super().__init__(message)
         self.retriable = retriable
 
+    @property
+    def reason(self) -> str:
+        """For a condition."""
+        return "ClusterUnavailable" if self.retriable else "ClusterRefused"
+
+
+class ForeignObject(ClusterError):
+    """An object of a child's name is there and is somebody else's; it is left alone."""
+
+    reason = "ChildNotOwned"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retriable=False)
+
 
 class Cluster(Protocol):
     """Reads come from the adapter's cache and never block; writes raise :class:`ClusterError`."""
@@ -54,18 +68,27 @@ class Cluster(Protocol):
         """The LLMDeployment, or None when it is gone."""
         ...
 
-    def deployment(self, key: Key) -> Mapping[str, Any] | None:
-        """The engine Deployment of ``key`` with its status, or None."""
+    def child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
+        """The object of ``kind`` that the LLMDeployment controls, with its status; None too for Secrets."""
         ...
 
     def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
-        """The engine pods of ``key``, those being deleted included."""
+        """The pods that the LLMDeployment's Deployment made, those being deleted included."""
+        ...
+
+    async def secret(self, key: Key) -> Mapping[str, str] | None:
+        """What the Secret of that name holds, decoded; None when there is none."""
+        ...
+
+    async def create_secret(self, key: Key, data: Mapping[str, str]) -> None:
+        """Create a Secret that has no owner; one that is there already stays as it is."""
         ...
 
     async def apply(self, obj: Object) -> Mapping[str, Any] | None:
         """Create or update one child: server-side apply with the operator's field manager, forced.
 
-        Returns the object as it is now, or None where it could not stay because its owner is gone.
+        Returns the object as it is now, or None where it could not stay because its owner is gone. Raises
+        :class:`ForeignObject` where an object of that kind and name is controlled by somebody else, or by nobody.
         """
         ...
 

@@ -5,8 +5,14 @@ import gc
 import logging
 import os
 import socket
+import sys
+from typing import TYPE_CHECKING
 
 from paternoster_contract.labels import DEFAULT_ENGINE_IMAGE
+
+if TYPE_CHECKING:
+    from paternoster_operator.cluster.port import Key
+    from paternoster_operator.desired.network_policy import Peers
 
 HELP = "reconcile the LLMDeployments of a Kubernetes cluster"
 GC_THRESHOLDS = (10_000, 20, 50)
@@ -38,7 +44,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--leader-elect", action="store_true", help="act only while holding the lease")
     parser.add_argument("--lease-namespace", default="default", help="namespace of the lease (default: %(default)s)")
     parser.add_argument("--lease-name", default="paternoster-operator", help="name of the lease (default: %(default)s)")
+    add_key_arguments(parser)
+    add_peer_arguments(parser)
     parser.add_argument("--verbose", action="store_true", help="log what kopf does, too")
+
+
+def add_key_arguments(parser: argparse.ArgumentParser) -> None:
+    """Names, and the keys that the operator makes for each hop."""
+    parser.add_argument(
+        "--names",
+        choices=["Global", "Namespaced"],
+        default="Global",
+        help="served names: any, to whom claims one first, or such as begin with the fleet's namespace and a slash "
+        "(default: %(default)s)",
+    )
+    for flag, what in (("--gateway-key-secret", "gateways'"), ("--admin-key-secret", "operator's")):
+        parser.add_argument(
+            flag,
+            type=_secret,
+            default=f"default/paternoster-{flag.split('-')[2]}-key",
+            metavar="NAMESPACE/NAME",
+            help=f"Secret whose 'key' the {what} keys to engines are derived from; made when there is none "
+            "(default: %(default)s)",
+        )
+
+
+def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
+    """Who may reach engines, for their NetworkPolicies."""
+    parser.add_argument(
+        "--network-policies", metavar="NAMESPACE", help="make a NetworkPolicy for each fleet; the operator's namespace"
+    )
+    for who in ("operator", "gateway"):
+        parser.add_argument(
+            f"--{who}-labels", type=_labels, metavar="NAME=VALUE,...", help=f"labels of the {who}'s pods there"
+        )
+    parser.add_argument(
+        "--scraper-namespace-labels",
+        type=_labels,
+        metavar="NAME=VALUE,...",
+        help="labels of the namespaces whose pods may scrape engines (default: none may)",
+    )
+
+
+def _peers(args: argparse.Namespace) -> "Peers | None":
+    from paternoster_operator.desired.network_policy import Peers
+
+    if args.network_policies is None:
+        return None
+    if args.operator_labels is None:
+        raise ValueError(
+            "--operator-labels is unset: it must say which pods are the operator's, for --network-policies"
+        )
+    gateway = args.gateway_labels if args.gateway_url else None
+    return Peers(args.network_policies, args.operator_labels, gateway, args.scraper_namespace_labels)
+
+
+def _secret(text: str) -> "Key":
+    from paternoster_operator.cluster.port import Key
+
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name):
+        raise argparse.ArgumentTypeError(f"is {text!r}: must be NAMESPACE/NAME")
+    return Key(namespace, name)
+
+
+def _labels(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise argparse.ArgumentTypeError(f"is {text!r}: must be NAME=VALUE,...")
+    return {name: value for name, _, value in pairs}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,8 +120,13 @@ def run(args: argparse.Namespace) -> int:
 
     from paternoster_operator import handlers  # noqa: F401 - registers itself with kopf
     from paternoster_operator.cluster.port import Key
-    from paternoster_operator.settings import Settings
+    from paternoster_operator.settings import Names, Settings
 
+    try:
+        peers = _peers(args)
+    except ValueError as error:
+        print(f"paternoster operator: {error}", file=sys.stderr)
+        return 2
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if not args.verbose:
         logging.getLogger("kopf").setLevel(logging.WARNING)
@@ -58,6 +137,10 @@ def run(args: argparse.Namespace) -> int:
             endpoint=args.endpoint,
             engine_image=args.engine_image,
             resync_seconds=args.resync_seconds,
+            names=Names(args.names),
+            gateway_key=args.gateway_key_secret,
+            admin_key=args.admin_key_secret,
+            peers=peers,
         ),
         host=args.host,
         port=args.port,

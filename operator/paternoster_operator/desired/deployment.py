@@ -10,6 +10,7 @@ from paternoster_operator.api.fields import Document
 from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.scheduling_types import TopologySpread
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
+from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_mounts, key_sources, key_volumes
 from paternoster_operator.desired.ownership import child_metadata, selector
 
 PRE_STOP_SECONDS = 2
@@ -21,9 +22,15 @@ CLAIM = "gpu"
 
 
 def build_deployment(
-    resource: LLMDeployment, replicas: int, engine_image: str = labels.DEFAULT_ENGINE_IMAGE
+    resource: LLMDeployment,
+    replicas: int,
+    engine_image: str = labels.DEFAULT_ENGINE_IMAGE,
+    *,
+    behind_gateway: bool = False,
 ) -> dict[str, Any]:
     """The Deployment with ``replicas`` engines; ``engine_image`` where the resource names none.
+
+    ``behind_gateway``: engines answer only to the gateway's key, and to those of clients.
 
     The live cap is not in it: a changed template would restart every pod. It goes through the engines' admin API.
     """
@@ -31,7 +38,7 @@ def build_deployment(
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": child_metadata(resource, resource.metadata.name),
+        "metadata": child_metadata(resource),
         "spec": {
             "replicas": replicas,
             "revisionHistoryLimit": 3,
@@ -45,20 +52,27 @@ def build_deployment(
             },
             "minReadySeconds": spec.rollout.min_ready_seconds,
             "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds,
-            "template": {"metadata": {"labels": selector(resource)}, "spec": _pod_spec(resource, engine_image)},
+            "template": {
+                "metadata": {"labels": selector(resource)},
+                "spec": _pod_spec(resource, engine_image, behind_gateway),
+            },
         },
     }
 
 
-def engine_args(resource: LLMDeployment) -> EngineArgs:
+def engine_args(resource: LLMDeployment, *, behind_gateway: bool = False) -> EngineArgs:
     """The engine's start-up settings."""
     spec = resource.spec
+    asks_for = key_sources(resource, behind_gateway=behind_gateway)
     gpus, memory = _gpus(spec), spec.engine.kv_cache_memory
     return EngineArgs(
         model=spec.model.source,
         served_model_name=resource.served_name,
         host="0.0.0.0",
         port=labels.ENGINE_PORT,
+        admin_port=labels.ADMIN_PORT,
+        api_keys=key_folder(API) if API in asks_for else None,
+        admin_keys=key_folder(ADMIN),
         dtype=spec.engine.dtype,
         # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
         device="cuda" if gpus else "auto",
@@ -76,7 +90,7 @@ def engine_args(resource: LLMDeployment) -> EngineArgs:
     )
 
 
-def _pod_spec(resource: LLMDeployment, engine_image: str) -> dict[str, Any]:
+def _pod_spec(resource: LLMDeployment, engine_image: str, behind_gateway: bool) -> dict[str, Any]:
     spec = resource.spec
     pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
@@ -85,10 +99,12 @@ def _pod_spec(resource: LLMDeployment, engine_image: str) -> dict[str, Any]:
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "fsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(resource, engine_image)],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "containers": [_container(resource, engine_image, behind_gateway)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *key_volumes(resource, behind_gateway=behind_gateway)],
         "topologySpreadConstraints": spread(resource),
         "nodeSelector": dict(spec.node_selector),
         "tolerations": _dump(spec.tolerations),
@@ -112,15 +128,18 @@ def _dump(parts: Sequence[Document]) -> list[dict[str, Any]]:
     return [part.model_dump(by_alias=True, exclude_none=True) for part in parts]
 
 
-def _container(resource: LLMDeployment, engine_image: str) -> dict[str, Any]:
+def _container(resource: LLMDeployment, engine_image: str, behind_gateway: bool) -> dict[str, Any]:
     engine = resource.spec.engine
-    container: dict[str, Any] = {
+    return {
         "name": labels.ENGINE_CONTAINER,
         "image": engine.image or engine_image,
         "imagePullPolicy": engine.image_pull_policy.value,
         "command": ["paternoster", "serve"],
-        "args": engine_args(resource).to_flags(),
-        "ports": [{"name": labels.ENGINE_PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"}],
+        "args": engine_args(resource, behind_gateway=behind_gateway).to_flags(),
+        "ports": [
+            {"name": labels.ENGINE_PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"},
+            {"name": labels.ADMIN_PORT_NAME, "containerPort": labels.ADMIN_PORT, "protocol": "TCP"},
+        ],
         "startupProbe": _probe(paths.READY, period=2, failures=900),
         "readinessProbe": _probe(paths.READY, period=2, failures=2),
         "livenessProbe": _probe(paths.HEALTH, period=10, failures=6),
@@ -133,13 +152,11 @@ def _container(resource: LLMDeployment, engine_image: str) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            *key_mounts(resource, behind_gateway=behind_gateway),
+        ],
     }
-    api_key = resource.spec.security.api_key_secret_ref
-    if api_key is not None:
-        reference = {"name": api_key.name, "key": api_key.key}
-        container["env"] = [{"name": labels.API_KEY_ENV, "valueFrom": {"secretKeyRef": reference}}]
-    return container
 
 
 def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from paternoster_contract import labels
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
 
-def child_metadata(resource: LLMDeployment, name: str) -> dict[str, Any]:
+def child_metadata(resource: LLMDeployment, suffix: str = "") -> dict[str, Any]:
     """Name, labels and the owner, so that garbage collection removes the child with its LLMDeployment."""
     return {
-        "name": name,
+        "name": resource.child_name + suffix,
         "namespace": resource.metadata.namespace,
         "labels": labels.engine_labels(resource.metadata.name),
         "ownerReferences": [

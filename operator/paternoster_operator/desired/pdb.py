@@ -11,7 +11,7 @@ def build_pdb(resource: LLMDeployment) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": child_metadata(resource, resource.metadata.name),
+        "metadata": child_metadata(resource),
         "spec": {
             "maxUnavailable": 1,
             "selector": {"matchLabels": selector(resource)},

@@ -12,7 +12,7 @@ def build_service(resource: LLMDeployment) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": child_metadata(resource, resource.metadata.name),
+        "metadata": child_metadata(resource),
         "spec": {
             "clusterIP": "None",
             "selector": selector(resource),
@@ -30,4 +30,4 @@ def build_service(resource: LLMDeployment) -> dict[str, Any]:
 
 def service_url(resource: LLMDeployment) -> str:
     """The Service's URL inside the cluster."""
-    return f"http://{resource.metadata.name}.{resource.metadata.namespace}.svc:{labels.ENGINE_PORT}"
+    return f"http://{resource.child_name}.{resource.metadata.namespace}.svc:{labels.ENGINE_PORT}"

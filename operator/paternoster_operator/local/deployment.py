@@ -3,14 +3,15 @@
 import asyncio
 import hashlib
 import json
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from paternoster_operator.local.pod import LocalPod
 from paternoster_operator.local.rollout import PodFacts, plan_rollout
+from paternoster_operator.local.secrets import MountedSecrets
 
 Document = Mapping[str, Any]
 
@@ -18,8 +19,9 @@ Document = Mapping[str, Any]
 class LocalDeployment:
     """What a Deployment's controller does, in small. ``on_change()`` is called when a pod changed."""
 
-    def __init__(self, logs: Path, on_change: Callable[[], None]) -> None:
+    def __init__(self, logs: Path, secrets: MountedSecrets, on_change: Callable[[], None]) -> None:
         self._logs = logs
+        self._secrets = secrets
         self._on_change = on_change
         self._document: Document | None = None
         self._template_hash = ""
@@ -117,9 +119,15 @@ class LocalDeployment:
         for name in step.end:
             self._end(self._pods[name])
         for _ in range(step.start):
-            name = f"{metadata['name']}-{self._template_hash[:6]}-{secrets.token_hex(3)[:5]}"
+            name = f"{metadata['name']}-{self._template_hash[:6]}-{token_hex(3)[:5]}"
             self._pods[name] = LocalPod(
-                name, metadata["namespace"], spec["template"], self._template_hash, self._logs, self._pod_changed
+                name,
+                metadata["namespace"],
+                spec["template"],
+                self._template_hash,
+                self._logs,
+                self._secrets,
+                self._pod_changed,
             )
         if step.end:
             self._on_change()

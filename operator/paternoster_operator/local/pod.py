@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from paternoster_contract.labels import DELETION_COST
+from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_PORT_NAME
 from paternoster_operator.local.probe import Probes
 from paternoster_operator.local.program import HOST, Launch, Program, find_program, free_port
+from paternoster_operator.local.secrets import MountedSecrets
 
-_OVERRIDDEN = ("--host", "--port")
+_PORT_FLAGS = {ENGINE_PORT_NAME: "--port", ADMIN_PORT_NAME: "--admin-port"}
+"""By name of the container's port."""
 
 
 class LocalPod:
@@ -26,9 +28,11 @@ class LocalPod:
         template: Mapping[str, Any],
         template_hash: str,
         logs: Path,
+        secrets: MountedSecrets,
         on_change: Callable[[], None],
     ) -> None:
         self.name = name
+        self._secrets = secrets
         self.template_hash = template_hash
         self.created = time.monotonic()
         self._deletion: asyncio.Task[None] | None = None
@@ -117,6 +121,7 @@ class LocalPod:
         if self._program.ready:
             await asyncio.sleep(self._pre_stop_seconds())
         await self._program.stop(self._spec["terminationGracePeriodSeconds"])
+        self._secrets.unmount(self.name)
 
     def _last_transition(self) -> str:
         since = self._program.ready_since
@@ -130,16 +135,16 @@ class LocalPod:
         return float(hook.get("sleep", {}).get("seconds", 0))
 
     def _launch(self) -> Launch:
-        """The container's command on this machine, on a port of its own for each run: the last may be taken by now."""
-        port = free_port()
-        for named in self._container["ports"]:
-            named["containerPort"] = port
+        """The container's command on this machine, on ports of its own for each run: the last may be taken by now."""
         command = [*self._container["command"], *self._container.get("args", [])]
-        flags = _without(command[1:], _OVERRIDDEN)
+        mounted = self._secrets.mount(self.name, self._metadata["namespace"], self._spec)
+        flags = [mounted.get(word, word) for word in _without(command[1:], ("--host", *_PORT_FLAGS.values()))]
+        for named in self._container["ports"]:
+            named["containerPort"] = free_port()
+            flags += [_PORT_FLAGS[named["name"]], str(named["containerPort"])]
         env = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
-        return Launch(
-            [find_program(command[0]), *flags, "--host", HOST, "--port", str(port)], env, f"http://{HOST}:{port}"
-        )
+        url = f"http://{HOST}:{self._container['ports'][0]['containerPort']}"
+        return Launch([find_program(command[0]), *flags, "--host", HOST], env, url)
 
 
 def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:

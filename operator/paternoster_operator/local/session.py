@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from paternoster_operator.cluster.local import LocalCluster
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.local.probe import Probe, Probes
 from paternoster_operator.local.program import HOST, Launch, Program, find_program
+from paternoster_operator.local.secrets import write_privately
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
@@ -51,7 +54,9 @@ class LocalSession:
         self.endpoint = f"http://{HOST}:{port}"
         self._port = port
         self.cluster = LocalCluster(lambda key: self.operator.enqueue(key), logs)
-        self.operator = Operator(self.cluster, Settings(gateway_url=self.endpoint))
+        self._settings = Settings(gateway_url=self.endpoint)
+        self.operator = Operator(self.cluster, self._settings)
+        self._gateway_key = Path(tempfile.mkdtemp(prefix="paternoster-gateway-")) / "key"
         self._wanted: dict[Key, LLMDeployment] = {}
         self._removals: set[asyncio.Task[None]] = set()
         self._gateway: Program | None = None
@@ -66,6 +71,8 @@ class LocalSession:
         self.operator.start()
         self.want(resources)
         await self._routed({resource.served_name for resource in resources})
+        roots = await self.operator.keys.roots()
+        write_privately(self._gateway_key, "\n".join(roots.gateway))
         self._gateway = Program("gateway", self._launch_gateway, GATEWAY_PROBES, self.logs / "gateway.log", _ignore)
         if not await self._gateway.first_run():
             reason = self._gateway.last_end
@@ -100,6 +107,7 @@ class LocalSession:
         if self._gateway is not None:
             await self._gateway.stop(GATEWAY_GRACE_SECONDS)
         await self._http.cleanup()
+        shutil.rmtree(self._gateway_key.parent, ignore_errors=True)
         self._forget()
 
     def kill(self) -> None:
@@ -112,13 +120,13 @@ class LocalSession:
         """Until the routing table names them: a gateway that starts now holds requests for them, and refuses none."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK_SECONDS):
-                while models - self.operator.routing_table().models.keys():  # noqa: ASYNC110 - made when asked for
+                while models - (await self.operator.routing_table()).models.keys():  # noqa: ASYNC110 - as asked for
                     await asyncio.sleep(0.02)
 
     def _launch_gateway(self) -> Launch:
         command = [
             find_program("paternoster"), "gateway", "--host", HOST, "--port", str(self._port),
-            "--routes", self.server + paths.ROUTES,
+            "--routes", self.server + paths.ROUTES, "--engine-key", str(self._gateway_key),
         ]  # fmt: skip
         return Launch(command, {}, self.endpoint)
 

@@ -166,12 +166,20 @@ def test_every_rule_is_broken_by_some_manifest(document: Document) -> None:
             parse(document(**spec))
         said += str(refused.value)
     assert [rule.message for rule in SPEC_RULES if rule.message not in said] == []
-    assert len(OBJECT_RULES) == 1, "the rule on the name has a test of its own"
+    assert {rule.field for rule in OBJECT_RULES} == {"metadata.name"}, "names have a test of their own"
 
 
-def test_a_long_name_is_refused(document: Document) -> None:
+@pytest.mark.parametrize("name", ["x" * 51, "7b-chat", "-a", "a-", "a.", "Llama", "a_b"])
+def test_a_name_that_no_service_could_have_is_refused(document: Document, name: str) -> None:
     with pytest.raises(InvalidManifest, match=r"metadata\.name"):
-        parse(document() | {"metadata": {"name": "x" * 51}})
+        parse(document() | {"metadata": {"name": name}})
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "a", "x" * 50])
+def test_dots_become_dashes_in_the_names_of_children(document: Document, name: str) -> None:
+    fleet = parse(document() | {"metadata": {"name": name}})
+    assert fleet.child_name == name.replace(".", "-")
+    assert fleet.served_name == name
 
 
 @pytest.mark.parametrize("zone", ["Europe/Atlantis", "Europe", "posix"])

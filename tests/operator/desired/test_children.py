@@ -12,14 +12,18 @@ from syrupy.assertion import SnapshotAssertion
 from paternoster_contract.labels import engine_labels
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.desired.children import build_children
+from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.deployment import engine_args
+from paternoster_operator.desired.network_policy import Peers
 
 Resource = Callable[..., LLMDeployment]
 
+ROOTS = RootKeys(["admin-root"])
+PEERS = Peers("system", {"app": "operator"}, {"app": "gateway"}, {"monitoring": "yes"})
+
 
 def test_the_plainest(resource: Resource, snapshot: SnapshotAssertion) -> None:
-    assert yaml.safe_dump_all(build_children(resource(), 1), sort_keys=False) == snapshot
+    assert yaml.safe_dump_all(build_children(resource(), 1, ROOTS), sort_keys=False) == snapshot
 
 
 def test_with_everything_set(resource: Resource, snapshot: SnapshotAssertion) -> None:
@@ -45,7 +49,7 @@ def test_with_everything_set(resource: Resource, snapshot: SnapshotAssertion) ->
         rollout={"maxSurge": 2, "maxUnavailable": 1, "minReadySeconds": 5},
         drain={"timeoutSeconds": 60},
     )  # fmt: skip
-    assert yaml.safe_dump_all(build_children(full, 3), sort_keys=False) == snapshot
+    assert yaml.safe_dump_all(build_children(full, 3, RootKeys(["b"], ["a"]), peers=PEERS), sort_keys=False) == snapshot
 
 
 def test_threads_follow_the_cpu_limit(resource: Resource) -> None:
@@ -99,7 +103,7 @@ def test_batch_invariance_is_a_setting_of_the_engine(resource: Resource) -> None
 
 
 def test_every_child_is_owned_and_selected(resource: Resource) -> None:
-    for child in build_children(resource(), 2):
+    for child in build_children(resource(), 2, RootKeys(["b"], ["a"]), peers=PEERS):
         (owner,) = child["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == ("uid-1", True, True)
         assert child["metadata"]["namespace"] == "lifts"
@@ -112,22 +116,24 @@ def test_steering_never_changes_the_pod_template(initial: int, replicas: int) ->
     """A changed template restarts every pod: neither the cap nor replicas may be in it."""
     base = {"apiVersion": "paternoster.dev/v1alpha1", "kind": "LLMDeployment", "metadata": {"name": "a"}}
     spec = {"model": {"source": "package://m"}}
-    plain = build_children(parse({**base, "spec": spec}), 1)[-1]
-    steered = build_children(parse({**base, "spec": {**spec, "concurrency": {"initial": initial}}}), replicas)[-1]
+    plain = build_children(parse({**base, "spec": spec}), 1, ROOTS)[-1]
+    steered = build_children(parse({**base, "spec": {**spec, "concurrency": {"initial": initial}}}), replicas, ROOTS)[
+        -1
+    ]
     assert steered["spec"]["template"] == plain["spec"]["template"]
     assert steered["spec"]["replicas"] == replicas
 
 
 def test_gpus_come_by_claim(resource: Resource) -> None:
     claimed = resource(resources={"gpu": {"count": 2, "claimTemplateName": "two-gpus"}})
-    pod = build_children(claimed, 1)[-1]["spec"]["template"]["spec"]
+    pod = build_children(claimed, 1, ROOTS)[-1]["spec"]["template"]["spec"]
     assert pod["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "two-gpus"}]
     assert pod["containers"][0]["resources"] == {"claims": [{"name": "gpu"}]}
 
 
 def test_the_operator_gives_the_image_that_the_resource_leaves_out(resource: Resource) -> None:
     def image(**engine: str) -> str:
-        deployment = build_children(resource(engine=engine), 1, "mirror/engine:1")[-1]
+        deployment = build_children(resource(engine=engine), 1, ROOTS, engine_image="mirror/engine:1")[-1]
         return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
 
     assert image() == "mirror/engine:1"

@@ -11,7 +11,13 @@ def test_kopf_needs_no_thread_for_an_event() -> None:
     registry = kopf.get_default_registry()
     named = [*registry._indexing.get_all_handlers(), *registry._watching.get_all_handlers()]
     ours = [handler.fn for handler in named if handler.fn.__module__ == handlers.__name__]
-    assert {fn.__name__ for fn in ours} >= {"resource_index", "pod_index", "resource_changed", "child_changed"}
+    assert {fn.__name__ for fn in ours} >= {
+        "resource_index",
+        "object_index",
+        "replica_set_index",
+        "resource_changed",
+        "child_changed",
+    }
     assert [fn for fn in ours if not inspect.iscoroutinefunction(fn)] == []
 
 

@@ -11,19 +11,21 @@ from aiohttp import web
 
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
-from paternoster_operator.cluster.port import ClusterError, Event, Key
-from paternoster_operator.desired.children import build_children
+from paternoster_operator.cluster.port import ClusterError, Event, ForeignObject, Key
+from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.handlers import Indices
 
 KEY = Key("lifts", "ride")
+ROOTS = RootKeys(["admin-root"])
 Document = Callable[..., dict[str, Any]]
 
 
 class Server:
-    """Answers everything with ``status`` and remembers it."""
+    """Has ``objects`` by path, answers everything else with ``status``, and remembers what it was asked."""
 
     def __init__(self) -> None:
         self.status = 200
+        self.objects: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, dict[str, str], str, Any]] = []
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -31,6 +33,9 @@ class Server:
         kind = request.headers.get("Content-Type", "")
         body = json.loads(text) if text else None
         self.requests.append((request.method, request.path, dict(request.query), kind, body))
+        if request.method == "GET" and self.status < 400:
+            there = self.objects.get(request.path)
+            return web.json_response(there or {"message": "not found"}, status=200 if there else 404)
         if self.status >= 400:
             return web.json_response({"kind": "Status", "message": "because"}, status=self.status)
         return web.json_response({"kind": "Anything"})
@@ -59,10 +64,20 @@ async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     await runner.cleanup()
 
 
+def owned(kind: str, by: str, template: str = "") -> dict[str, Any]:
+    """An object of the fleet that the one with the uid ``by`` controls."""
+    labels = {"pod-template-hash": template} if template else {}
+    reference = {"kind": "Any", "name": "any", "uid": by, "controller": True}
+    return {"metadata": {"name": "ride", "uid": f"uid-{kind}", "labels": labels, "ownerReferences": [reference]}}
+
+
 @pytest.fixture
 async def cluster(server: Server, document: Document) -> AsyncIterator[KubernetesCluster]:
     resources = {tuple(KEY): [document()]}
-    cluster = KubernetesCluster(Indices(resources, {}, {tuple(KEY): [{"metadata": {"name": "p"}}]}))
+    made = {kind: {tuple(KEY): [owned(kind, "uid-1")]} for kind in ("Service", "Deployment")}
+    replica_sets = {tuple(KEY): [owned("ReplicaSet", "uid-Deployment", "one"), owned("ReplicaSet", "uid-other", "two")]}
+    pods = [owned("Pod", "uid-ReplicaSet", "one"), owned("Pod", "uid-ReplicaSet", "two"), owned("Pod", "uid-x", "one")]
+    cluster = KubernetesCluster(Indices(resources, made, replica_sets, {tuple(KEY): [*pods, {"metadata": {}}]}))
     await cluster.open()
     yield cluster
     await cluster.close()
@@ -72,25 +87,70 @@ async def test_reads_come_from_the_cache(cluster: KubernetesCluster, server: Ser
     assert cluster.list() == [KEY]
     assert cluster.get(KEY)["metadata"]["name"] == "ride"  # type: ignore[index]
     assert cluster.get(Key("lifts", "other")) is None
-    assert cluster.deployment(KEY) is None
-    assert [pod["metadata"]["name"] for pod in cluster.pods(KEY)] == ["p"]
+    assert cluster.child(KEY, "Deployment")["metadata"]["uid"] == "uid-Deployment"  # type: ignore[index]
+    assert cluster.child(KEY, "PodDisruptionBudget") is None
+    assert len(cluster.pods(KEY)) == 1, "the pods of others are not the fleet's, whatever their labels say"
     assert server.requests == []
 
 
 async def test_children_are_applied_server_side(cluster: KubernetesCluster, server: Server, document: Document) -> None:
-    for child in build_children(parse(document()), 2):
+    for child in build_children(parse(document()), 2, ROOTS):
         await cluster.apply(child)
-    paths = [path for _, path, *_ in server.requests]
-    assert paths == [
-        "/api/v1/namespaces/lifts/services/ride",
-        "/apis/policy/v1/namespaces/lifts/poddisruptionbudgets/ride",
-        "/apis/apps/v1/namespaces/lifts/deployments/ride",
-    ]
-    for method, _, query, kind, body in server.requests:
-        assert method == "PATCH"
-        assert query == {"fieldManager": "paternoster", "force": "true"}
-        assert kind == "application/apply-patch+yaml"
-        assert body["metadata"]["name"] == "ride"
+    asked = [(method, path) for method, path, *_ in server.requests]
+    secret = "/api/v1/namespaces/lifts/secrets/ride-keys"
+    budget = "/apis/policy/v1/namespaces/lifts/poddisruptionbudgets/ride"
+    assert asked == [
+        ("GET", secret),
+        ("PATCH", secret),
+        ("PATCH", "/api/v1/namespaces/lifts/services/ride"),
+        ("GET", budget),
+        ("PATCH", budget),
+        ("PATCH", "/apis/apps/v1/namespaces/lifts/deployments/ride"),
+    ], "what no watch has shown is looked for first"
+    for method, path, query, kind, body in server.requests:
+        if method == "PATCH":
+            assert query == {"fieldManager": "paternoster", "force": "true"}
+            assert kind == "application/apply-patch+yaml"
+            assert body["metadata"]["name"].startswith("ride")
+            assert body["metadata"].get("uid") == {"services": "uid-Service", "deployments": "uid-Deployment"}.get(
+                path.split("/")[-2]
+            ), "another object of that name would be refused"
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [
+        ([], "controlled by nobody"),
+        ([{"kind": "Deployment", "name": "web", "uid": "x", "controller": True}], "controlled by Deployment web"),
+        ([{"kind": "LLMDeployment", "name": "ride", "uid": "x", "controller": True}], "ride of another uid"),
+    ],
+)
+async def test_an_object_of_somebody_else_is_left_alone(
+    cluster: KubernetesCluster, server: Server, document: Document, owner: list[Any], said: str
+) -> None:
+    budget = build_children(parse(document()), 2, ROOTS)[2]
+    metadata = {"name": "ride", "namespace": "lifts", "uid": "u", "ownerReferences": owner}
+    server.objects["/apis/policy/v1/namespaces/lifts/poddisruptionbudgets/ride"] = {"metadata": metadata}
+    with pytest.raises(ForeignObject, match=said) as refused:
+        await cluster.apply(budget)
+    assert (refused.value.reason, refused.value.retriable) == ("ChildNotOwned", False)
+    assert [method for method, *_ in server.requests] == ["GET"]
+    metadata["ownerReferences"] = [{"kind": "LLMDeployment", "name": "ride", "uid": "uid-1", "controller": True}]
+    await cluster.apply(budget)
+    assert server.requests[-1][4]["metadata"]["uid"] == "u"
+
+
+async def test_secrets_are_read_decoded_and_made_once(cluster: KubernetesCluster, server: Server) -> None:
+    path = "/api/v1/namespaces/lifts/secrets/keys"
+    assert await cluster.secret(Key("lifts", "keys")) is None
+    server.objects[path] = {"data": {"key": "b25lCnR3bw=="}}
+    assert await cluster.secret(Key("lifts", "keys")) == {"key": "one\ntwo"}
+    server.objects[path] = {"kind": "Secret"}
+    assert await cluster.secret(Key("lifts", "keys")) == {}
+    server.status = 409
+    await cluster.create_secret(Key("lifts", "keys"), {"key": "three"})
+    method, path, _, _, body = server.requests[-1]
+    assert (method, path, body["data"]) == ("POST", "/api/v1/namespaces/lifts/secrets", {"key": "dGhyZWU="})
 
 
 async def test_status_goes_to_its_subresource(cluster: KubernetesCluster, server: Server) -> None:
@@ -117,7 +177,7 @@ async def test_refusals_carry_the_servers_words(
 ) -> None:
     server.status = status
     with pytest.raises(ClusterError, match=f"HTTP {status}: because") as refused:
-        await cluster.apply(build_children(parse(document()), 1)[0])
+        await cluster.apply(build_children(parse(document()), 1, ROOTS)[0])
     assert refused.value.retriable is retriable
 
 

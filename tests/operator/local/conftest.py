@@ -14,9 +14,10 @@ import pytest
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.cluster.local import LocalCluster
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.desired.children import build_children
+from paternoster_operator.desired.children import RootKeys, build_children
 
 KEY = Key("lifts", "ride")
+ROOTS = RootKeys(["admin-root"])
 
 
 class FakeFleet:
@@ -28,11 +29,13 @@ class FakeFleet:
         self._program = program
         self._document = document
 
-    async def apply(self, replicas: int, env: dict[str, str] | None = None, **spec: Any) -> None:
+    async def apply(
+        self, replicas: int, env: dict[str, str] | None = None, roots: RootKeys = ROOTS, **spec: Any
+    ) -> None:
         """What the operator does: put the resource's children, with the given environment for the engine."""
         self.cluster.put(parse(self._document(**spec)))
         resource = parse(dict(self.cluster.get(KEY) or {}))
-        for child in build_children(resource, replicas):
+        for child in build_children(resource, replicas, roots):
             if child["kind"] == "Deployment":
                 pod = child["spec"]["template"]["spec"]
                 container = pod["containers"][0]
@@ -74,7 +77,7 @@ class FakeFleet:
 
     @property
     def status(self) -> dict[str, Any]:
-        deployment = self.cluster.deployment(KEY)
+        deployment = self.cluster.child(KEY, "Deployment")
         return {} if deployment is None else dict(deployment["status"])
 
     def log(self, pod: str) -> str:

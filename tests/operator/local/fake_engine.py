@@ -1,6 +1,6 @@
 """An engine without a model: the probes, the numbers and the drain of a real one, and faults on demand.
 
-    fake_engine.py [ignored flags] --host HOST --port PORT
+    fake_engine.py [ignored flags] --host HOST --port PORT --admin-port PORT --admin-keys FOLDER
 
 Environment: CRASH=text ends it at start with that text; DEAF=1 ignores SIGTERM; FORK=1 starts a child of its own;
 SLOW_START=seconds until it is ready; DRAIN=seconds it takes to end; UNREADY=file and SICK=file make it unready and
@@ -45,6 +45,8 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
+    parser.add_argument("--admin-port", type=int)
+    parser.add_argument("--admin-keys", type=Path)
     args, others = parser.parse_known_args()
     print("pid", os.getpid(), flush=True)
     print("flags", json.dumps(others), flush=True)
@@ -76,6 +78,9 @@ async def main() -> None:
         return web.json_response({**numbers, **named, "started_at": time.time(), "time": time.time()})
 
     async def configure(request: web.Request) -> web.Response:
+        keys = [key for file in args.admin_keys.iterdir() for key in file.read_text().splitlines()]
+        if request.headers.get("Authorization", "").removeprefix("Bearer ") not in keys:
+            return web.Response(status=401)
         if request.method == "PATCH":
             config.update(await request.json())
         return web.json_response(config)
@@ -87,7 +92,8 @@ async def main() -> None:
     loop.add_signal_handler(signal.SIGTERM, (lambda: None) if "DEAF" in os.environ else ending.set)
     runner = web.AppRunner(app)
     await runner.setup()
-    await web.TCPSite(runner, args.host, args.port).start()
+    for port in (args.port, args.admin_port):
+        await web.TCPSite(runner, args.host, port).start()
     await ending.wait()
     print("draining", flush=True)
     await asyncio.sleep(float(os.environ.get("DRAIN", "0")))

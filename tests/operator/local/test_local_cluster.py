@@ -1,13 +1,21 @@
 """Objects in memory, pods as processes: what a Deployment's controller and a kubelet would do."""
 
 import asyncio
+import json
 import os
+import re
 import signal
+import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from paternoster_contract import keys
 from paternoster_operator.api.manifest import parse
-from paternoster_operator.cluster.port import Key
+from paternoster_operator.cluster.port import ForeignObject, Key
+from paternoster_operator.desired.children import RootKeys, build_children
 
 KEY = Key("lifts", "ride")
 
@@ -67,11 +75,38 @@ async def test_the_command_runs_on_a_free_port_of_this_machine(fleet: Any) -> No
     assert "0.0.0.0" not in log
 
 
-async def test_engines_see_the_keys_of_this_process(fleet: Any, monkeypatch: Any) -> None:
-    monkeypatch.setenv("PATERNOSTER_ADMIN_KEY", "s3cret")
+async def test_secrets_are_mounted_for_this_user_alone_and_follow_their_changes(fleet: Any) -> None:
     await fleet.apply(1)
     (pod,) = await fleet.until_ready(1)
-    assert '"PATERNOSTER_ADMIN_KEY": "s3cret"' in fleet.log(pod.name)
+    flags = json.loads(re.search(r"^flags (.*)$", fleet.log(pod.name), re.MULTILINE)[1])
+    assert "--api-keys" not in flags, "nobody needs a key for its API"
+    admin = next(folder for folder in Path(tempfile.gettempdir()).glob(f"paternoster-secrets-*/{pod.name}/admin-keys"))
+    file = admin / "operator"
+    first = file.read_text()
+    assert first == keys.derive("admin-root", keys.OPERATOR_TO_ENGINE, fleet.cluster.get(KEY)["metadata"]["uid"])
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(admin.parents[1].stat().st_mode) == 0o700
+    await fleet.apply(1, roots=RootKeys(["new", "admin-root"]))
+    assert file.read_text().splitlines()[1] == first
+    assert fleet.pods == [pod], "no restart"
+    await fleet.cluster.remove(KEY)
+    assert not file.exists()
+
+
+async def test_an_object_of_another_fleet_is_left_alone(fleet: Any, document: Any) -> None:
+    """With dots for dashes the names of their children are the same."""
+    await fleet.apply(1)
+    other = parse(document() | {"metadata": {"name": "ri.de", "namespace": "lifts"}})
+    fleet.cluster.put(parse(document() | {"metadata": {"name": "ri-de", "namespace": "lifts"}}))
+    fleet.cluster.put(other)
+    held, wanted = (
+        build_children(parse(dict(fleet.cluster.get(Key("lifts", name)))), 1, RootKeys(["r"]))[1]
+        for name in ("ri-de", "ri.de")
+    )
+    await fleet.cluster.apply(held)
+    with pytest.raises(ForeignObject, match=r"controlled by LLMDeployment ri-de"):
+        await fleet.cluster.apply(wanted)
+    assert fleet.cluster.child(Key("lifts", "ri.de"), "Service") is None
 
 
 async def test_the_status_counts_and_changes_are_told(fleet: Any) -> None:

@@ -86,14 +86,14 @@ async def test_a_held_request_wakes_the_fleets_that_sleep(
     fleets: dict[Key, Fleet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(activation, "POLL_SECONDS", 0.0)
-    enqueued, _ = await run(fleets, {"ride": 1})
+    enqueued, _ = await run(fleets, {"uid-1": 1})
     assert set(enqueued) == {Key("lifts", "asleep")}
     assert len(enqueued) >= 2, "level-triggered: as long as requests wait"
 
 
 async def test_nobody_is_woken_for_nothing(fleets: dict[Key, Fleet], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activation, "POLL_SECONDS", 0.0)
-    assert (await run(fleets, {"ride": 0, "another": 5}))[0] == []
+    assert (await run(fleets, {"uid-1": 0, "another": 5}))[0] == []
 
 
 async def test_no_gateway_is_asked_while_all_are_awake(
@@ -101,4 +101,4 @@ async def test_no_gateway_is_asked_while_all_are_awake(
 ) -> None:
     monkeypatch.setattr(activation, "POLL_SECONDS", 0.0)
     del fleets[Key("lifts", "asleep")]
-    assert await run(fleets, {"ride": 1}) == ([], 0)
+    assert await run(fleets, {"uid-1": 1}) == ([], 0)

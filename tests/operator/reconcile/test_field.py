@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from paternoster_contract.stats import GatewayModelStats, GatewayStats
 from paternoster_operator.api.status_types import LLMDeploymentStatus
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.metrics import OperatorMetrics
-from paternoster_operator.reconcile import Reconciler
 from paternoster_operator.settings import Settings
 
-from .test_reconcile import FakeEngine, World
+from .world import FakeEngine, World
 
 KEY = Key("lifts", "ride")
 Document = Callable[..., dict[str, Any]]
@@ -25,14 +25,7 @@ class TimedWorld(World):
     def restart_operator(self) -> None:
         self.wall = datetime(2026, 3, 23, 12, tzinfo=UTC)
         self.metrics = OperatorMetrics()
-        self.reconciler = Reconciler(
-            self.cluster,
-            self.scraper,
-            Settings(),
-            self.metrics,
-            clock=lambda: self.now,
-            wall=lambda: self.wall,
-        )
+        self.reconciler = self.new_reconciler(Settings(), wall=lambda: self.wall)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -136,10 +129,11 @@ async def test_a_request_wakes_a_sleeping_fleet_at_the_next_look(
 ) -> None:
     waiting = 0
 
-    async def held(_: str) -> int:
-        return waiting
+    async def gateways() -> list[GatewayStats]:
+        model = GatewayModelStats(fleet="uid-1", in_flight=0, held=waiting, requests_total=0, failed_total=0)
+        return [GatewayStats(instance="one", time=0, models={"ride": model})]
 
-    monkeypatch.setattr(world.scraper, "held", held)
+    monkeypatch.setattr(world.scraper, "gateways", gateways)
     to_zero = {"minReplicas": 0, "maxReplicas": 2, "scaleToZero": {"enabled": True, "idleSeconds": 60}}
     world.cluster.resource = document(autoscaling=to_zero)
     await world.look()

@@ -10,13 +10,13 @@ import pytest
 from aiohttp import web
 
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
-from paternoster_operator.scrape import Scraper, addresses
+from paternoster_operator.scrape import Scraper, addresses, knowing
 
 
 @asynccontextmanager
 async def gateway(host: str, port: int, held: int, refused: int = 0) -> AsyncIterator[int]:
-    """One gateway that holds ``held`` requests for model m and has refused others; yields its port."""
-    model = GatewayModelStats(in_flight=0, held=held, refused=refused, requests_total=0, failed_total=0)
+    """One gateway that holds ``held`` requests for model m of the fleet uid and has refused others; yields its port."""
+    model = GatewayModelStats(fleet="uid", in_flight=0, held=held, refused=refused, requests_total=0, failed_total=0)
 
     async def stats(_: web.Request) -> web.Response:
         return web.json_response(text=GatewayStats(instance=host, time=0, models={"m": model}).model_dump_json())
@@ -44,15 +44,16 @@ async def test_every_gateway_behind_a_name_counts(monkeypatch: pytest.MonkeyPatc
         port = await stack.enter_async_context(gateway("127.0.0.1", 0, held=3))
         await stack.enter_async_context(gateway("127.0.0.2", port, held=3, refused=1))
         name_stands_for(monkeypatch, "127.0.0.1", "127.0.0.2", "127.0.0.3")
-        scraper = Scraper(timeout_seconds=2, gateway_url=f"http://gateways:{port}", admin_key=None)
-        assert await scraper.held("m") == 7, "the third does not answer and counts none"
-        assert await scraper.held("another") == 0
+        scraper = Scraper(timeout_seconds=2, gateway_url=f"http://gateways:{port}")
+        assert await scraper.held_by_fleet() == {"uid": 7}, "the third does not answer and counts none"
+        gateways = await scraper.gateways()
+        assert [knowing(gateways, *it) for it in (("m", "uid"), ("m", "other"), ("another", "uid"))] == [2, 0, 0]
         await scraper.close()
 
 
 async def test_a_name_nobody_knows_holds_nothing() -> None:
-    scraper = Scraper(timeout_seconds=2, gateway_url="http://nowhere.invalid:1", admin_key=None)
-    assert await scraper.held("m") == 0
+    scraper = Scraper(timeout_seconds=2, gateway_url="http://nowhere.invalid:1")
+    assert await scraper.held_by_fleet() == {}
 
 
 async def test_addresses_are_urls(monkeypatch: pytest.MonkeyPatch) -> None:

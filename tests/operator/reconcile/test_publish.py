@@ -11,7 +11,7 @@ from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
-from .test_reconcile import FakeCluster, FakeEngine
+from .world import FakeCluster, FakeEngine
 
 
 @pytest.fixture
@@ -62,11 +62,11 @@ async def test_nobody_acts_on_half_a_cluster(operator: tuple[Operator, str]) -> 
 
 async def test_who_does_not_act_tells_the_same_table(operator: tuple[Operator, str]) -> None:
     one, url = operator
-    assert await routed(url) == ["a"], "before it leads"
+    assert await routed(url) == ["lifts/a"], "before it leads"
     one.start()
-    assert await routed(url) == ["a"]
+    assert await routed(url) == ["lifts/a"]
     await one.pause()
-    assert await routed(url) == ["a"], "after it lost the lease"
+    assert await routed(url) == ["lifts/a"], "after it lost the lease"
     assert await status(f"{url}/healthz") == 200
     one.start()
     assert one.alive

@@ -1,157 +1,27 @@
 """The pipeline over a cluster in memory and engines on real sockets."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import pytest
-from aiohttp import web
-
 from paternoster_contract.labels import DELETION_COST
-from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_operator.cluster.port import Event, Key, Object
-from paternoster_operator.metrics import OperatorMetrics
-from paternoster_operator.reconcile import Reconciler
 from paternoster_operator.runtime import Operator
-from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
 
-KEY = Key("lifts", "ride")
+from .world import KEY, FakeEngine, World
+
 Document = Callable[..., dict[str, Any]]
-
-
-class FakeCluster:
-    """Keeps what is written, and shows what it is told to show."""
-
-    def __init__(self) -> None:
-        self.resource: Object | None = None
-        self.children: dict[str, Object] = {}
-        self.shown_pods: list[Object] = []
-        self.applies: list[str] = []
-        self.statuses: list[Object] = []
-        self.events: list[Event] = []
-        self.annotations: dict[str, dict[str, str]] = {}
-
-    def list(self) -> Sequence[Key]:
-        return [KEY] if self.resource is not None else []
-
-    def get(self, key: Key) -> Mapping[str, Any] | None:
-        return self.resource if key == KEY else None
-
-    def deployment(self, key: Key) -> Mapping[str, Any] | None:
-        return self.children.get("Deployment")
-
-    def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
-        return self.shown_pods
-
-    async def apply(self, obj: Object) -> Object:
-        self.applies.append(obj["kind"])
-        before = self.children.get(obj["kind"], {"metadata": {"generation": 0}, "spec": None})
-        generation = before["metadata"]["generation"] + (before["spec"] != obj["spec"])
-        self.children[obj["kind"]] = {**before, **obj, "metadata": {**obj["metadata"], "generation": generation}}
-        return self.children[obj["kind"]]
-
-    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
-        self.annotations[pod] = dict(annotations)
-
-    async def write_status(self, key: Key, status: Object) -> None:
-        assert self.resource is not None
-        self.statuses.append(status)
-        self.resource = {**self.resource, "status": status}
-
-    async def record_event(self, key: Key, event: Event) -> None:
-        self.events.append(event)
-
-    @property
-    def replicas(self) -> int:
-        replicas: int = self.children["Deployment"]["spec"]["replicas"]
-        return replicas
-
-    def condition(self, kind: str) -> Mapping[str, Any]:
-        return next((c for c in self.statuses[-1]["conditions"] if c["type"] == kind), {})
-
-
-class FakeEngine:
-    """Answers /stats with ``numbers`` and takes a live cap."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, Any] = {"instance": "first"}
-        self.live_cap = 64
-        self.patches: list[int] = []
-        self.port = 0
-
-    async def start(self) -> web.AppRunner:
-        app = web.Application()
-        app.router.add_get("/stats", self._stats)
-        app.router.add_patch("/admin/config", self._patch)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
-        return runner
-
-    async def _stats(self, _: web.Request) -> web.Response:
-        zeros = {name: 0 for name in EngineStats.model_fields if name.endswith("_total")}
-        base = {
-            "model": "m", "state": EngineState.READY, "started_at": 0, "time": 0, "last_tick_age_seconds": 0,
-            "capacity": 64, "live_cap": self.live_cap, "running": 0, "waiting": 0, "kv_block_size": 32,
-            "kv_blocks": 100, "kv_blocks_used": 10, "kv_blocks_cached": 0, "kv_projected_peak": 0,
-        }  # fmt: skip
-        return web.json_response({**zeros, **base, **self.numbers})
-
-    async def _patch(self, request: web.Request) -> web.Response:
-        self.live_cap = (await request.json())["live_cap"]
-        self.patches.append(self.live_cap)
-        return web.json_response({"capacity": 64, "live_cap": self.live_cap, "draining": False})
-
-    def pod(self, name: str, *, ready: bool = True, **metadata: Any) -> Object:
-        return {
-            "metadata": {"name": name, **metadata},
-            "spec": {"containers": [{"ports": [{"name": "http", "containerPort": self.port}]}]},
-            "status": {
-                "phase": "Running",
-                "podIP": "127.0.0.1",
-                "conditions": [{"type": "Ready", "status": str(ready)}],
-            },
-        }
-
-
-class World:
-    """A reconciler, its cluster, one engine and a clock that is turned by hand."""
-
-    def __init__(self) -> None:
-        self.cluster = FakeCluster()
-        self.engine = FakeEngine()
-        self.now = 1000.0
-        self.scraper = Scraper(timeout_seconds=2, gateway_url=None, admin_key=None)
-        self.restart_operator()
-
-    def restart_operator(self) -> None:
-        self.reconciler = Reconciler(self.cluster, self.scraper, Settings(), OperatorMetrics(), clock=lambda: self.now)
-
-    async def look(self, after: float = 5.0) -> float | None:
-        self.now += after
-        return await self.reconciler.reconcile(KEY)
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    world = World()
-    runner = await world.engine.start()
-    yield world
-    await world.scraper.close()
-    await runner.cleanup()
 
 
 async def test_children_are_applied_once_and_status_is_written_on_change_only(world: World, document: Document) -> None:
     world.cluster.resource = document(replicas=2)
     assert await world.look() == Settings().look_seconds
-    assert world.cluster.applies == ["Service", "PodDisruptionBudget", "Deployment"]
+    assert world.cluster.applies == ["Secret", "Service", "PodDisruptionBudget", "Deployment"]
     assert world.cluster.replicas == 2
     assert world.cluster.condition("Ready")["status"] == "Unknown"
     assert world.cluster.condition("Reconciling")["status"] == "True"
     for _ in range(3):
         await world.look()
-    assert len(world.cluster.applies) == 3
+    assert len(world.cluster.applies) == 4
     assert len(world.cluster.statuses) == 1
     world.cluster.children["Deployment"].update(
         status={"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
@@ -265,15 +135,19 @@ async def test_an_external_autoscaler_owns_replicas(world: World, document: Docu
     assert world.cluster.replicas == 3
 
 
+async def routed(operator: Operator) -> list[str]:
+    return [replica.name for replica in (await operator.routing_table()).models["lift/1"].replicas]
+
+
 async def test_a_deleting_pod_leaves_the_routing_table_at_once(world: World, document: Document) -> None:
     world.cluster.resource = document(model={"source": "package://m", "servedName": "lift/1"})
     world.cluster.shown_pods = [world.engine.pod("a"), world.engine.pod("b"), world.engine.pod("c", ready=False)]
     operator = Operator(world.cluster, Settings())
     operator.start()
     await operator._reconciler.reconcile(KEY)
-    assert [r.name for r in operator.routing_table().models["lift/1"].replicas] == ["a", "b"]
+    assert await routed(operator) == ["lifts/a", "lifts/b"]
     world.cluster.shown_pods[0] = world.engine.pod("a", deletionTimestamp="now")
-    assert [r.name for r in operator.routing_table().models["lift/1"].replicas] == ["b"]
+    assert await routed(operator) == ["lifts/b"]
     await operator.stop()
 
 

@@ -21,7 +21,7 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    scraper = Scraper(timeout_seconds=2, gateway_url=None, admin_key=None)
+    scraper = Scraper(timeout_seconds=2, gateway_url=None)
     try:
         answers = await scraper.engines({"ride-0": url, "ride-1": url, "gone": "http://127.0.0.1:1"})
     finally:

@@ -7,6 +7,7 @@ import pytest
 
 from paternoster_operator.api.status_types import LLMDeploymentStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.conditions import Access
 from paternoster_operator.observe import DeploymentView, Observed, PodView
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
 from paternoster_operator.scaling.policy import ScalingPolicy
@@ -49,7 +50,10 @@ def status_of(
     decision = made or Decision(None, None, LawState(replicas, 8, since=0))
     defaults = {"ready": len(observed.serving), "fresh": bool(observed.serving), "capacity": 16}
     seen = Signals(**{**defaults, **signals})
-    return build_status(resource, observed, seen, decision, decision, now, age_of_load=age, endpoint="http://door")
+    access = Access(served="ride")
+    return build_status(
+        resource, observed, seen, decision, decision, now, access, age_of_load=age, endpoint="http://door"
+    )
 
 
 CASES = [
@@ -132,7 +136,8 @@ def test_what_is_known_of_bounds_and_starts_is_told(resource: Resource) -> None:
     decision = Decision(None, None, state)
     policy = ScalingPolicy.from_spec(fleet.spec).replicas
     status = build_status(
-        fleet, observed, Signals(), decision, decision, NOW, age_of_load=0, endpoint="http://door", bounds=policy,
+        fleet, observed, Signals(), decision, decision, NOW, Access(), age_of_load=0, endpoint="http://door",
+        bounds=policy,
         startup={"lastSeconds": 40, "averageSeconds": 38, "observedStarts": 2},
     )  # fmt: skip
     LLMDeploymentStatus.model_validate(status)

@@ -1,0 +1,58 @@
+"""Children sent to the cluster: only what differs, what somebody changed, and what is gone."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from paternoster_operator.cluster.port import Cluster, Key, Object
+
+WATCHED = frozenset({"Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment"})
+"""Kinds that :meth:`Cluster.child` knows; of the others nobody tells that they changed."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    child: Object
+    version: int
+    """Of the object as it then was."""
+
+
+@dataclass(slots=True)
+class AppliedChildren:
+    """What was sent last, by kind."""
+
+    sent: dict[str, _Sent] = field(default_factory=dict)
+    all_sent_at: float = float("-inf")
+    """When every child was last sent, changed or not, on the operator's clock."""
+
+    async def apply(
+        self, cluster: Cluster, key: Key, children: Iterable[Object], *, every: bool, unwatched: bool
+    ) -> Mapping[str, Any] | None:
+        """Send what has to be sent: all of it with ``every``, and what no watch tells of with ``unwatched``.
+
+        Returns the Deployment as it is now, where it was sent. Raises :class:`ClusterError` at the first refusal.
+        """
+        deployment = None
+        for child in children:
+            kind = child["kind"]
+            if every or (unwatched and kind not in WATCHED) or self._differs(child, cluster.child(key, kind)):
+                now = await cluster.apply(child)
+                self.sent[kind] = _Sent(child, 0 if now is None else _version(now))
+                if kind == "Deployment":
+                    deployment = now
+        return deployment
+
+    def _differs(self, child: Object, there: Mapping[str, Any] | None) -> bool:
+        sent = self.sent.get(child["kind"])
+        if sent is None or sent.child != child:
+            return True
+        if child["kind"] not in WATCHED:
+            return False
+        # A cache that does not have it yet costs one call more, which changes nothing.
+        return there is None or _version(there) > sent.version
+
+
+def _version(obj: Mapping[str, Any]) -> int:
+    """The generation grows with each change of the spec; an object that has none has a version for every change."""
+    metadata = obj["metadata"]
+    return int(metadata.get("generation") or metadata.get("resourceVersion") or 0)

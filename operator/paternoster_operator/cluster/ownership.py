@@ -1,0 +1,57 @@
+"""Whose an object is, by the uids of controllers: labels are anybody's to set. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from paternoster_operator.cluster.port import ForeignObject
+
+TEMPLATE_HASH = "pod-template-hash"
+"""Label by which a Deployment tells the ReplicaSets of its templates apart, and their pods."""
+
+
+def controller(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The owner reference of the one that controls ``obj``, or None."""
+    references = obj["metadata"].get("ownerReferences", ())
+    return next((reference for reference in references if reference.get("controller")), None)
+
+
+def controlled_by(obj: Mapping[str, Any], uid: str) -> bool:
+    """Whether the object with that uid controls ``obj``."""
+    owner = controller(obj)
+    return owner is not None and bool(uid) and owner.get("uid") == uid
+
+
+def own_pods(
+    pods: Iterable[Mapping[str, Any]], replica_sets: Iterable[Mapping[str, Any]], deployment: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    """Those of ``pods`` that the Deployment made: by a ReplicaSet that it controls, from the template of that one."""
+    uid = deployment["metadata"]["uid"]
+    hashes = {each["metadata"]["uid"]: _hash(each) for each in replica_sets if controlled_by(each, uid)}
+    own = []
+    for pod in pods:
+        owner = controller(pod)
+        made_from = None if owner is None else hashes.get(owner.get("uid", ""))
+        if made_from is not None and made_from == _hash(pod):
+            own.append(pod)
+    return own
+
+
+def refuse_foreign(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raises :class:`ForeignObject` where ``there`` is not controlled by whom ``wanted`` names as its controller."""
+    owner = controller(wanted)
+    assert owner is not None
+    if controlled_by(there, owner["uid"]):
+        return
+    metadata, other = there["metadata"], controller(there)
+    of = "nobody" if other is None else f"{other['kind']} {other['name']}"
+    if other is not None and (other["kind"], other["name"]) == (owner["kind"], owner["name"]):
+        of += " of another uid"
+    raise ForeignObject(
+        f"{wanted['kind']} {metadata['namespace']}/{metadata['name']} is there already and is controlled by {of}: "
+        f"delete or rename it, or rename {owner['kind']} {owner['name']}"
+    )
+
+
+def _hash(obj: Mapping[str, Any]) -> str | None:
+    labels: Mapping[str, str] = obj["metadata"].get("labels", {})
+    return labels.get(TEMPLATE_HASH)

@@ -1,0 +1,207 @@
+"""Conditions from what is: pure, so that the same look always gives the same words.
+
+They follow the Kubernetes API conventions and kstatus: ``Ready`` is always there; ``Reconciling`` and ``Stalled`` only
+while true.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, LLMDeployment, LLMDeploymentSpec
+from paternoster_operator.observe import Observed
+from paternoster_operator.obstacle import Obstacle, find_obstacle
+from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
+from paternoster_operator.scaling.signals import Signals
+
+Truth = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Whether clients reach the fleet, and what keeps the operator from seeing to it."""
+
+    served: str = ""
+    """The served name that the fleet has; empty for none."""
+    fault: Obstacle | None = None
+    """What the operator met when it acted."""
+    knowing: int = 0
+    """Gateways that send requests for that name to this fleet."""
+    gateways: int | None = None
+    """Gateways that answered; None in an installation without any."""
+
+    @property
+    def waiting(self) -> bool:
+        """Some gateway does not know the name yet."""
+        return bool(self.served) and self.gateways is not None and self.knowing < self.gateways
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    type: str
+    status: Truth
+    reason: str
+    message: str = ""
+
+
+_LIMITS = (Reason.MAX_REPLICAS, Reason.MIN_REPLICAS, Reason.GPU_BUDGET, Reason.STEP_LIMITED, Reason.PENDING_REPLICAS)
+_CAP_STATES = {
+    Reason.PREEMPTION_ABOVE_TARGET: ("False", "ReducingOnPreemption"),
+    Reason.HEADROOM_AVAILABLE: ("False", "IncreasingHeadroom"),
+    Reason.AT_FLOOR: ("False", "AtFloor"),
+    Reason.AT_CAPACITY: ("True", "AtCapacity"),
+}
+
+
+def find_conditions(
+    resource: LLMDeployment, observed: Observed, signals: Signals, decision: Decision, now: str, access: Access
+) -> list[Condition]:
+    """All of them, in the order in which they are told. ``now`` is an RFC 3339 time."""
+    spec, state = resource.spec, decision.state
+    stalled = _stalled(spec, observed, state, now, access)
+    reconciling = _reconciling(spec, observed, state, access)
+    conditions = [_ready(observed, state, stalled, reconciling, access)]
+    if reconciling is not None and stalled is None:
+        conditions.append(reconciling)
+    if stalled is not None:
+        conditions.append(stalled)
+    if access.gateways is not None:
+        conditions.append(_routed(access))
+    conditions.append(_metrics_fresh(signals))
+    conditions.append(_scaling_active(spec, signals))
+    limited = _limited(decision.replicas)
+    if limited is not None:
+        conditions.append(limited)
+    conditions.append(_concurrency_stable(spec, decision.concurrency))
+    return conditions
+
+
+def _stalled(
+    spec: LLMDeploymentSpec, observed: Observed, state: LawState, now: str, access: Access
+) -> Condition | None:
+    obstacle = access.fault if access.fault is not None else find_obstacle(observed, now)
+    if obstacle is not None:
+        return Condition("Stalled", "True", obstacle.reason, obstacle.message)
+    deployment = observed.deployment
+    on_their_way = observed.pending or (deployment is not None and deployment.spec_replicas > 0)
+    if spec.paused and state.replicas > 0 and not observed.serving and not on_their_way:
+        # Or who waits for the fleet would wait until a time limit of their own.
+        said = f"0 of {state.replicas} replicas serve, and none is started while spec.paused is true"
+        return Condition("Stalled", "True", "Paused", said)
+    return None
+
+
+def _ready(
+    observed: Observed, state: LawState, stalled: Condition | None, moving: Condition | None, access: Access
+) -> Condition:
+    serving = len(observed.serving)
+    if not access.served and access.fault is not None:
+        return Condition("Ready", "False", access.fault.reason, access.fault.message)
+    if access.waiting and (serving > 0 or state.replicas == 0):
+        return Condition("Ready", "Unknown", "WaitingForGateways", _known(access))
+    if serving > 0:
+        return Condition("Ready", "True", "MinimumReplicasAvailable", f"{serving} of {state.replicas} replicas serve")
+    if state.replicas == 0:
+        return Condition("Ready", "True", "ScaledToZero", "no replica is wanted")
+    if stalled is not None:
+        return Condition("Ready", "False", stalled.reason, stalled.message)
+    reason = "Progressing" if moving is None else "ModelLoading" if observed.pending else moving.reason
+    return Condition("Ready", "Unknown", reason, f"0 of {state.replicas} replicas serve yet")
+
+
+def _routed(access: Access) -> Condition:
+    """Whether every gateway knows the fleet: then no client is told that there is no such model."""
+    if not access.served:
+        return Condition("Routed", "False", "NoServedName", "the fleet has no served name")
+    if access.gateways == 0:
+        return Condition("Routed", "Unknown", "NoGatewayAnswers", "no gateway says what it knows")
+    if access.waiting:
+        return Condition("Routed", "False", "WaitingForGateways", _known(access))
+    return Condition("Routed", "True", "KnownToAllGateways", _known(access))
+
+
+def _known(access: Access) -> str:
+    return f"{access.knowing} of {access.gateways} gateways know {access.served}"
+
+
+def _reconciling(spec: LLMDeploymentSpec, observed: Observed, state: LawState, access: Access) -> Condition | None:
+    waiting = Condition("Reconciling", "True", "WaitingForGateways", _known(access)) if access.waiting else None
+    return (None if spec.paused else _moving(spec, observed, state)) or waiting
+
+
+def _moving(spec: LLMDeploymentSpec, observed: Observed, state: LawState) -> Condition | None:
+    serving = len(observed.serving)
+    deployment = observed.deployment
+    # Before the rest: a rollout starts pods and drains others, too.
+    if deployment is not None and deployment.rolling:
+        return Condition(
+            "Reconciling", "True", "RollingOut", f"{deployment.updated} of {state.replicas} replicas updated"
+        )
+    if serving == 0 < state.replicas and spec.autoscaling is not None and spec.autoscaling.scale_to_zero.enabled:
+        return Condition("Reconciling", "True", "Activating", f"0 of {state.replicas} replicas serve")
+    if deployment is not None and deployment.unseen:
+        return Condition("Reconciling", "True", "Progressing", "the last change of the Deployment is not yet acted on")
+    if observed.draining:
+        return Condition("Reconciling", "True", "Draining", f"{len(observed.draining)} replicas finish their requests")
+    if deployment is None or serving < state.replicas:
+        return Condition("Reconciling", "True", "ScalingUp", f"{serving} of {state.replicas} replicas serve")
+    if not deployment.settled:
+        return Condition("Reconciling", "True", "ScalingUp", f"{deployment.available} of {state.replicas} available")
+    return None
+
+
+def _metrics_fresh(signals: Signals) -> Condition:
+    if signals.fresh:
+        return Condition("MetricsFresh", "True", "AllPodsReporting")
+    if signals.ready == 0:
+        return Condition("MetricsFresh", "Unknown", "NoPodsReporting", "no replica serves")
+    reason = "NoPodsReporting" if len(signals.stale_pods) == signals.ready else "SomePodsStale"
+    return Condition("MetricsFresh", "False", reason, f"no recent numbers from {', '.join(signals.stale_pods)}")
+
+
+def _scaling_active(spec: LLMDeploymentSpec, signals: Signals) -> Condition:
+    if spec.paused:
+        return Condition("ScalingActive", "False", "Paused", "spec.paused is true")
+    if spec.autoscaling is None:
+        return Condition("ScalingActive", "False", "Disabled", "spec.autoscaling is unset")
+    if spec.autoscaling.mode is not AutoscalingMode.EXTERNAL and signals.ready > 0 and not signals.fresh:
+        return Condition("ScalingActive", "False", "MetricsStale", "replicas are held until numbers come again")
+    return Condition("ScalingActive", "True", spec.autoscaling.mode.value)
+
+
+def _limited(decision: LoopDecision | None) -> Condition | None:
+    if decision is None:
+        return None
+    limits = [reason for reason in (*decision.limited_by, decision.reason) if reason in _LIMITS]
+    if decision.recommended == decision.target or not limits:
+        return Condition("ScalingLimited", "False", "WithinBounds")
+    return Condition("ScalingLimited", "True", limits[0].value, decision.message)
+
+
+def _concurrency_stable(spec: LLMDeploymentSpec, decision: LoopDecision | None) -> Condition:
+    if spec.concurrency.mode is ConcurrencyMode.FIXED or decision is None:
+        return Condition("ConcurrencyStable", "True", "Disabled", "spec.concurrency.mode is Fixed")
+    status, reason = _CAP_STATES.get(decision.reason, ("True", "OnTarget"))
+    return Condition("ConcurrencyStable", "True" if status == "True" else "False", reason, decision.message)
+
+
+def stamped(
+    conditions: Sequence[Condition], previous: list[Mapping[str, Any]], generation: int, now: str
+) -> list[dict[str, Any]]:
+    """Conditions on the wire; the time of the last change of status is kept while the status is."""
+    before = {condition["type"]: condition for condition in previous}
+    stamped = []
+    for condition in conditions:
+        old = before.get(condition.type)
+        since = old["lastTransitionTime"] if old is not None and old["status"] == condition.status else now
+        stamped.append(
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "observedGeneration": generation,
+                "lastTransitionTime": since,
+            }
+        )
+    return stamped

@@ -1,0 +1,48 @@
+"""Where an engine's containers find the keys that they ask for: folders of files, which change with their Secrets."""
+
+from typing import Any
+
+from paternoster_contract import labels
+from paternoster_operator.api.v1alpha1 import LLMDeployment, SecretKey
+from paternoster_operator.desired.secret import ADMIN_FIELD, GATEWAY_FIELD, SUFFIX
+
+API = "api"
+ADMIN = "admin"
+READABLE_BY_GROUP = 0o440
+
+
+def key_folder(purpose: str) -> str:
+    """Where the keys for :data:`API` or :data:`ADMIN` are mounted."""
+    return f"{labels.KEYS_FOLDER}/{purpose}"
+
+
+def key_sources(resource: LLMDeployment, *, behind_gateway: bool) -> dict[str, list[dict[str, Any]]]:
+    """Sources of a projected volume by purpose; the API has none where anybody may call it."""
+    security = resource.spec.security
+    own = SecretKey(name=resource.child_name + SUFFIX, key=ADMIN_FIELD)
+    api = [_source(SecretKey(name=own.name, key=GATEWAY_FIELD), "gateway")] if behind_gateway else []
+    if security.api_key_secret_ref is not None:
+        api.append(_source(security.api_key_secret_ref, "clients"))
+    sources = {ADMIN: [_source(security.admin_key_secret_ref or own, "operator")]}
+    return {API: api, **sources} if api else sources
+
+
+def key_volumes(resource: LLMDeployment, *, behind_gateway: bool) -> list[dict[str, Any]]:
+    """The pod's volumes."""
+    sources = key_sources(resource, behind_gateway=behind_gateway)
+    return [
+        {"name": f"{purpose}-keys", "projected": {"defaultMode": READABLE_BY_GROUP, "sources": secrets}}
+        for purpose, secrets in sources.items()
+    ]
+
+
+def key_mounts(resource: LLMDeployment, *, behind_gateway: bool) -> list[dict[str, Any]]:
+    """The container's mounts."""
+    return [
+        {"name": f"{purpose}-keys", "mountPath": key_folder(purpose), "readOnly": True}
+        for purpose in key_sources(resource, behind_gateway=behind_gateway)
+    ]
+
+
+def _source(secret: SecretKey, file: str) -> dict[str, Any]:
+    return {"secret": {"name": secret.name, "items": [{"key": secret.key, "path": file}]}}

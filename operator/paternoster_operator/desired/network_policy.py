@@ -1,0 +1,59 @@
+"""The engines' NetworkPolicy: who reaches which of their ports, where the cluster's network enforces it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paternoster_contract import labels
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.desired.ownership import child_metadata, selector
+
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""Label of every namespace that the API server sets itself."""
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Who may reach engines, as label selectors; everything else is kept out by a NetworkPolicy of each fleet."""
+
+    namespace: str
+    """Where operator and gateways run."""
+    operator: Mapping[str, str]
+    """Labels of the operator's pods: they may reach the admin port."""
+    gateway: Mapping[str, str] | None = None
+    """Labels of the gateways' pods: they may reach the API port. None without gateways, when everybody may."""
+    scrapers: Mapping[str, str] | None = None
+    """Labels of the namespaces whose pods may scrape the API port's /metrics; None where none may."""
+
+
+def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any]:
+    """Gateways and scrapers reach the API port, the operator the admin port; other policies can allow more.
+
+    Without gateways everybody reaches the API port, as clients then call the engines themselves.
+    """
+    api: dict[str, Any] = {"ports": [{"port": labels.ENGINE_PORT_NAME, "protocol": "TCP"}]}
+    if peers.gateway is not None:
+        api["from"] = [_pods(peers.namespace, peers.gateway)]
+        if peers.scrapers is not None:
+            api["from"].append({"namespaceSelector": {"matchLabels": dict(peers.scrapers)}})
+    admin = {
+        "ports": [{"port": labels.ADMIN_PORT_NAME, "protocol": "TCP"}],
+        "from": [_pods(peers.namespace, peers.operator)],
+    }
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": child_metadata(resource),
+        "spec": {
+            "podSelector": {"matchLabels": selector(resource)},
+            "policyTypes": ["Ingress"],
+            "ingress": [api, admin],
+        },
+    }
+
+
+def _pods(namespace: str, pod_labels: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: namespace}},
+        "podSelector": {"matchLabels": dict(pod_labels)},
+    }

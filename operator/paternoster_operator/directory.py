@@ -1,0 +1,73 @@
+"""Every LLMDeployment as it was last usable, and which served name each has."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paternoster_operator import served_names
+from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.cluster.port import Cluster, Key
+from paternoster_operator.served_names import Claim
+from paternoster_operator.settings import Names
+
+FRESH_SECONDS = 1.0
+"""Who has which name is found anew after this long, where nobody asks for the moment's: all fleets are gone through."""
+
+
+class Directory:
+    """Reads the cluster's cache; the same on every operator that sees the same."""
+
+    def __init__(self, cluster: Cluster, names: Names, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cluster = cluster
+        self._names = names
+        self._clock = clock
+        self._resources: dict[Key, tuple[str | None, LLMDeployment | None]] = {}
+        """As parsed last, with the version that was parsed."""
+        self._owners: dict[str, Key] = {}
+        self._found_at = float("-inf")
+
+    def read(self, document: Mapping[str, Any], known: LLMDeployment | None = None) -> LLMDeployment:
+        """The typed resource, its served name as this installation makes it; raises :class:`InvalidManifest`."""
+        return parse(document if self._names is Names.GLOBAL else _with_name(document), known=known)
+
+    def resource(self, key: Key) -> LLMDeployment | None:
+        """As it was last usable: a broken edit takes no route away."""
+        document = self._cluster.get(key)
+        if document is None:
+            self._resources.pop(key, None)
+            return None
+        version = document["metadata"].get("resourceVersion")
+        known = self._resources.get(key)
+        if known is None or known[0] != version or version is None:
+            before = None if known is None else known[1]
+            try:
+                known = version, self.read(document, before)
+            except InvalidManifest:
+                known = version, before
+            self._resources[key] = known
+        return known[1]
+
+    def served(self) -> dict[str, LLMDeployment]:
+        """The fleets that have a served name, by it, as of now."""
+        resources = {key: resource for key in self._cluster.list() if (resource := self.resource(key)) is not None}
+        self._owners = served_names.owners(map(Claim.of, resources.values()), self._names)
+        self._found_at = self._clock()
+        return {name: resources[key] for name, key in self._owners.items()}
+
+    def standing(self, resource: LLMDeployment) -> tuple[str, tuple[str, str] | None]:
+        """The name that the fleet has, and why it is not the one it wants (reason, message)."""
+        claim = Claim.of(resource)
+        if self._clock() - self._found_at > FRESH_SECONDS or claim.wanted not in self._owners:
+            self.served()
+        return served_names.name_of(claim.key, self._owners), served_names.refusal(claim, self._owners, self._names)
+
+
+def _with_name(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With its namespace and own name for a served name, where it has none."""
+    metadata, spec = document.get("metadata"), document.get("spec")
+    model = spec.get("model") if isinstance(spec, Mapping) else None
+    if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping) or not isinstance(model, Mapping):
+        return document
+    name = f"{metadata.get('namespace', 'default')}/{metadata.get('name')}"
+    return {**document, "spec": {**spec, "model": {"servedName": name, **model}}}

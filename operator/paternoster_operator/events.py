@@ -1,0 +1,21 @@
+"""Events that decisions of the scaling law are told by. Pure."""
+
+from paternoster_operator.cluster.port import Event
+from paternoster_operator.scaling.decision import LoopDecision, Reason
+
+_BY_ACTION = {
+    ("Replicas", "Up"): "ScaledUp",
+    ("Replicas", "Down"): "ScaledDown",
+    ("Concurrency", "Up"): "ConcurrencyRaised",
+    ("Concurrency", "Down"): "ConcurrencyLowered",
+}
+_BY_REASON = {Reason.SCALE_TO_ZERO_IDLE: "ScaledToZero", Reason.ACTIVATED_BY_REQUEST: "Activated"}
+
+
+def decision_event(decision: LoopDecision) -> Event:
+    """``decision`` changes something, or would."""
+    limits = [reason.value for reason in decision.limited_by if reason is not Reason.AT_FLOOR]
+    said = decision.message if decision.applied else f"advisory, not applied: {decision.message}"
+    limited = f" (limited by {', '.join(limits)})" if limits else ""
+    named = _BY_REASON.get(decision.reason) or _BY_ACTION[decision.loop, decision.action]
+    return Event("Normal", named, said + limited)

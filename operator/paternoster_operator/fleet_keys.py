@@ -1,0 +1,61 @@
+"""Which keys each hop to a fleet has: made from the installation's roots, or the user's own."""
+
+from collections.abc import Sequence
+
+from paternoster_contract import keys
+from paternoster_operator.api.v1alpha1 import LLMDeployment, SecretKey
+from paternoster_operator.cluster.port import ClusterError, Key
+from paternoster_operator.desired.children import RootKeys
+from paternoster_operator.key_secrets import KeySecrets
+from paternoster_operator.settings import Settings
+
+
+class MissingKeys(ClusterError):
+    """A Secret that a manifest names is not there, or has no key in the field that it names."""
+
+    reason = "ConfigurationMissing"
+
+    def __init__(self, namespace: str, field: str, secret: SecretKey) -> None:
+        said = f"{secret.name}, key {secret.key}"
+        super().__init__(f"{field} names Secret {said}: namespace {namespace} has no such key", retriable=False)
+
+
+class FleetKeys:
+    """Every method raises :class:`ClusterError` where the cluster does not say what a Secret holds."""
+
+    def __init__(self, secrets: KeySecrets, settings: Settings) -> None:
+        self._secrets = secrets
+        self._settings = settings
+
+    async def roots(self) -> RootKeys:
+        """What the keys of all fleets are derived from; made where there are none."""
+        return RootKeys(admin=await self._secrets.root(self._settings.admin_key), gateway=await self._gateway_roots())
+
+    async def admin_keys(self, resource: LLMDeployment, roots: RootKeys) -> Sequence[str]:
+        """Keys of the engines' admin API, to try in order; raises :class:`MissingKeys`."""
+        own = resource.spec.security.admin_key_secret_ref
+        if own is None:
+            return [keys.derive(root, keys.OPERATOR_TO_ENGINE, resource.metadata.uid) for root in roots.admin]
+        return await self._of_user(resource, "spec.security.adminKeySecretRef", own)
+
+    async def client_digests(self, resource: LLMDeployment) -> list[str] | None:
+        """Digests of the keys that clients may send, None where they need none; raises :class:`MissingKeys`."""
+        own = resource.spec.security.api_key_secret_ref
+        if own is None:
+            return None
+        return [keys.digest(key) for key in await self._of_user(resource, "spec.security.apiKeySecretRef", own)]
+
+    async def routes_digests(self) -> list[str] | None:
+        """Digests of the keys by which gateways may read the routing table, None without gateways."""
+        roots = await self._gateway_roots()
+        return [keys.digest(keys.derive(root, keys.GATEWAY_TO_OPERATOR)) for root in roots] if roots else None
+
+    async def _gateway_roots(self) -> Sequence[str]:
+        return () if self._settings.gateway_url is None else await self._secrets.root(self._settings.gateway_key)
+
+    async def _of_user(self, resource: LLMDeployment, field: str, secret: SecretKey) -> Sequence[str]:
+        namespace = resource.metadata.namespace
+        found = await self._secrets.keys(Key(namespace, secret.name), secret.key)
+        if not found:
+            raise MissingKeys(namespace, field, secret)
+        return found

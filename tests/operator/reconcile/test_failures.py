@@ -1,0 +1,178 @@
+"""What keeps a look from doing all: a condition with a reason, an event and a metric, and never silence."""
+
+from typing import Any
+
+import pytest
+
+from paternoster_contract.labels import DRAIN
+from paternoster_contract.stats import EngineState, GatewayModelStats, GatewayStats
+from paternoster_operator.cluster.port import ClusterError, ForeignObject
+from paternoster_operator.settings import Settings
+
+from .world import KEY, World
+
+
+def failures(world: World, reason: str) -> float | None:
+    labels = {"namespace": KEY.namespace, "name": KEY.name, "reason": reason}
+    return world.metrics.registry.get_sample_value("paternoster_operator_reconcile_failures_total", labels)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (ForeignObject("Service lifts/ride is there already"), "ChildNotOwned"),
+        (ClusterError("PATCH /x: HTTP 422: no", retriable=False), "ClusterRefused"),
+    ],
+)
+async def test_a_refused_child_stalls_the_fleet_and_heals(
+    world: World, document: Any, refusal: ClusterError, reason: str
+) -> None:
+    world.cluster.resource = document()
+    world.cluster.refusals["Service"] = refusal
+    for _ in range(2):
+        assert await world.look() == Settings().look_seconds
+    stalled = world.cluster.condition("Stalled")
+    assert (stalled["reason"], stalled["message"]) == (reason, str(refusal))
+    assert world.cluster.condition("Ready")["status"] == "False"
+    assert [(event.type, event.reason) for event in world.cluster.events] == [("Warning", reason)]
+    assert failures(world, reason) == 2
+    assert "Deployment" not in world.cluster.applies
+    world.cluster.refusals.clear()
+    await world.look()
+    assert world.cluster.condition("Stalled") == {}
+    assert "Deployment" in world.cluster.applies
+
+
+async def test_a_fleet_that_serves_goes_on_while_a_child_is_refused(world: World, document: Any) -> None:
+    world.cluster.resource = document()
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    world.cluster.resource = {**document(replicas=2), "status": world.cluster.statuses[-1]}
+    world.cluster.refusals["Deployment"] = ClusterError("HTTP 403: quota", retriable=False)
+    await world.look()
+    assert world.cluster.condition("Stalled")["reason"] == "ClusterRefused"
+    assert world.cluster.condition("Ready")["status"] == "True"
+    assert world.cluster.statuses[-1]["readyReplicas"] == 1
+
+
+async def test_a_cluster_that_does_not_answer_is_met_again_and_told(world: World, document: Any) -> None:
+    world.cluster.resource = document()
+    world.cluster.refusals["Service"] = ClusterError("PATCH /x: HTTP 503: away")
+    for _ in range(2):
+        with pytest.raises(ClusterError):
+            await world.look()
+    assert world.cluster.condition("Stalled") == {}
+    moving = world.cluster.condition("Reconciling")
+    assert (moving["reason"], moving["message"]) == ("ClusterUnavailable", "PATCH /x: HTTP 503: away")
+    assert [event.reason for event in world.cluster.events] == ["ClusterUnavailable"]
+    assert len(world.cluster.statuses) == 1, "the same words are not written twice"
+    world.cluster.refusals.clear()
+    await world.look()
+    assert world.cluster.condition("Reconciling")["reason"] != "ClusterUnavailable"
+
+
+async def test_a_fault_of_the_operator_is_told_too(
+    world: World, document: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.cluster.resource = document()
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("no such number")
+
+    monkeypatch.setattr("paternoster_operator.reconcile.decide", broken)
+    with pytest.raises(ZeroDivisionError):
+        await world.look()
+    stalled = world.cluster.condition("Stalled")
+    assert (stalled["reason"], stalled["message"]) == ("ReconcileFailed", "ZeroDivisionError: no such number")
+    assert world.cluster.condition("Ready")["status"] == "Unknown"
+    assert [event.reason for event in world.cluster.events] == ["ReconcileFailed"]
+    assert failures(world, "ReconcileFailed") == 1
+
+
+async def test_a_missing_key_is_told_while_everything_else_is_done(world: World, document: Any) -> None:
+    world.cluster.resource = document(security={"apiKeySecretRef": {"name": "clients"}})
+    await world.look()
+    assert world.cluster.condition("Stalled")["reason"] == "ConfigurationMissing"
+    assert world.cluster.replicas == 1
+
+
+async def test_a_taken_name_stalls_the_newcomer_which_starts_nothing(
+    world: World, document: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.cluster.resource = document()
+    taken = ("", ("ServedNameTaken", "the served name ride belongs to LLMDeployment a/b"))
+    directory = world.reconciler._directory
+    monkeypatch.setattr(directory, "standing", lambda _: taken)
+    await world.look()
+    assert world.cluster.applies == []
+    assert world.cluster.condition("Stalled")["reason"] == "ServedNameTaken"
+    assert world.cluster.condition("Ready")["status"] == "False"
+    assert world.cluster.statuses[-1]["servedModel"] == ""
+
+
+async def test_children_that_vanish_or_are_edited_are_sent_again(world: World, document: Any) -> None:
+    world.cluster.resource = document()
+    await world.look()
+    before = len(world.cluster.applies)
+    del world.cluster.children["PodDisruptionBudget"]
+    await world.look()
+    assert world.cluster.applies[before:] == ["PodDisruptionBudget"]
+    world.cluster.children["Service"]["metadata"]["generation"] += 1
+    await world.look()
+    assert world.cluster.applies[before:] == ["PodDisruptionBudget", "Service"]
+
+
+async def test_a_pod_that_cannot_start_gets_its_secret_again(world: World, document: Any) -> None:
+    """No watch tells of Secrets."""
+    world.cluster.resource = document()
+    await world.look()
+    world.cluster.shown_pods = [{"metadata": {"name": "a"}, "status": {"phase": "Pending"}}]
+    before = len(world.cluster.applies)
+    await world.look()
+    assert world.cluster.applies[before:] == ["Secret"]
+
+
+async def test_an_engine_that_nobody_wants_drained_admits_again(world: World, document: Any) -> None:
+    world.cluster.resource = document()
+    world.engine.numbers["state"] = EngineState.DRAINING
+    world.cluster.shown_pods = [world.engine.pod("a", ready=False)]
+    await world.look()
+    assert world.engine.numbers["state"] == EngineState.READY
+    world.cluster.shown_pods = [world.engine.pod("a", annotations={DRAIN: "true"})]
+    await world.look()
+    assert world.engine.numbers["state"] == EngineState.DRAINING
+    calls = len(world.engine.keys)
+    await world.look()
+    assert len(world.engine.keys) == calls, "what it has need not be told again"
+    world.cluster.shown_pods = [world.engine.pod("a", deletionTimestamp="now")]
+    await world.look()
+    assert len(world.engine.keys) == calls, "one that ends is let end"
+
+
+async def test_a_fleet_is_ready_once_every_gateway_knows_it(
+    world: World, document: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[str] = []
+
+    async def gateways() -> list[GatewayStats]:
+        numbers = {"in_flight": 0, "held": 0, "requests_total": 0, "failed_total": 0}
+        return [
+            GatewayStats(instance=name, time=0, models={"ride": GatewayModelStats(fleet=fleet, **numbers)})
+            for name, fleet in (("one", "uid-1"), ("two", known[-1] if known else ""))
+        ]
+
+    monkeypatch.setattr(world.scraper, "gateways", gateways)
+    world.reconciler = world.new_reconciler(Settings(gateway_url="http://gateways"))
+    to_zero = {"minReplicas": 0, "maxReplicas": 1, "scaleToZero": {"enabled": True}}
+    world.cluster.resource = document(autoscaling=to_zero)
+    for fleet in ("", "another"):
+        known.append(fleet)
+        assert await world.look() == 1.0, "it looks again soon"
+        ready, routed = world.cluster.condition("Ready"), world.cluster.condition("Routed")
+        assert (ready["status"], ready["reason"]) == ("Unknown", "WaitingForGateways")
+        assert (routed["status"], routed["message"]) == ("False", "1 of 2 gateways know ride")
+        assert world.cluster.condition("Reconciling")["status"] == "True"
+    known.append("uid-1")
+    assert await world.look() == Settings().look_seconds
+    assert world.cluster.condition("Ready")["reason"] == "ScaledToZero"
+    assert world.cluster.condition("Routed")["status"] == "True"

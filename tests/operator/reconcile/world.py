@@ -1,0 +1,174 @@
+"""A reconciler over a cluster in memory and an engine on a real socket."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_operator.cluster.port import Event, Key, Object
+from paternoster_operator.directory import Directory
+from paternoster_operator.fleet_keys import FleetKeys
+from paternoster_operator.key_secrets import KeySecrets
+from paternoster_operator.metrics import OperatorMetrics
+from paternoster_operator.reconcile import Reconciler
+from paternoster_operator.scrape import Scraper
+from paternoster_operator.settings import Settings
+
+KEY = Key("lifts", "ride")
+
+
+class FakeCluster:
+    """Keeps what is written, and shows what it is told to show."""
+
+    def __init__(self) -> None:
+        self.resource: Object | None = None
+        self.children: dict[str, Object] = {}
+        self.shown_pods: list[Object] = []
+        self.applies: list[str] = []
+        self.statuses: list[Object] = []
+        self.events: list[Event] = []
+        self.annotations: dict[str, dict[str, str]] = {}
+        self.secrets: dict[Key, dict[str, str]] = {}
+        self.secrets_read: list[Key] = []
+        self.refusals: dict[str, Exception] = {}
+        """What an apply meets, by kind."""
+        self.unreadable: Exception | None = None
+        """What reading a Secret meets."""
+
+    def list(self) -> Sequence[Key]:
+        return [KEY] if self.resource is not None else []
+
+    def get(self, key: Key) -> Mapping[str, Any] | None:
+        return self.resource if key == KEY else None
+
+    def child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
+        return None if kind == "Secret" else self.children.get(kind)
+
+    def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
+        return self.shown_pods
+
+    async def secret(self, key: Key) -> Mapping[str, str] | None:
+        self.secrets_read.append(key)
+        if self.unreadable is not None:
+            raise self.unreadable
+        return self.secrets.get(key)
+
+    async def create_secret(self, key: Key, data: Mapping[str, str]) -> None:
+        self.secrets.setdefault(key, dict(data))
+
+    async def apply(self, obj: Object) -> Object:
+        self.applies.append(obj["kind"])
+        if obj["kind"] in self.refusals:
+            raise self.refusals[obj["kind"]]
+        before = self.children.get(obj["kind"], {"metadata": {"generation": 0}, "spec": None})
+        generation = before["metadata"]["generation"] + (before.get("spec") != obj.get("spec"))
+        self.children[obj["kind"]] = {**before, **obj, "metadata": {**obj["metadata"], "generation": generation}}
+        return self.children[obj["kind"]]
+
+    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
+        self.annotations[pod] = dict(annotations)
+
+    async def write_status(self, key: Key, status: Object) -> None:
+        assert self.resource is not None
+        self.statuses.append(status)
+        self.resource = {**self.resource, "status": status}
+
+    async def record_event(self, key: Key, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def replicas(self) -> int:
+        replicas: int = self.children["Deployment"]["spec"]["replicas"]
+        return replicas
+
+    def condition(self, kind: str) -> Mapping[str, Any]:
+        return next((c for c in self.statuses[-1]["conditions"] if c["type"] == kind), {})
+
+
+class FakeEngine:
+    """Answers /stats with ``numbers`` and takes a live cap."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Any] = {"instance": "first"}
+        self.live_cap = 64
+        self.patches: list[int] = []
+        self.keys: list[str] = []
+        """What each call of the admin API brought."""
+        self.port = 0
+
+    async def start(self) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_get("/stats", self._stats)
+        app.router.add_patch("/admin/config", self._patch)
+        app.router.add_route("*", "/admin/drain", self._drain)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        return runner
+
+    async def _stats(self, _: web.Request) -> web.Response:
+        zeros = {name: 0 for name in EngineStats.model_fields if name.endswith("_total")}
+        base = {
+            "model": "m", "state": EngineState.READY, "started_at": 0, "time": 0, "last_tick_age_seconds": 0,
+            "capacity": 64, "live_cap": self.live_cap, "running": 0, "waiting": 0, "kv_block_size": 32,
+            "kv_blocks": 100, "kv_blocks_used": 10, "kv_blocks_cached": 0, "kv_projected_peak": 0,
+        }  # fmt: skip
+        return web.json_response({**zeros, **base, **self.numbers})
+
+    async def _drain(self, request: web.Request) -> web.Response:
+        self.keys.append(request.headers.get("Authorization", ""))
+        self.numbers["state"] = EngineState.DRAINING if request.method == "POST" else EngineState.READY
+        return web.json_response({"capacity": 64, "live_cap": self.live_cap, "draining": request.method == "POST"})
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        self.keys.append(request.headers.get("Authorization", ""))
+        self.live_cap = (await request.json())["live_cap"]
+        self.patches.append(self.live_cap)
+        return web.json_response({"capacity": 64, "live_cap": self.live_cap, "draining": False})
+
+    def pod(self, name: str, *, ready: bool = True, **metadata: Any) -> Object:
+        return {
+            "metadata": {"name": name, **metadata},
+            "spec": {
+                "containers": [{"ports": [{"name": name, "containerPort": self.port} for name in ("http", "admin")]}]
+            },
+            "status": {
+                "phase": "Running",
+                "podIP": "127.0.0.1",
+                "conditions": [{"type": "Ready", "status": str(ready)}],
+            },
+        }
+
+
+class World:
+    """A reconciler, its cluster, one engine and a clock that is turned by hand."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.engine = FakeEngine()
+        self.now = 1000.0
+        self.scraper = Scraper(timeout_seconds=2, gateway_url=None)
+        self.restart_operator()
+
+    def restart_operator(self) -> None:
+        self.metrics = OperatorMetrics()
+        self.reconciler = self.new_reconciler(Settings())
+
+    def new_reconciler(self, settings: Settings, **clocks: Any) -> Reconciler:
+        clock = lambda: self.now  # noqa: E731 - read at each call
+        return Reconciler(
+            self.cluster,
+            self.scraper,
+            settings,
+            self.metrics,
+            Directory(self.cluster, settings.names, clock),
+            FleetKeys(KeySecrets(self.cluster, clock), settings),
+            clock=clock,
+            **clocks,
+        )
+
+    async def look(self, after: float = 5.0) -> float | None:
+        self.now += after
+        return await self.reconciler.reconcile(KEY)
