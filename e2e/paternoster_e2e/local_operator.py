@@ -91,7 +91,9 @@ def namespaced_operator(
     account = (namespace, "operator")
     grant(kubectl, account, [*permissions.operator, *permissions.lease], namespace)
     scope = f"--namespace={namespace}"
-    with running(LocalOperator(kubectl, account, folder, scope, *leader(namespace, permissions))) as operator:
+    policies = (f"--network-policies={namespace}", "--operator-labels=app=operator")
+    words = (scope, f"--admin-key-secret={namespace}/admin-key", *policies, *leader(namespace, permissions))
+    with running(LocalOperator(kubectl, account, folder, *words)) as operator:
         yield operator
 
 

@@ -10,10 +10,14 @@ from paternoster_e2e.kubectl import Document, Kubectl, condition, until
 from paternoster_e2e.objects import merge
 from paternoster_e2e.stub_engine import StubEngines
 
-STAGES = ("lead", "renew", "service", "budget", "deployment", "ready", "cap", "price", "event", "gone")
+STAGES = (
+    "lead", "renew", "keys", "service", "budget", "policy", "deployment", "ready", "cap", "restore", "price",
+    "event", "gone",
+)  # fmt: skip
 CAP = 8
 BUSY = 5
-KINDS = "deployments,replicasets,pods,services,poddisruptionbudgets"
+KINDS = "deployments,replicasets,pods,services,poddisruptionbudgets,networkpolicies"
+RESTORED = ("services", "poddisruptionbudgets", "networkpolicies")
 
 
 @dataclass
@@ -53,6 +57,9 @@ class Scenario:
             self.busy = busy["metadata"]["name"]
             self.engines.engine(busy["status"]["podIP"]).running = BUSY
             merge(self.kubectl, "llmd", self.namespace, self.name, {"spec": {"replicas": 1}})
+        elif stage == "restore":
+            self.before = self._uids()
+            self.kubectl("delete", ",".join(RESTORED), f"--selector={self._selector}", f"--namespace={self.namespace}")
         elif stage == "event":
             (pod,) = self.pods()
             merge(self.kubectl, "pod", self.namespace, pod["metadata"]["name"], without_image(), "--subresource=status")
@@ -83,6 +90,21 @@ class Scenario:
         namespace, name = self.lease
         leases = self.kubectl.list("leases", namespace)
         return next((lease["spec"] for lease in leases if lease["metadata"]["name"] == name), {})
+
+    def _keys(self) -> bool:
+        return self._owned("secrets")
+
+    def _policy(self) -> bool:
+        return self._owned("networkpolicies")
+
+    def _restore(self) -> bool:
+        """Each child that was deleted is back."""
+        now = self._uids()
+        return len(now) == len(self.before) and not now & self.before
+
+    def _uids(self) -> set[str]:
+        found = self.kubectl.list(",".join(RESTORED), self.namespace, self._selector)
+        return {child["metadata"]["uid"] for child in found}
 
     def _service(self) -> bool:
         return self._owned("services")

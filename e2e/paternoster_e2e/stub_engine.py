@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 from paternoster_contract import paths
-from paternoster_contract.labels import ENGINE_PORT
+from paternoster_contract.labels import ADMIN_PORT, ENGINE_PORT
 from paternoster_contract.stats import EngineState, EngineStats
 
 CAPACITY = 64
@@ -50,7 +50,7 @@ class StubEngines:
 
 @contextmanager
 def stub_engines() -> Iterator[StubEngines]:
-    """Listening on the engines' port for as long as the block runs."""
+    """Listening on the engines' ports for as long as the block runs."""
     engines = StubEngines()
 
     class Handler(BaseHTTPRequestHandler):
@@ -77,11 +77,13 @@ def stub_engines() -> Iterator[StubEngines]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("0.0.0.0", ENGINE_PORT), Handler)
-    server.daemon_threads = True
-    Thread(target=server.serve_forever, daemon=True).start()
+    servers = [ThreadingHTTPServer(("0.0.0.0", port), Handler) for port in (ENGINE_PORT, ADMIN_PORT)]
+    for server in servers:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield engines
     finally:
-        server.shutdown()
-        server.server_close()
+        for server in servers:
+            server.shutdown()
+            server.server_close()

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from paternoster_contract import paths
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
-from paternoster_contract.labels import ENGINE_PORT
+from paternoster_contract.labels import ADMIN_PORT
 from paternoster_contract.stats import EngineState, EngineStats
 
 CAPACITY = 16
@@ -101,5 +101,5 @@ async def run(port: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, default=ENGINE_PORT)
+    parser.add_argument("--port", type=int, default=ADMIN_PORT)
     uvloop.run(run(parser.parse_args().port))

@@ -29,7 +29,14 @@ def operator(kubectl: Kubectl, clusterwide: ChartPermissions, home: str, tmp_pat
     account = (home, "operator")
     grant(kubectl, account, clusterwide.lease, home)
     grant(kubectl, account, clusterwide.operator, None)
-    yield LocalOperator(kubectl, account, tmp_path, "--all-namespaces", *leader(home, clusterwide))
+    yield LocalOperator(
+        kubectl,
+        account,
+        tmp_path,
+        "--all-namespaces",
+        f"--admin-key-secret={home}/admin-key",
+        *leader(home, clusterwide),
+    )
     revoke(kubectl, account)
 
 

@@ -62,3 +62,19 @@ app.kubernetes.io/component: {{ .component }}
 {{ .values.serviceAccount.name | default "default" }}
 {{- end -}}
 {{- end }}
+
+{{/* Secrets of the root keys: the user's, or those that the operator makes. */}}
+{{- define "paternoster.gatewayKeySecret" -}}
+{{ .Values.keys.gatewaySecret | default (printf "%s-gateway-key" (include "paternoster.fullname" .)) }}
+{{- end }}
+
+{{- define "paternoster.adminKeySecret" -}}
+{{ .Values.keys.adminSecret | default (printf "%s-admin-key" (include "paternoster.fullname" .)) }}
+{{- end }}
+
+{{/* Labels as name=value,...: how the operator's flags take them. */}}
+{{- define "paternoster.labelFlag" -}}
+{{- $pairs := list -}}
+{{- range $name, $value := . }}{{ $pairs = append $pairs (printf "%s=%s" $name (toString $value)) }}{{ end -}}
+{{ $pairs | join "," }}
+{{- end }}

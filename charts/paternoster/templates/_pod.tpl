@@ -24,6 +24,7 @@ securityContext:
   runAsNonRoot: true
   runAsUser: 65532
   runAsGroup: 65532
+  fsGroup: 65532
   seccompProfile:
     type: RuntimeDefault
 {{- with .root.Values.imagePullSecrets }}

@@ -10,16 +10,29 @@
 - apiGroups: [paternoster.dev]
   resources: [llmdeployments/finalizers]
   verbs: [update]
-# Server-side apply of an object that is not there yet needs create as well as patch.
+# Server-side apply of an object that is not there yet needs create as well as patch, and a look at whose it is get.
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [list, watch, create, patch]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [services]
-  verbs: [create, patch]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [create, patch]
+  verbs: [get, list, watch, create, patch]
+{{- if .Values.engine.networkPolicy.enabled }}
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch]
+{{- end }}
+# Whose a pod is: a Deployment makes its pods by ReplicaSets.
+- apiGroups: [apps]
+  resources: [replicasets]
+  verbs: [list, watch]
+# A Secret of keys for each fleet, and those that a manifest names. Only by name: none is listed or watched.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch, patch]
@@ -37,6 +50,19 @@
   resources: [leases]
   resourceNames: [{{ include "paternoster.fullname" . }}-operator]
   verbs: [get, update]
+{{- end }}
+
+{{/* Root keys, for an operator that does not watch the release's namespace: it makes those that are not there. */}}
+{{- define "paternoster.rootKeyRules" -}}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames:
+    - {{ include "paternoster.gatewayKeySecret" . }}
+    - {{ include "paternoster.adminKeySecret" . }}
+  verbs: [get]
 {{- end }}
 
 {{/* What people may do, for the cluster's aggregated roles. */}}

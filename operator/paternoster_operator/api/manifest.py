@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES, Rule
+from paternoster_operator.api.secret_type import Secret
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
 _ECHO = 60
@@ -44,20 +45,17 @@ def parse(document: Mapping[str, Any], known: LLMDeployment | None = None) -> LL
 
 
 def load(path: Path | str) -> list[LLMDeployment]:
-    """Every LLMDeployment of a YAML or JSON file; raises :class:`InvalidManifest` naming file and document."""
-    path = Path(path)
-    try:
-        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
-    except OSError as error:
-        raise InvalidManifest([f"{path}: {error.strerror}"]) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidManifest([f"{path}: is not YAML: {' '.join(str(error).split())}"]) from error
-    if not documents:
-        raise InvalidManifest([f"{path}: has no document: must have at least one LLMDeployment"])
+    """Every LLMDeployment of a YAML or JSON file; raises :class:`InvalidManifest` naming file and document.
+
+    Secrets may stand in it, too: :func:`load_secrets` reads them.
+    """
+    documents = _documents(path)
+    fleets = {where: document for where, document in documents.items() if not _is_secret(document)}
+    if not fleets:
+        raise InvalidManifest([f"{path}: has no LLMDeployment: must have at least one"])
     resources: list[LLMDeployment] = []
     errors: list[str] = []
-    for number, document in enumerate(documents, start=1):
-        where = str(path) if len(documents) == 1 else f"{path}, document {number}"
+    for where, document in fleets.items():
         try:
             resources.append(parse(document))
         except InvalidManifest as invalid:
@@ -71,6 +69,42 @@ def load(path: Path | str) -> list[LLMDeployment]:
     if errors:
         raise InvalidManifest(errors)
     return resources
+
+
+def load_secrets(path: Path | str) -> dict[tuple[str, str], dict[str, str]]:
+    """What each Secret of a file holds, decoded, by namespace and name; raises :class:`InvalidManifest`."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    errors: list[str] = []
+    for where, document in _documents(path).items():
+        if not _is_secret(document):
+            continue
+        try:
+            secret = Secret.model_validate(document)
+        except ValidationError as error:
+            errors += [f"{where}: {_line(dict(fault))}" for fault in error.errors()]
+        else:
+            decoded = {name: value.decode(errors="replace") for name, value in secret.data.items()}
+            found[secret.metadata.namespace, secret.metadata.name] = decoded | secret.string_data
+    if errors:
+        raise InvalidManifest(errors)
+    return found
+
+
+def _documents(path: Path | str) -> dict[str, Any]:
+    """The documents of a file, by how each is named to people."""
+    path = Path(path)
+    try:
+        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
+    except OSError as error:
+        raise InvalidManifest([f"{path}: {error.strerror}"]) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidManifest([f"{path}: is not YAML: {' '.join(str(error).split())}"]) from error
+    one = len(documents) == 1
+    return {str(path) if one else f"{path}, document {i}": each for i, each in enumerate(documents, start=1)}
+
+
+def _is_secret(document: Any) -> bool:
+    return isinstance(document, Mapping) and document.get("kind") == "Secret"
 
 
 def check_rules(resource: LLMDeployment) -> list[str]:

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     watch = ManifestWatch(args.file)
     watch.changed()
     try:
-        resources = watch.read()
+        resources, secrets = watch.read(), watch.secrets()
     except InvalidManifest as invalid:
         for line in invalid.errors:
             print(line, file=sys.stderr)
@@ -47,4 +47,5 @@ def run(args: argparse.Namespace) -> int:
             return 2
     session = LocalSession(port, args.log_dir or state_folder() / "logs")
     live = not args.no_view and sys.stdout.isatty()
+    session.cluster.put_secrets(secrets)
     return asyncio.run(ride(session, watch, resources, live=live, record=args.record))

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from paternoster_operator.api.manifest import InvalidManifest, load
+from paternoster_operator.api.manifest import InvalidManifest, load, load_secrets
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.cluster.port import Key
 
 T = TypeVar("T")
 
@@ -38,6 +39,10 @@ class ManifestWatch:
         if errors:
             raise InvalidManifest(errors)
         return resources
+
+    def secrets(self) -> dict[Key, dict[str, str]]:
+        """What all Secrets of all files hold; raises :class:`InvalidManifest`."""
+        return {Key(*name): data for file in self._files for name, data in load_secrets(file).items()}
 
     def changed(self) -> bool:
         """Whether any file's content differs from the last call's; the first call says no."""

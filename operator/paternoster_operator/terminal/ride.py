@@ -94,12 +94,13 @@ def _reread(session: LocalSession, watch: ManifestWatch, console: Console) -> No
     if not watch.changed():
         return
     try:
-        resources = watch.read()
+        resources, secrets = watch.read(), watch.secrets()
     except InvalidManifest as invalid:
         console.print("the edit is refused, and the fleet goes on as it was:", style="red")
         for line in invalid.errors:
             console.print(f"  {line}", markup=False)
         return
+    session.cluster.put_secrets(secrets)
     for line in session.want(resources):
         console.print(line, markup=False)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paternoster_operator.api.manifest import InvalidManifest, load, parse
+from paternoster_operator.api.manifest import InvalidManifest, load, load_secrets, parse
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
 
 Document = Callable[..., dict[str, Any]]
@@ -212,7 +212,7 @@ def test_files(tmp_path: Path, document: Document) -> None:
     with pytest.raises(InvalidManifest, match="is not YAML"):
         load(file)
     file.write_text("---\n")
-    with pytest.raises(InvalidManifest, match="has no document"):
+    with pytest.raises(InvalidManifest, match="has no LLMDeployment"):
         load(file)
     second = document() | {"metadata": {"name": "other"}}
     file.write_text(f"{json.dumps(document())}\n---\n{json.dumps(second)}\n")
@@ -239,3 +239,18 @@ def test_rules_are_asked_again_of_another_spec_only(document: Document, monkeypa
     for other in (document(replicas=3), document(replicas=2) | {"metadata": {"name": "other", "namespace": "lifts"}}):
         with pytest.raises(InvalidManifest, match="asked"):
             parse(other, known=known)
+
+
+def test_secrets_stand_beside_fleets_in_a_file(tmp_path: Path, document: Document) -> None:
+    file = tmp_path / "fleet.yaml"
+    head = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "clients"}}
+    secret = {**head, "data": {"a": "b25lCnR3bw=="}, "stringData": {"b": "three"}}
+    file.write_text(f"{json.dumps(document())}\n---\n{json.dumps(secret)}\n")
+    assert [resource.metadata.name for resource in load(file)] == ["ride"]
+    assert load_secrets(file) == {("default", "clients"): {"a": "one\ntwo", "b": "three"}}
+    file.write_text(f"{json.dumps(document())}\n---\n{json.dumps({**head, 'data': {'a': 'x'}})}\n")
+    with pytest.raises(InvalidManifest, match=r"document 2: data\.a: is 'x': "):
+        load_secrets(file)
+    file.write_text(json.dumps(secret))
+    with pytest.raises(InvalidManifest, match="has no LLMDeployment"):
+        load(file)

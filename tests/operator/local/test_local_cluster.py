@@ -33,10 +33,10 @@ async def test_a_resource_removed_and_put_again_while_it_drains_keeps_its_new_po
 
 async def test_children_of_a_resource_that_is_gone_are_not_started(fleet: Any, document: Any) -> None:
     await fleet.apply(1)
-    children = dict(fleet.cluster.deployment(KEY) or {})
+    children = dict(fleet.cluster.child(KEY, "Deployment") or {})
     await fleet.cluster.remove(KEY)
     await fleet.cluster.apply(children)
-    assert fleet.cluster.deployment(KEY) is None
+    assert fleet.cluster.child(KEY, "Deployment") is None
     assert fleet.pods == []
 
 
@@ -75,12 +75,16 @@ async def test_the_command_runs_on_a_free_port_of_this_machine(fleet: Any) -> No
     assert "0.0.0.0" not in log
 
 
+def mounted(pod: str) -> Path:
+    return next(Path(tempfile.gettempdir()).glob(f"paternoster-secrets-*/{pod}"))
+
+
 async def test_secrets_are_mounted_for_this_user_alone_and_follow_their_changes(fleet: Any) -> None:
     await fleet.apply(1)
     (pod,) = await fleet.until_ready(1)
     flags = json.loads(re.search(r"^flags (.*)$", fleet.log(pod.name), re.MULTILINE)[1])
     assert "--api-keys" not in flags, "nobody needs a key for its API"
-    admin = next(folder for folder in Path(tempfile.gettempdir()).glob(f"paternoster-secrets-*/{pod.name}/admin-keys"))
+    admin = mounted(pod.name) / "admin-keys"
     file = admin / "operator"
     first = file.read_text()
     assert first == keys.derive("admin-root", keys.OPERATOR_TO_ENGINE, fleet.cluster.get(KEY)["metadata"]["uid"])
