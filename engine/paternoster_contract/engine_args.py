@@ -29,11 +29,12 @@ class EngineArgs(BaseModel):
     )
     api_keys: str | None = Field(
         default=None,
+        min_length=1,
         description="file of the keys that clients may send, one a line, or a folder of such files; read again as it "
         "changes (default: nobody needs a key)",
     )
     admin_keys: str | None = Field(
-        default=None, description="the same for the admin API; its keys are not those of the API"
+        default=None, min_length=1, description="the same for the admin API; its keys are not those of the API"
     )
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", description="auto: bfloat16 where the device computes it natively, float32 elsewhere"
@@ -164,6 +165,8 @@ class EngineArgs(BaseModel):
                 f"max_batched_tokens is {self.max_batched_tokens}: must be at least max_num_seqs, which is "
                 f"{self.max_num_seqs}, so that every running sequence can advance in a step"
             )
+        if self.admin_port == self.port != 0:
+            raise ValueError(f"admin_port is {self.admin_port}: must differ from port; 0 takes a free one")
         if self.reserved_slots >= self.max_num_seqs:
             raise ValueError(
                 f"reserved_slots is {self.reserved_slots}: must be below max_num_seqs, which is {self.max_num_seqs}"

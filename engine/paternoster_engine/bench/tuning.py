@@ -6,12 +6,14 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from paternoster_contract import paths
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.labels import ADMIN_PORT
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.client import BenchClient, ServerError, drive
 from paternoster_engine.bench.offline import Offline
@@ -49,6 +51,14 @@ async def walk(visit: Visit, start: int, *, target: float, decrease_percent: int
         cap = max(floor, next_cap(cap, decrease_percent))
 
 
+def default_admin_url(url: str) -> str:
+    """Where the engine at ``url`` has its admin API, unless it was given another port."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    netloc = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{netloc}:{ADMIN_PORT}"
+
+
 class InProcessTarget:
     """An engine in this process."""
 
@@ -64,9 +74,16 @@ class ServedTarget:
     """One engine over HTTP: its cap by the admin API, its preemptions from ``/stats``."""
 
     def __init__(
-        self, client: BenchClient, traffic: Traffic, prompts: Prompts, context: int | None, admin_key: str | None
+        self,
+        client: BenchClient,
+        traffic: Traffic,
+        prompts: Prompts,
+        context: int | None,
+        admin_url: str,
+        admin_key: str | None,
     ) -> None:
         self._client = client
+        self._admin_url = admin_url.rstrip("/")
         self._traffic = traffic
         self._prompts = prompts
         self._context = context
@@ -113,17 +130,18 @@ class ServedTarget:
         return EngineStats.model_validate(await self._json("GET", paths.STATS))
 
     async def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        url = self._client.url + path
+        url = self._admin_url + path
         try:
             async with (
                 aiohttp.ClientSession(headers=self._headers) as session,
                 session.request(method, url, json=body) as response,
             ):
                 if response.status != 200:
-                    raise ServerError(f"{url}: HTTP {response.status}: needs an engine of this project, and its key")
+                    raise ServerError(f"{url}: HTTP {response.status}: needs an engine's admin API, and its key")
                 return await response.json()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise ServerError(f"{url}: {error or type(error).__name__}") from error
+            why = str(error) or type(error).__name__
+            raise ServerError(f"{url}: {why}: needs an engine with --admin-port, which --admin-url names") from error
 
 
 @dataclass
@@ -176,7 +194,8 @@ class TuneSession:
         async with client:
             context = await choose_model(client)
             prompts = await make_prompts(client, self.traffic.text, seed=options.seed)
-            served = await ServedTarget(client, self.traffic, prompts, context, self.admin_key).connect()
+            admin_url = options.admin_url or default_admin_url(options.url)
+            served = await ServedTarget(client, self.traffic, prompts, context, admin_url, self.admin_key).connect()
             try:
                 return await self._walk(served)
             finally:

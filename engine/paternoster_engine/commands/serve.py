@@ -1,8 +1,10 @@
 """``paternoster serve``: one engine and its HTTP server."""
 
 import argparse
+import contextlib
 import logging
 import os
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from paternoster_engine.model.tokenizer import Tokenizer
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.labels import ADMIN_KEY_ENV, API_KEY_ENV, MODEL_EXIT_STATUS
+from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_engine.commands.flag_errors import flag_errors
 
 HELP = "serve a model over the OpenAI API"
@@ -26,7 +28,6 @@ DEFAULT_STALL_TIMEOUT = 60.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     EngineArgs.add_flags(parser)
     parser.epilog = (
-        f"${API_KEY_ENV} and ${ADMIN_KEY_ENV} guard the API and the admin routes with a bearer key each. "
         f"${STALL_TIMEOUT_ENV} is the age in seconds of the engine loop's last tick from which /health answers 503 "
         f"(default: {DEFAULT_STALL_TIMEOUT:g}). SIGTERM drains, a second one ends at once. "
         f"Exit status {MODEL_EXIT_STATUS}: the model cannot be served; 2: a setting cannot; 1: the engine failed."
@@ -52,18 +53,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _serve(args: EngineArgs) -> int:
     """Raises ``ValueError`` for a setting or a model that cannot be served."""
-    from paternoster_engine.server.process import listen
-
-    stall_timeout = _stall_timeout()
-    # Before the model: a port in use should not cost the time of loading it.
-    try:
-        listener = listen(args.host, args.port)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ValueError(
-            f"cannot listen on --host {args.host} --port {args.port}: {reason}; choose another or 0 for a free port"
-        ) from error
-
     import asyncio
 
     import uvloop
@@ -73,21 +62,38 @@ def _serve(args: EngineArgs) -> int:
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-    async def serve() -> None:
-        state = ServerState(
-            api_key=os.environ.get(API_KEY_ENV),
-            admin_key=os.environ.get(ADMIN_KEY_ENV),
-            stall_timeout=stall_timeout,
-        )
-        await EngineProcess(args, listener, state, _build).run()
+    stall_timeout = _stall_timeout()
 
-    with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    async def serve(listener: socket.socket, admin_listener: socket.socket | None) -> None:
+        state = ServerState(stall_timeout=stall_timeout)
+        await EngineProcess(args, listener, state, _build, admin_listener).run()
+
+    with contextlib.ExitStack() as opened:
+        # Before the model: a port in use should not cost the time of loading it.
+        listener = opened.enter_context(_listen(args.host, "--port", args.port))
+        admin_listener = None
+        if args.admin_port is not None:
+            admin_listener = opened.enter_context(_listen(args.host, "--admin-port", args.admin_port))
+        runner = opened.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         try:
-            runner.run(serve())
+            runner.run(serve(listener, admin_listener))
         except EngineLost as error:
             print(f"paternoster serve: the engine cannot go on: {error}", file=sys.stderr)
             return 1
     return 0
+
+
+def _listen(host: str, flag: str, port: int) -> socket.socket:
+    """Raises ``ValueError`` naming the flag."""
+    from paternoster_engine.server.process import listen
+
+    try:
+        return listen(host, port)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ValueError(
+            f"cannot listen on --host {host} {flag} {port}: {reason}; choose another or 0 for a free port"
+        ) from error
 
 
 def _build(args: EngineArgs) -> "tuple[Engine, Tokenizer, ModelConfig]":

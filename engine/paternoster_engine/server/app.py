@@ -1,22 +1,38 @@
-"""The HTTP application, made of its routes; it holds no state but :class:`ServerState`."""
+"""The HTTP applications, made of their routes; they hold no state but :class:`ServerState`."""
 
-from fastapi import FastAPI
+from collections.abc import Mapping
+
+from fastapi import APIRouter, FastAPI
 
 from paternoster_contract import __version__
+from paternoster_contract.keys import KeyFiles
 from paternoster_engine.server import errors, routes_admin, routes_health, routes_openai, routes_tokenize
 from paternoster_engine.server.auth import BearerKeys
 from paternoster_engine.server.middleware import InFlight, RequestId
 from paternoster_engine.server.state import ServerState
 
 
-def create_app(state: ServerState) -> FastAPI:
-    """Answers from the first moment on: while the model loads, with 503 to all that needs it."""
-    app = FastAPI(title="Paternoster engine", version=__version__)
+def create_app(state: ServerState, keys: KeyFiles | None = None) -> FastAPI:
+    """What clients use; ``keys`` are theirs, None for an API that is open.
+
+    Answers from the first moment on: while the model loads, with 503 to all that needs it.
+    """
+    guarded = {} if keys is None else dict.fromkeys(("/v1", "/tokenize", "/detokenize"), keys)
+    return _app("Paternoster engine", state, guarded, routes_openai.router, routes_tokenize.router)
+
+
+def create_admin_app(state: ServerState, keys: KeyFiles | None = None) -> FastAPI:
+    """What the operator uses, in the same way."""
+    return _app("Paternoster engine, admin", state, {} if keys is None else {"/admin": keys}, routes_admin.router)
+
+
+def _app(title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers: APIRouter) -> FastAPI:
+    """``routers`` and what is open to everyone."""
+    app = FastAPI(title=title, version=__version__)
     app.state.server = state
     errors.install(app)
-    for routes in (routes_openai, routes_tokenize, routes_health, routes_admin):
-        app.include_router(routes.router)
-    keys = {"/v1": state.api_key, "/tokenize": state.api_key, "/detokenize": state.api_key, "/admin": state.admin_key}
+    for router in (*routers, routes_health.router):
+        app.include_router(router)
     # The middleware added last is the outermost.
     app.add_middleware(BearerKeys, keys=keys)
     app.add_middleware(InFlight, state=state)

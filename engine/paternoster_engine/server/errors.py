@@ -55,6 +55,11 @@ class Draining(RuntimeError):
         super().__init__("The engine is draining and takes no new requests. Please try again on a different instance.")
 
 
+class Ending(RuntimeError):
+    def __init__(self) -> None:
+        super().__init__("The engine drains because its process ends: that cannot be undone.")
+
+
 class ClientGone(ConnectionError):
     """The client closed its connection before the answer began."""
 
@@ -76,6 +81,7 @@ TABLE: Mapping[type[Exception], Answer] = {
     ChatTemplateError: Answer(400, "BadRequestError", "messages"),
     InvalidValue: Answer(400, "BadRequestError"),
     UnknownModel: Answer(404, "NotFoundError", "model"),
+    Ending: Answer(409, "ConflictError"),
     ClientGone: Answer(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
     StepFailed: Answer(500, "InternalServerError"),
     TenantQueueFull: Answer(429, "RateLimitError", "user", retry_after=1),

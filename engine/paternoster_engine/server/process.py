@@ -14,13 +14,15 @@ from functools import partial
 from typing import TypeVar
 
 import uvicorn
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.keys import KeyFiles
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.app import create_app
+from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.distributions import Distributions
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics import EngineCollector
@@ -46,6 +48,20 @@ class EngineLost(RuntimeError):
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: the process has its own."""
 
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE,
+                timeout_graceful_shutdown=LAST_BYTES,
+            )
+        )
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -62,6 +78,10 @@ def base_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def _keys(path: str | None) -> KeyFiles | None:
+    return None if path is None else KeyFiles(path)
+
+
 async def in_a_thread_that_ends(function: Callable[[], T]) -> T:
     """What ``function`` gives; afterwards its thread is gone, and with it the compute threads that torch gave to it.
 
@@ -75,40 +95,42 @@ async def in_a_thread_that_ends(function: Callable[[], T]) -> T:
 class EngineProcess:
     """Probes are answered from the first moment on, prompts once the model is loaded."""
 
-    def __init__(self, args: EngineArgs, listener: socket.socket, state: ServerState, build: Build) -> None:
+    def __init__(
+        self,
+        args: EngineArgs,
+        listener: socket.socket,
+        state: ServerState,
+        build: Build,
+        admin_listener: socket.socket | None = None,
+    ) -> None:
+        """Without ``admin_listener`` there is no admin API."""
         self._args = args
-        self._listener = listener
         self._state = state
         self._build = build
         self._ending = asyncio.Event()
-        config = uvicorn.Config(
-            create_app(state),
-            http="httptools",
-            lifespan="off",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=LAST_BYTES,
-        )
-        self._http = HttpServer(config)
+        self._says = [f"listening on {base_url(listener)}"]
+        self._http = [(listener, HttpServer(create_app(state, _keys(args.api_keys))))]
+        if admin_listener is not None:
+            self._says.append(f"admin API on {base_url(admin_listener)}")
+            self._http.append((admin_listener, HttpServer(create_admin_app(state, _keys(args.admin_keys)))))
 
     async def run(self) -> None:
         """Serve until a signal; raises what the loading of the model raises, and :class:`EngineLost`."""
         for number in SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-        answering = asyncio.create_task(self._http.serve(sockets=[self._listener]))
+        answering = [asyncio.create_task(http.serve(sockets=[listener])) for listener, http in self._http]
         try:
             served = await self._load()
-            print(f"listening on {base_url(self._listener)}", flush=True)
+            print(*self._says, sep="\n", flush=True)
             fault = await self._until_the_end(served.loop)
             await self._drain()
             await served.loop.stop()
             if fault is not None:
                 raise EngineLost(fault)
         finally:
-            self._http.should_exit = True
-            await answering
+            for _, http in self._http:
+                http.should_exit = True
+            await asyncio.gather(*answering)
 
     async def _load(self) -> ServedModel:
         engine, tokenizer, model = await in_a_thread_that_ends(partial(self._build, self._args))
@@ -134,7 +156,7 @@ class EngineProcess:
         if not loop.lost.done():
             return None
         # Not ready from now on; those that were told of the error still get their last bytes.
-        self._state.drain()
+        self._state.end()
         return loop.lost.result()
 
     def _on_signal(self, number: int) -> None:
@@ -142,7 +164,7 @@ class EngineProcess:
         if self._state.loading or self._ending.is_set():
             sys.stdout.flush()
             os._exit(128 + number if self._ending.is_set() else 0)
-        self._state.drain()
+        self._state.end()
         self._ending.set()
 
     async def _drain(self) -> None:

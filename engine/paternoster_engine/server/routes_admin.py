@@ -39,6 +39,13 @@ async def drain(state: State) -> LiveConfig:
     return _config(state)
 
 
+@router.delete(paths.ADMIN_DRAIN)
+async def admit(state: State) -> LiveConfig:
+    """Admit again; 409 once the process was told to end."""
+    state.admit()
+    return _config(state)
+
+
 @router.post(paths.ADMIN_RESET_PREFIX_CACHE)
 async def reset_prefix_cache(state: State) -> ResetPrefixCacheResult:
     served = state.served

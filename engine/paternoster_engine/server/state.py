@@ -12,7 +12,7 @@ from paternoster_contract.stats import EngineState
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.distributions import Distributions
-from paternoster_engine.server.errors import Draining, Loading, UnknownModel
+from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel
 from paternoster_engine.server.loop import EngineLoop
 
 
@@ -47,18 +47,15 @@ class ServedModel:
 class ServerState:
     """One per process."""
 
-    def __init__(
-        self, *, api_key: str | None = None, admin_key: str | None = None, stall_timeout: float = 60.0
-    ) -> None:
+    def __init__(self, *, stall_timeout: float = 60.0) -> None:
         """``stall_timeout``: seconds without a tick of the engine loop after which the engine counts as hung."""
-        self.api_key = api_key
-        self.admin_key = admin_key
         self.stall_timeout = stall_timeout
         self.instance = uuid.uuid4().hex
         self.started_at = time.time()
         self.in_flight = 0
         """API calls being answered."""
         self._phase = EngineState.LOADING
+        self._ending = False
         self._served: ServedModel | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -96,6 +93,19 @@ class ServerState:
         if self.loading:
             raise Loading
         self._phase = EngineState.DRAINING
+
+    def admit(self) -> None:
+        """Undo :meth:`drain`; raises :class:`Ending` after :meth:`end`, and :class:`Loading`."""
+        if self.loading:
+            raise Loading
+        if self._ending:
+            raise Ending
+        self._phase = EngineState.READY
+
+    def end(self) -> None:
+        """Drain for good: the process ends when what runs has ended."""
+        self._ending = True
+        self.drain()
 
     def named(self, model: str | None) -> ServedModel:
         """The engine that serves ``model`` (None: the one there is); raises :class:`UnknownModel`."""

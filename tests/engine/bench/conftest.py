@@ -22,7 +22,7 @@ class FakeServer:
         self.clients: set[object] = set()
         """Address and port of each connection that brought a completion."""
         self.behaviour = self.FINE
-        self.url = ""
+        self.url = self.admin_url = ""
         self.tokenizes = self.admin = True
         self.live_cap = 5
         self.caps: list[int] = []
@@ -34,10 +34,12 @@ class FakeServer:
         app.router.add_post("/tokenize", self.tokenize)
         app.router.add_post("/v1/completions", self.completions)
         app.router.add_post("/v1/chat/completions", self.chat)
-        app.router.add_get("/stats", self.stats)
-        app.router.add_get("/admin/config", self.config)
-        app.router.add_patch("/admin/config", self.patch_config)
         self.runner = web.AppRunner(app, shutdown_timeout=0.1)
+        admin = web.Application()
+        admin.router.add_get("/stats", self.stats)
+        admin.router.add_get("/admin/config", self.config)
+        admin.router.add_patch("/admin/config", self.patch_config)
+        self.admin_runner = web.AppRunner(admin)
 
     async def models(self, _: web.Request) -> web.Response:
         cards = [{"id": "tiny", "object": "model", "max_model_len": 256}, {"id": "other", "object": "model"}]
@@ -142,9 +144,12 @@ class FakeServer:
 @pytest.fixture
 async def server() -> AsyncIterator[FakeServer]:
     fake = FakeServer()
-    await fake.runner.setup()
-    site = web.TCPSite(fake.runner, "127.0.0.1", 0)
-    await site.start()
-    fake.url = f"http://127.0.0.1:{fake.runner.addresses[0][1]}"
+    for runner in (fake.runner, fake.admin_runner):
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+    fake.url, fake.admin_url = (
+        f"http://127.0.0.1:{runner.addresses[0][1]}" for runner in (fake.runner, fake.admin_runner)
+    )
     yield fake
-    await fake.runner.cleanup()
+    for runner in (fake.runner, fake.admin_runner):
+        await runner.cleanup()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.command import main
-from paternoster_engine.bench.tuning import chosen, format_visits, next_cap, walk
+from paternoster_engine.bench.tuning import chosen, default_admin_url, format_visits, next_cap, walk
 
 
 def rates(good_from: int):
@@ -39,7 +39,8 @@ def test_the_walk_stops_at_the_first_cap_that_is_low_enough(start: int, good: in
 
 async def tune(server, *flags: str) -> int:
     traffic = ["--num-prompts", "4", "--max-output-tokens", "3"]
-    return await asyncio.to_thread(main, ["bench", "tune", "--url", server.url, *traffic, *flags])
+    urls = ["--url", server.url, "--admin-url", server.admin_url]
+    return await asyncio.to_thread(main, ["bench", "tune", *urls, *traffic, *flags])
 
 
 async def test_a_running_engine_is_walked_down_and_gets_its_cap_back(server, capsys) -> None:
@@ -64,8 +65,29 @@ async def test_no_cap_is_low_enough(server, capsys) -> None:
 async def test_a_server_without_the_admin_api_is_told(server, capsys) -> None:
     server.admin = False
     assert await tune(server) == 2
-    assert "/admin/config: HTTP 404: needs an engine of this project" in capsys.readouterr().err
+    assert "/admin/config: HTTP 404: needs an engine's admin API" in capsys.readouterr().err
     assert server.bodies == []
+
+
+async def test_a_server_without_an_admin_port_is_told(server, capsys) -> None:
+    await server.admin_runner.cleanup()
+    assert await tune(server) == 2
+    told = capsys.readouterr().err
+    assert f"{server.admin_url}/admin/config: " in told
+    assert "needs an engine with --admin-port, which --admin-url names" in told
+    assert server.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("url", "admin_url"),
+    [
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8001"),
+        ("http://engine/", "http://engine:8001"),
+        ("https://[fd00::1]:443/llm", "https://[fd00::1]:8001"),
+    ],
+)
+def test_where_the_admin_api_is_unless_told(url: str, admin_url: str) -> None:
+    assert default_admin_url(url) == admin_url
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
@@ -25,7 +26,7 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.tell_logprobs import prompt_rows
 from paternoster_engine.runner.worker import Worker
-from paternoster_engine.server.app import create_app
+from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.distributions import Distributions
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics import EngineCollector
@@ -94,12 +95,13 @@ async def _rounds(count: int) -> None:
 
 @dataclass
 class Server:
-    """All parts of a server under test, and a client of it."""
+    """All parts of a server under test, and a client of each of its ports."""
 
     state: ServerState
     loop: EngineLoop
     runner: ScriptedRunner
     client: httpx.AsyncClient
+    admin: httpx.AsyncClient
 
 
 Serve = Callable[..., AbstractAsyncContextManager[Server]]
@@ -114,8 +116,6 @@ def serve(tokenizer: Tokenizer) -> Serve:
         text: str = "one two three four",
         *,
         broken_steps: Sequence[int] = (),
-        api_key: str | None = None,
-        admin_key: str | None = None,
         vllm_aliases: bool = True,
         loaded: bool = True,
         paced: bool = False,
@@ -130,14 +130,13 @@ def serve(tokenizer: Tokenizer) -> Serve:
         loop = EngineLoop(engine, distributions, clock)
         registry = CollectorRegistry()
         registry.register(EngineCollector(loop, distributions, "scripted", vllm_aliases=vllm_aliases))
-        state = ServerState(api_key=api_key, admin_key=admin_key)
+        state = ServerState()
         loop.start()
         if loaded:
             state.serve(ServedModel("scripted", tokenizer, tokenizer.vocab_size, loop, distributions, registry))
-        transport = httpx.ASGITransport(create_app(state), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+        async with _client(create_app(state)) as client, _client(create_admin_app(state)) as admin:
             try:
-                yield Server(state, loop, runner, client)
+                yield Server(state, loop, runner, client, admin)
             finally:
                 runner.gate.set()
                 await loop.stop()
@@ -147,23 +146,31 @@ def serve(tokenizer: Tokenizer) -> Serve:
     return serving
 
 
+def _client(app: FastAPI) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://engine")
+
+
 @dataclass
 class EngineUnderTest:
     """A ``paternoster serve`` process."""
 
     process: subprocess.Popen[str]
     url: str
+    admin_url: str
 
 
 @contextmanager
 def _running(*flags: str, **environment: str) -> Iterator[EngineUnderTest]:
-    command = [PATERNOSTER, "serve", "--port", "0", "--threads", "1", *flags]
+    command = [PATERNOSTER, "serve", "--port", "0", "--admin-port", "0", "--threads", "1", *flags]
     process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("listening on http://"), f"exit code {process.wait()}"
-        yield EngineUnderTest(process, line.split()[-1])
+        admin_line = process.stdout.readline()
+        assert admin_line.startswith("admin API on http://")
+        yield EngineUnderTest(process, line.split()[-1], admin_line.split()[-1])
     finally:
         process.kill()
         process.wait()

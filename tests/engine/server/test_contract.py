@@ -15,11 +15,13 @@ PROMPT: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is
 
 
 @pytest.fixture(scope="module")
-def engine(run_engine: Any) -> Iterator[Any]:
+def engine(run_engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One real engine for all tests here."""
     # In bfloat16 a row may depend on the others beside it, and then a seed's tokens on how many are drawn.
     settings = ("--max-num-seqs", "8", "--served-model-name", MODEL, "--dtype", "float32")
-    with run_engine(*settings, PATERNOSTER_ADMIN_KEY="admin-key") as running:
+    keys = tmp_path_factory.mktemp("keys") / "admin"
+    keys.write_text("admin-key\n")
+    with run_engine(*settings, "--admin-keys", str(keys)) as running:
         yield running
 
 
@@ -190,7 +192,7 @@ async def test_leaving_a_plain_call_ends_the_request(engine: Any, until_stats: A
 async def test_live_cap_acts_while_requests_run(
     engine: Any, async_client: openai.AsyncOpenAI, until_stats: Any
 ) -> None:
-    async with httpx.AsyncClient(base_url=engine.url, headers=ADMIN) as http:
+    async with httpx.AsyncClient(base_url=engine.admin_url, headers=ADMIN) as http:
         assert (await http.patch("/admin/config", json={"live_cap": 1})).json()["live_cap"] == 1
         ask: dict[str, Any] = {"model": MODEL, "max_tokens": 30, "extra_body": {"ignore_eos": True}}
         calls = [asyncio.create_task(async_client.completions.create(prompt=f"{i}", **ask)) for i in range(3)]
@@ -204,15 +206,17 @@ async def test_live_cap_acts_while_requests_run(
         assert (await http.get("/stats")).json()["preemptions_total"] == 0
 
 
-def test_admin_routes_want_the_key(engine: Any) -> None:
+def test_admin_routes_have_a_port_and_a_key_of_their_own(engine: Any) -> None:
     for method, path in [
         ("GET", "/admin/config"),
         ("PATCH", "/admin/config"),
         ("POST", "/admin/drain"),
+        ("DELETE", "/admin/drain"),
         ("POST", "/admin/reset-prefix-cache"),
     ]:
-        assert httpx.request(method, f"{engine.url}{path}").status_code == 401
-    assert httpx.get(f"{engine.url}/admin/config", headers=ADMIN).json()["draining"] is False
+        assert httpx.request(method, f"{engine.admin_url}{path}").status_code == 401
+        assert httpx.request(method, f"{engine.url}{path}", headers=ADMIN).status_code == 404
+    assert httpx.get(f"{engine.admin_url}/admin/config", headers=ADMIN).json()["draining"] is False
     assert httpx.get(f"{engine.url}/ready").status_code == 200
 
 

@@ -44,12 +44,28 @@ def test_flags_that_contradict_each_other() -> None:
     assert "max_num_seqs, which is 4" in line
 
 
-def test_port_in_use() -> None:
+@pytest.mark.parametrize(("flag", "other"), [("--port", "--admin-port"), ("--admin-port", "--port")])
+def test_port_in_use(flag: str, other: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        (line,) = _refused("--port", str(port), "--model", "file:///there/is/no.gguf")
-    assert f"--port {port}" in line
+        (line,) = _refused(flag, str(port), other, "0", "--model", "file:///there/is/no.gguf")
+    assert f"--host 127.0.0.1 {flag} {port}: " in line
     assert "in use" in line
+    assert line.endswith("; choose another or 0 for a free port")
+
+
+def test_keys_that_are_nowhere() -> None:
+    assert _refused("--api-keys", "", "--admin-keys", "") == [
+        "paternoster serve: --api-keys is '': string should have at least 1 character",
+        "paternoster serve: --admin-keys is '': string should have at least 1 character",
+    ]
+
+
+@pytest.mark.parametrize("flag", ["--port", "--admin-port"])
+def test_both_ports_the_same(flag: str) -> None:
+    other = "--port" if flag == "--admin-port" else "--admin-port"
+    (line,) = _refused(flag, "8123", other, "8123")
+    assert line == "paternoster serve: admin_port is 8123: must differ from port; 0 takes a free one"
 
 
 def test_missing_model() -> None:
@@ -81,6 +97,8 @@ async def test_sigterm_drains_and_a_long_drain_is_cut(run_engine: Any, until_sta
             engine.process.send_signal(signal.SIGTERM)
             await until_stats(engine.url, _draining)
             assert (await http.get("/ready")).status_code == 503
+            undone = await http.delete(f"{engine.admin_url}/admin/drain")
+            assert (undone.status_code, undone.json()["error"]["type"]) == (409, "ConflictError")
             refused = await http.post("/v1/completions", json=LONG)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
             answer = (await short).json()

@@ -4,7 +4,7 @@ import argparse
 import os
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.labels import ADMIN_KEY_ENV, API_KEY_ENV
+from paternoster_contract.labels import ADMIN_KEY_ENV, ADMIN_PORT, API_KEY_ENV
 from paternoster_engine.commands.bench.outcome import finish
 from paternoster_engine.commands.traffic_flags import add_traffic_flags
 
@@ -14,6 +14,11 @@ HELP = "walk max_num_seqs down until preemptions stay under their target, and sh
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", metavar="URL", help="one running engine, tuned by its admin API (default: an engine in this process)"
+    )
+    parser.add_argument(
+        "--admin-url",
+        metavar="URL",
+        help=f"the engine's admin API, as its `--admin-port` opens it (default: port {ADMIN_PORT} of the URL's host)",
     )
     parser.add_argument("--start", type=int, metavar="N", help="first value (default: the engine's capacity)")
     parser.add_argument(
