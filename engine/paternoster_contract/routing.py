@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 class Replica(BaseModel):
     """One engine that may be sent requests."""
 
-    name: str = Field(description="pod name, unique in the table")
-    url: str = Field(description="base URL without a trailing slash, such as http://10.0.0.7:8000")
+    name: str = Field(description="pod name, unique in its namespace alone")
+    url: str = Field(description="base URL without a trailing slash, such as http://10.0.0.7:8000; unique in the table")
     ready: bool = Field(description="false: known, but send it nothing new")
 
 

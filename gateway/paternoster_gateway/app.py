@@ -6,17 +6,21 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from paternoster_contract import paths
+from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, KeyFiles, bearer
+from paternoster_gateway.admission import admit
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.drain import CloseWhileLeaving, Leaving
 from paternoster_gateway.errors import GatewayError, bad_request
+from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.metrics import GatewayMetrics
-from paternoster_gateway.proxy import Answer, Call, Proxy
+from paternoster_gateway.proxy import PASSED_ON, Answer, Call, Proxy
 from paternoster_gateway.table import TableSource
 
 FORWARDED = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
@@ -24,13 +28,19 @@ REQUEST_ID = "X-Request-Id"
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-def create_app(routes: str, *, max_body_bytes: int, leaving: Leaving | None = None) -> FastAPI:
-    """A gateway over the routing table at ``routes``, a URL or a file; ``leaving`` says when its end has begun."""
+def create_app(
+    routes: str, *, max_body_bytes: int, engine_key: Path | None = None, leaving: Leaving | None = None
+) -> FastAPI:
+    """A gateway over the routing table at ``routes``, a URL or a file; ``leaving`` says when its end has begun.
+
+    The keys that it sends are made from those at ``engine_key``; without it, none is sent.
+    """
     leaving = leaving or Leaving()
+    roots = KeyFiles(engine_key) if engine_key else None
     metrics = GatewayMetrics()
     balancer = Balancer(lambda: source.table)
-    source = TableSource(routes, balancer.release_held)
-    proxy = Proxy(balancer, metrics)
+    source = TableSource(routes, balancer.release_held, SentKeys(roots, GATEWAY_TO_OPERATOR))
+    proxy = Proxy(balancer, metrics, SentKeys(roots, GATEWAY_TO_ENGINE))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -44,19 +54,18 @@ def create_app(routes: str, *, max_body_bytes: int, leaving: Leaving | None = No
     app = FastAPI(title="Paternoster gateway", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(CloseWhileLeaving, leaving=leaving)
 
-    def held() -> dict[str, int]:
-        return {model: balancer.held(model) for model in source.table.models}
-
     async def forward(request: Request) -> Response:
         started = time.monotonic()
         model = ""
         try:
             call = await _read(request, max_body_bytes)
             model = call.model if call.model in source.table.models else ""
+            # Whoever has no key is told so before anything else is done or counted for the model.
+            admission = admit(source.table, call.model, call.key)
             metrics.totals[model] += 1
             metrics.in_flight[model] += 1
             try:
-                answer = await _unless_gone(request, proxy.send(call))
+                answer = await _unless_gone(request, proxy.send(call, admission))
             except BaseException:
                 metrics.in_flight[model] -= 1
                 raise
@@ -99,15 +108,16 @@ def create_app(routes: str, *, max_body_bytes: int, leaving: Leaving | None = No
 
     @app.get(paths.STATS)
     async def stats() -> Response:
-        refused = {model: balancer.refused(model) for model in source.table.models}
-        return Response(metrics.stats(held(), refused).model_dump_json(), media_type="application/json")
+        numbers = metrics.stats(source.table.models, balancer.held, balancer.refused)
+        return Response(numbers.model_dump_json(), media_type="application/json")
 
     @app.get(paths.METRICS)
     async def exposition() -> Response:
         # A model that left the table takes its series along; alerts would fire on their last values for ever.
         metrics.held_gauge.clear()
         metrics.in_flight_gauge.clear()
-        for model, waiting in held().items():
+        for model in source.table.models:
+            waiting = balancer.held(model)
             metrics.held_gauge.labels(model).set(waiting)
             metrics.in_flight_gauge.labels(model).set(max(0, metrics.in_flight[model] - waiting))
         return Response(generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -129,10 +139,10 @@ async def _read(request: Request, max_body_bytes: int) -> Call:
     model = document.get("model") if isinstance(document, dict) else None
     if not isinstance(model, str):
         raise bad_request("`model` must be given, as the name of a served model.", "model")
-    headers = dict(request.headers)
-    headers = {name: value for name, value in headers.items() if name != REQUEST_ID.lower()}
+    headers = {name: value for name, value in request.headers.items() if name in PASSED_ON - {REQUEST_ID.lower()}}
     headers[REQUEST_ID] = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
-    return Call(request.url.path, model, bytes(body), headers)
+    key = bearer(request.headers.get("Authorization", ""))
+    return Call(request.scope["path"], model, bytes(body), headers, key)
 
 
 async def _unless_gone(request: Request, sending: "asyncio.Future[Answer] | object") -> Answer:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
-from paternoster_gateway.errors import unavailable, unknown_model
+from paternoster_gateway.admission import Admission
+from paternoster_gateway.errors import unavailable
 from paternoster_gateway.routing import ReadyReplicas
 
 ASIDE_SECONDS = 1.0
@@ -17,84 +18,91 @@ ASIDE_SECONDS = 1.0
 
 
 class Balancer:
-    """Hands out replicas for requests."""
+    """Hands out replicas for requests.
+
+    A replica is known by its URL: pods of two namespaces may have one name. Who waits is known by model and fleet: a
+    model's name may pass to another fleet.
+    """
 
     def __init__(self, table: Callable[[], RoutingTable], clock: Callable[[], float] = time.monotonic) -> None:
         self.in_flight: Counter[str] = Counter()
-        """Requests by replica name."""
+        """Requests by replica URL."""
         self._table = table
         self._clock = clock
         self._aside: dict[str, float] = {}
-        self._held: dict[str, deque[asyncio.Future[None]]] = {}
-        self._refused: dict[str, deque[float]] = {}
-        """When each request refused for want of a replica may come again, by model."""
+        self._held: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
+        """By model and fleet, as ``_refused``."""
+        self._refused: dict[tuple[str, str], deque[float]] = {}
+        """When each request refused for want of a replica may come again."""
         self._ready: dict[str, ReadyReplicas] = {}
         """By model, of the route that was last asked for."""
         self._turn = 0
 
     def held(self, model: str) -> int:
-        return len(self._held.get(model, ()))
+        return len(self._held.get(self._now(model), ()))
 
     def refused(self, model: str) -> int:
         """Requests that found no replica and were told to come again later: until then they are demand."""
-        again = self._refused.get(model, deque())
+        again = self._refused.get(self._now(model), deque())
         while again and again[0] <= self._clock():
             again.popleft()
         return len(again)
 
     def put_aside(self, replica: Replica) -> None:
         """It could not be reached: ask others for a moment."""
-        self._aside[replica.name] = self._clock() + ASIDE_SECONDS
+        self._aside[replica.url] = self._clock() + ASIDE_SECONDS
 
-    async def acquire(self, model: str, tried: Collection[str] = ()) -> Replica:
-        """A replica for one request, held until one is ready; raises :class:`GatewayError` (404, 503)."""
+    async def acquire(self, admission: Admission, tried: Collection[str] = ()) -> Replica:
+        """A replica outside ``tried`` (URLs) for one request, held until one is ready.
+
+        Raises :class:`GatewayError`: 503, and what :meth:`Admission.route` raises, at whatever moment.
+        """
         deadline: float | None = None
         while True:
-            route = self._route(model)
-            ready = self._replicas(model, route)
+            route = admission.route(self._table())
+            ready = self._replicas(admission.model, route)
             replica = self._pick(ready, tried)
             if replica is not None:
                 return replica
             if not route.hold and not ready:
-                self._refuse(model, route)
+                self._refuse(admission, route)
             if deadline is None:
                 deadline = self._clock() + route.hold_timeout_seconds
-            await self._hold(model, route, deadline)
+            await self._hold(admission, route, deadline)
             tried = ()
 
     @contextmanager
     def counted(self, replica: Replica) -> Iterator[None]:
         """One request more in flight at ``replica``, while in the block."""
-        self._change(replica.name, 1)
+        self._change(replica.url, 1)
         try:
             yield
         finally:
-            self._change(replica.name, -1)
-            if not self.in_flight[replica.name]:
-                del self.in_flight[replica.name]
+            self._change(replica.url, -1)
+            if not self.in_flight[replica.url]:
+                del self.in_flight[replica.url]
 
     def release_held(self) -> None:
         """The table changed: let held requests look again, first come first served."""
         models = self._table().models
         self._ready = {model: ready for model, ready in self._ready.items() if model in models}
-        for model in list(self._refused):
-            if self._served_or_gone(model):
-                del self._refused[model]  # whoever comes again is served, and counted there
-        for model, waiting in self._held.items():
-            if self._served_or_gone(model):
+        for place in list(self._refused):
+            if self._served_or_gone(*place):
+                del self._refused[place]  # whoever comes again is served, and counted there
+        for place, waiting in self._held.items():
+            if self._served_or_gone(*place):
                 for future in waiting:
                     if not future.done():
                         future.set_result(None)
 
-    def _served_or_gone(self, model: str) -> bool:
+    def _served_or_gone(self, model: str, fleet: str) -> bool:
         route = self._table().models.get(model)
-        return route is None or any(replica.ready for replica in route.replicas)
+        return route is None or route.fleet != fleet or any(replica.ready for replica in route.replicas)
 
-    def _route(self, model: str) -> ModelRoute:
+    def _now(self, model: str) -> tuple[str, str]:
+        """The model and the fleet that has its name now."""
         route = self._table().models.get(model)
-        if route is None:
-            raise unknown_model(model)
-        return route
+        return model, route.fleet if route else ""
 
     def _replicas(self, model: str, route: ModelRoute) -> ReadyReplicas:
         ready = self._ready.get(model)
@@ -105,24 +113,26 @@ class Balancer:
     def _pick(self, ready: ReadyReplicas, tried: Collection[str]) -> Replica | None:
         self._turn += 1
         now = self._clock()
-        self._aside = {name: until for name, until in self._aside.items() if until > now}
+        self._aside = {url: until for url, until in self._aside.items() if until > now}
         return ready.pick(avoid={*tried, *self._aside}, turn=self._turn)
 
-    def _change(self, name: str, difference: int) -> None:
-        self.in_flight[name] += difference
+    def _change(self, url: str, difference: int) -> None:
+        self.in_flight[url] += difference
         for ready in self._ready.values():
-            ready.change(name, difference)
+            ready.change(url, difference)
 
-    def _refuse(self, model: str, route: ModelRoute) -> NoReturn:
+    def _refuse(self, admission: Admission, route: ModelRoute) -> NoReturn:
         """Say when to come again, and count the request as demand until then."""
-        again = self._refused.setdefault(model, deque(maxlen=max(1, route.max_held)))
+        model = admission.model
+        again = self._refused.setdefault((model, admission.fleet), deque(maxlen=max(1, route.max_held)))
         again.append(self._clock() + route.retry_after_seconds)
         raise unavailable(
             f"No replica of `{model}` is ready; one is being started.", math.ceil(route.retry_after_seconds)
         )
 
-    async def _hold(self, model: str, route: ModelRoute, deadline: float) -> None:
-        waiting = self._held.setdefault(model, deque())
+    async def _hold(self, admission: Admission, route: ModelRoute, deadline: float) -> None:
+        model, place = admission.model, (admission.model, admission.fleet)
+        waiting = self._held.get(place, deque())
         if len(waiting) >= route.max_held:
             raise unavailable(f"No replica of `{model}` is ready, and {len(waiting)} requests already wait for one.")
         left = deadline - self._clock()
@@ -130,6 +140,7 @@ class Balancer:
             raise unavailable(f"No replica of `{model}` became ready within {route.hold_timeout_seconds:g} s.")
         future = asyncio.get_running_loop().create_future()
         waiting.append(future)
+        self._held[place] = waiting
         try:
             # Replicas put aside come back without a change of the table.
             async with asyncio.timeout(min(left, ASIDE_SECONDS)):
@@ -138,3 +149,5 @@ class Balancer:
             return
         finally:
             waiting.remove(future)
+            if not waiting:
+                self._held.pop(place, None)

@@ -20,7 +20,8 @@ class GatewayError(Exception):
         return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.status}}
 
     def headers(self) -> dict[str, str]:
-        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        return challenge if self.retry_after is None else {**challenge, "Retry-After": str(self.retry_after)}
 
     def event(self) -> bytes:
         """The error as the end of an event stream whose status has already been sent."""
@@ -35,5 +36,22 @@ def unknown_model(model: str) -> GatewayError:
     return GatewayError(404, "NotFoundError", f"The model `{model}` does not exist.", param="model")
 
 
+def unauthorized() -> GatewayError:
+    return GatewayError(401, "AuthenticationError", "Missing or wrong key in the Authorization header.")
+
+
 def unavailable(message: str, retry_after: int = 5) -> GatewayError:
     return GatewayError(503, "ServiceUnavailableError", message, retry_after=retry_after)
+
+
+def another_fleet(model: str) -> GatewayError:
+    """For a request that waited: it was meant for the fleet that had the name when it came."""
+    return unavailable(f"`{model}` became the name of another fleet while the request waited; send it again.", 1)
+
+
+def keys_refused(model: str, replicas: int) -> GatewayError:
+    """An engine's 401 is about the gateway's key and not about the client's."""
+    return unavailable(
+        f"{replicas} replicas of `{model}` refused the gateway's key. Operators: the gateway's log names them; "
+        "see that its --engine-key and the keys of the fleet's engines come from one root."
+    )

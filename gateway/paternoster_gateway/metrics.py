@@ -3,10 +3,11 @@
 import time
 import uuid
 from collections import Counter as Counts
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from paternoster_contract.routing import ModelRoute
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
 
 _BUCKETS = (.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160)  # fmt: skip
@@ -43,16 +44,19 @@ class GatewayMetrics:
             f"{prefix}requests_held", "Requests waiting for a replica.", ["model"], registry=self.registry
         )
 
-    def stats(self, held: Mapping[str, int], refused: Mapping[str, int]) -> GatewayStats:
-        """``held`` has an entry for every model of the routing table; ``refused`` counts those told to come again."""
+    def stats(
+        self, routes: Mapping[str, ModelRoute], held: Callable[[str], int], refused: Callable[[str], int]
+    ) -> GatewayStats:
+        """For every model of ``routes``: how many requests wait for a replica, and were told to come again."""
         models = {
             model: GatewayModelStats(
-                in_flight=max(0, self.in_flight[model] - waiting),
-                held=waiting,
-                refused=refused.get(model, 0),
+                fleet=route.fleet,
+                in_flight=max(0, self.in_flight[model] - held(model)),
+                held=held(model),
+                refused=refused(model),
                 requests_total=self.totals[model],
                 failed_total=self.failures[model],
             )
-            for model, waiting in held.items()
+            for model, route in routes.items()
         }
         return GatewayStats(instance=self.instance, time=time.time(), models=models)

@@ -1,4 +1,4 @@
-"""Passing a request on and its answer back, byte by byte and without looking into it.
+"""Passing a request's body on and its answer back, byte by byte and without looking into them.
 
 Until the first byte of the answer a failed attempt can be repeated at another replica; after it the failure is told.
 """
@@ -7,24 +7,31 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 
 from paternoster_contract.routing import Replica
+from paternoster_gateway.admission import Admission
 from paternoster_gateway.balancer import Balancer
-from paternoster_gateway.errors import GatewayError, unavailable
+from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
+from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.metrics import GatewayMetrics
 
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 4
 RETRIED_STATUS = frozenset({502, 503, 504})
+PASSED_ON = frozenset(
+    {"accept", "accept-encoding", "content-type", "traceparent", "tracestate", "user-agent", "x-request-id"}
+)
+"""Headers of a request that engines get: none that says who the client is, such as its key, a cookie, or what a proxy
+before the gateway adds for whoever comes next."""
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
-     "upgrade", "host", "content-length"}
+     "upgrade", "content-length"}
 )  # fmt: skip
-"""Headers of one connection and not of the message (RFC 9110, 7.6.1)."""
+"""Headers of an answer that are of one connection and not of the message (RFC 9110, 7.6.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,8 @@ class Call:
     model: str
     body: bytes
     headers: Mapping[str, str]
+    key: str = field(default="", repr=False)
+    """The client's; for the gateway alone."""
 
 
 @dataclass(slots=True)
@@ -49,9 +58,10 @@ class Answer:
 class Proxy:
     """Sends calls to replicas."""
 
-    def __init__(self, balancer: Balancer, metrics: GatewayMetrics) -> None:
+    def __init__(self, balancer: Balancer, metrics: GatewayMetrics, keys: SentKeys) -> None:
         self._balancer = balancer
         self._metrics = metrics
+        self._keys = keys
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -59,24 +69,33 @@ class Proxy:
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, connect=5),
             auto_decompress=False,
+            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
         )
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, call: Call) -> Answer:
+    async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of some replica; raises :class:`GatewayError` when none could be had."""
         tried: list[str] = []
         while True:
-            replica = await self._balancer.acquire(call.model, tried)
+            replica = await self._balancer.acquire(admission, tried)
             stack = AsyncExitStack()
             stack.enter_context(self._balancer.counted(replica))
             last = len(tried) + 1 >= MAX_ATTEMPTS
             try:
-                response = await self._ask(replica, call, stack)
+                response = await stack.enter_async_context(await self._ask(replica, call, admission.fleet))
                 final = response.headers.get("x-should-retry") == "false"
-                if response.status in RETRIED_STATUS and not final and not last:
+                if response.status == 401:
+                    log.warning(
+                        "%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url
+                    )
+                    self._balancer.put_aside(replica)
+                    reason = "status_401"
+                    if last:
+                        raise keys_refused(call.model, len(tried) + 1)
+                elif response.status in RETRIED_STATUS and not final and not last:
                     reason = f"status_{response.status}"
                 else:
                     # The first piece belongs to the attempt: an engine that dies before it can be replaced.
@@ -94,13 +113,18 @@ class Proxy:
                 await stack.aclose()
                 raise
             await stack.aclose()
-            tried.append(replica.name)
+            tried.append(replica.url)
             self._metrics.retries.labels(reason).inc()
 
-    async def _ask(self, replica: Replica, call: Call, stack: AsyncExitStack) -> aiohttp.ClientResponse:
+    async def _ask(self, replica: Replica, call: Call, fleet: str) -> aiohttp.ClientResponse:
         assert self._session is not None
-        request = self._session.post(replica.url + call.path, data=call.body, headers=_end_to_end(call.headers))
-        return await stack.enter_async_context(request)
+        session, url = self._session, replica.url + call.path
+
+        async def send(key: Mapping[str, str]) -> aiohttp.ClientResponse:
+            # Wherever an engine would send the gateway to, request and key do not go there.
+            return await session.post(url, data=call.body, headers={**call.headers, **key}, allow_redirects=False)
+
+        return await self._keys.send(send, replica.url, fleet)
 
     async def _body(
         self, call: Call, replica: Replica, response: aiohttp.ClientResponse, first: bytes, stack: AsyncExitStack
@@ -124,4 +148,6 @@ class Proxy:
 
 
 def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP}
+    """Without those of one connection, which are also those that ``Connection`` names."""
+    named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
+    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP | named}

@@ -9,7 +9,7 @@ from paternoster_contract.routing import ModelRoute, Replica
 class LeastLoaded:
     """Replicas by requests in flight, kept up to date as they come and go: logarithmic in the replicas, not linear.
 
-    Ready replicas only, by name; equals are in order of name.
+    Ready replicas only, each by a name that no other has; equals are in order of name.
     """
 
     def __init__(self) -> None:
@@ -66,21 +66,21 @@ class ReadyReplicas:
     """The replicas of ``route`` that take requests, kept by load: made anew when the route is another."""
 
     def __init__(self, route: ModelRoute, in_flight: Mapping[str, int]) -> None:
-        """``in_flight`` counts by replica name; tell every later change of it to :meth:`change`."""
+        """``in_flight`` counts by replica URL; tell every later change of it to :meth:`change`."""
         self.route = route
-        self._by_name = {replica.name: replica for replica in route.replicas if replica.ready}
+        self._by_url = {replica.url: replica for replica in route.replicas if replica.ready}
         self._by_load = LeastLoaded()
-        for name in self._by_name:
-            self._by_load.add(name, in_flight.get(name, 0))
+        for url in self._by_url:
+            self._by_load.add(url, in_flight.get(url, 0))
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self._by_url)
 
-    def change(self, name: str, difference: int) -> None:
+    def change(self, url: str, difference: int) -> None:
         """So many requests more are in flight at a replica; nothing happens where it is none of these."""
-        self._by_load.change(name, difference)
+        self._by_load.change(url, difference)
 
     def pick(self, *, avoid: Collection[str] = (), turn: int = 0) -> Replica | None:
-        """As :meth:`LeastLoaded.pick`, the replica."""
-        name = self._by_load.pick(avoid=avoid, turn=turn)
-        return None if name is None else self._by_name[name]
+        """As :meth:`LeastLoaded.pick`, the replica; ``avoid`` has URLs."""
+        url = self._by_load.pick(avoid=avoid, turn=turn)
+        return None if url is None else self._by_url[url]

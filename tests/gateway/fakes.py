@@ -5,12 +5,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
+import aiohttp
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 Behave = Callable[["FakeEngine", web.Request], Awaitable[web.StreamResponse]]
+T = TypeVar("T")
 
 
 @dataclass
@@ -21,11 +25,14 @@ class FakeEngine:
     behave: Behave
     url: str = ""
     bodies: list[bytes] = field(default_factory=list)
+    headers: list[CIMultiDictProxy[str]] = field(default_factory=list)
+    """Of each request, as :attr:`bodies`."""
     gone: int = 0
     """Requests whose client went away before the answer was whole."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(await request.read())
+        self.headers.append(request.headers)
         try:
             return await self.behave(self, request)
         except (asyncio.CancelledError, ConnectionError):
@@ -40,10 +47,18 @@ class Door:
     url: str
     table: Path
 
-    def publish(self, *engines: FakeEngine, ready: bool = True, **route: float) -> None:
+    def publish(self, *engines: FakeEngine, ready: bool = True, **fields: Any) -> None:
         """Make these engines the replicas of model m."""
-        replicas = [Replica(name=engine.name, url=engine.url, ready=ready) for engine in engines]
-        self.table.write_text(RoutingTable(models={"m": ModelRoute(replicas=replicas, **route)}).model_dump_json())  # type: ignore[arg-type]
+        self.publish_models(m=route(*engines, ready=ready, **fields))
+
+    def publish_models(self, **models: ModelRoute) -> None:
+        """Make these all the models there are."""
+        self.table.write_text(RoutingTable(models=models).model_dump_json())
+
+
+def route(*engines: FakeEngine, ready: bool = True, **fields: Any) -> ModelRoute:
+    """A route to these engines."""
+    return ModelRoute(replicas=[Replica(name=each.name, url=each.url, ready=ready) for each in engines], **fields)
 
 
 @asynccontextmanager
@@ -59,3 +74,23 @@ async def running(engine: FakeEngine) -> AsyncIterator[FakeEngine]:
         yield engine
     finally:
         await runner.cleanup()
+
+
+async def answer(engine: FakeEngine, _: web.Request) -> web.StreamResponse:
+    """Say who answers."""
+    return web.json_response({"from": engine.name}, headers={"X-Engine": engine.name})
+
+
+async def stats(client: aiohttp.ClientSession, door: Door) -> dict[str, Any]:
+    """The gateway's numbers by model."""
+    async with client.get(f"{door.url}/stats") as response:
+        models: dict[str, Any] = (await response.json())["models"]
+        return models
+
+
+async def until(look: Callable[[], Awaitable[T]], holds: Callable[[T], object], seconds: float = 20) -> T:
+    """The first of what is seen of which ``holds`` is true; a bound, not a measurement."""
+    async with asyncio.timeout(seconds):
+        while not holds(seen := await look()):
+            await asyncio.sleep(0.02)
+    return seen

@@ -7,19 +7,16 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine
+from fakes import Behave, Door, FakeEngine, answer
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.admission import Admission
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.errors import GatewayError
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 PATH = "/v1/chat/completions"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "up"}]}
-
-
-async def answer(engine: FakeEngine, _: web.Request) -> web.StreamResponse:
-    return web.json_response({"from": engine.name}, headers={"X-Engine": engine.name})
 
 
 async def full(_: FakeEngine, __: web.Request) -> web.StreamResponse:
@@ -201,7 +198,7 @@ async def test_refused_requests_are_demand_until_they_may_come_again() -> None:
     for now[0], comes in ((100.0, True), (105.0, True), (109.9, False), (110.0, False), (115.0, False)):
         if comes:
             with pytest.raises(GatewayError):
-                await balancer.acquire("m")
+                await balancer.acquire(Admission("m"))
         counts.append(balancer.refused("m"))
     assert counts == [1, 2, 2, 1, 0]
     assert balancer.refused("another") == 0
@@ -213,7 +210,7 @@ async def test_replicas_that_are_put_aside_are_waited_for_also_where_nothing_is_
     table = RoutingTable(models={"m": ModelRoute(replicas=[replica], hold=False, hold_timeout_seconds=60)})
     balancer = Balancer(lambda: table, clock=lambda: now[0])
     balancer.put_aside(replica)
-    waiting = asyncio.create_task(balancer.acquire("m"))
+    waiting = asyncio.create_task(balancer.acquire(Admission("m")))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     now[0] = 102.0
@@ -287,7 +284,7 @@ def test_in_flight_counts_balance() -> None:
     balancer = Balancer(RoutingTable)
     replica = Replica(name="a", url="http://x", ready=True)
     with pytest.raises(RuntimeError), balancer.counted(replica):
-        assert balancer.in_flight == {"a": 1}
+        assert balancer.in_flight == {"http://x": 1}
         raise RuntimeError
     assert balancer.in_flight == {}
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.admission import Admission
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.routing import LeastLoaded
 
@@ -55,7 +56,7 @@ def test_least_loaded_picks_as_a_look_at_all(happened: list[tuple[str, str]], av
 
 
 def table(ready: set[str]) -> RoutingTable:
-    fleet = [Replica(name=name, url="http://engine", ready=name in ready) for name in NAMES]
+    fleet = [Replica(name="pod", url=name, ready=name in ready) for name in NAMES]
     return RoutingTable(models={"m": ModelRoute(replicas=fleet), "other": ModelRoute()})
 
 
@@ -85,14 +86,14 @@ async def test_the_balancer_follows_table_and_answers(happened: list[tuple[str, 
             sent.close()
             load[name] -= 1
         elif what == "asked":
-            able = [r for r in routes.models["m"].replicas if r.ready and r.name not in subject]
+            able = [r for r in routes.models["m"].replicas if r.ready and r.url not in subject]
             if not able:
                 continue
-            picked = await balancer.acquire("m", tried=subject)
+            picked = await balancer.acquire(Admission("m"), tried=subject)
             assert picked in able
-            assert load[picked.name] == min(load[r.name] for r in able)
+            assert load[picked.url] == min(load[r.url] for r in able)
             sent = ExitStack()
             sent.enter_context(balancer.counted(picked))
-            unanswered.append((picked.name, sent))
-            load[picked.name] += 1
+            unanswered.append((picked.url, sent))
+            load[picked.url] += 1
     assert balancer.in_flight == {name: count for name, count in load.items() if count}

@@ -9,9 +9,9 @@ from paternoster_contract.routing import ModelRoute, Replica
 from paternoster_gateway.routing import ReadyReplicas
 
 replicas = st.lists(
-    st.builds(Replica, name=st.sampled_from("abcdefgh"), url=st.just("http://x"), ready=st.booleans()),
+    st.builds(Replica, name=st.sampled_from("ab"), url=st.sampled_from("abcdefgh"), ready=st.booleans()),
     max_size=8,
-    unique_by=lambda replica: replica.name,
+    unique_by=lambda replica: replica.url,
 )
 loads = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 5))
 avoided = st.sets(st.sampled_from("abcdefgh"), max_size=3)
@@ -21,18 +21,18 @@ avoided = st.sets(st.sampled_from("abcdefgh"), max_size=3)
 def test_a_ready_replica_with_the_fewest_in_flight(
     fleet: list[Replica], in_flight: dict[str, int], avoid: set[str], turn: int
 ) -> None:
-    able = [replica for replica in fleet if replica.ready and replica.name not in avoid]
+    able = [replica for replica in fleet if replica.ready and replica.url not in avoid]
     picked = ReadyReplicas(ModelRoute(replicas=fleet), in_flight).pick(avoid=avoid, turn=turn)
     if not able:
         assert picked is None
     else:
         assert picked in able
-        assert in_flight.get(picked.name, 0) == min(in_flight.get(replica.name, 0) for replica in able)
+        assert in_flight.get(picked.url, 0) == min(in_flight.get(replica.url, 0) for replica in able)
 
 
 @given(st.integers(1, 8), st.integers(1, 5))
 def test_equals_take_turns(count: int, rounds: int) -> None:
-    fleet = [Replica(name=str(i), url="http://x", ready=True) for i in range(count)]
+    fleet = [Replica(name="pod-0", url=f"http://{i}", ready=True) for i in range(count)]
     ready = ReadyReplicas(ModelRoute(replicas=fleet), {})
-    picks = Counter(picked.name for turn in range(count * rounds) if (picked := ready.pick(turn=turn)) is not None)
+    picks = Counter(picked.url for turn in range(count * rounds) if (picked := ready.pick(turn=turn)) is not None)
     assert set(picks.values()) == {rounds}

@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 import sys
+from pathlib import Path
 
 HELP = "route OpenAI requests to the replicas of a fleet"
 
@@ -13,6 +14,13 @@ HELP = "route OpenAI requests to the replicas of a fleet"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--routes", required=True, metavar="URL|FILE", help="the routing table: the operator's /routes, or a JSON file"
+    )
+    parser.add_argument(
+        "--engine-key",
+        type=Path,
+        metavar="PATH",
+        help="a file or folder with the root keys from which the keys for engines and operator are made: one a line, "
+        "read again every second, the first is sent; without it, none is sent",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
@@ -48,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"paternoster gateway: cannot listen on {args.host}:{args.port}: {error.strerror}", file=sys.stderr)
         return 2
     leaving = Leaving()
-    app = create_app(args.routes, max_body_bytes=args.max_body_bytes, leaving=leaving)
+    app = create_app(args.routes, max_body_bytes=args.max_body_bytes, engine_key=args.engine_key, leaving=leaving)
     server = Server(app, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout)
     print(f"listening on http://{args.host}:{listener.getsockname()[1]}", flush=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,103 @@
+"""Fleets of several namespaces behind one gateway: names pass from one to another, and pods have the same names."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+from fakes import Behave, Door, FakeEngine, answer, stats, until
+
+from paternoster_contract.keys import digest
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.admission import Admission
+from paternoster_gateway.balancer import Balancer
+
+Start = Callable[[str, Behave], Awaitable[FakeEngine]]
+URL = "/v1/chat/completions"
+BODY = {"model": "m", "messages": []}
+OF_A = {"Authorization": "Bearer of-a"}
+
+
+async def ask(client: aiohttp.ClientSession, door: Door, model: str = "m") -> tuple[int, str]:
+    async with client.post(door.url + URL, json={**BODY, "model": model}, headers=OF_A) as response:
+        return response.status, await response.text()
+
+
+@pytest.mark.parametrize("digests", [[digest("of-a")], [digest("of-b")], None], ids=["same", "others", "open"])
+async def test_a_held_request_is_not_sent_to_the_fleet_that_its_name_passes_to(
+    client: aiohttp.ClientSession, door: Door, start: Start, digests: list[str] | None
+) -> None:
+    """Whatever keys the other fleet takes: the client had the first in mind."""
+    other = await start("b", answer)
+    door.publish(fleet="a", key_digests=[digest("of-a")])
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+    waiting = asyncio.create_task(ask(client, door))
+    await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
+    door.publish(other, fleet="b", key_digests=digests)
+    status, text = await waiting
+    assert (status, other.bodies) == (503, [])
+    assert "another fleet" in text
+
+
+async def test_nor_is_one_that_is_tried_again(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    other = await start("b", answer)
+
+    async def passes_the_name_on(_: FakeEngine, __: web.Request) -> web.StreamResponse:
+        door.publish(other, fleet="b")
+        await until(lambda: stats(client, door), lambda models: models["m"]["fleet"] == "b")
+        return web.json_response({}, status=503)
+
+    door.publish(await start("a", passes_the_name_on), fleet="a")
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+    status, text = await ask(client, door)
+    assert (status, other.bodies) == (503, [])
+    assert "another fleet" in text
+
+
+async def test_a_request_whose_key_is_taken_away_while_it_is_held_is_refused(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engine = await start("a", answer)
+    door.publish(fleet="a", key_digests=[digest("of-a")])
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+    waiting = asyncio.create_task(ask(client, door))
+    await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
+    door.publish(engine, fleet="a", key_digests=[digest("another")])
+    assert ((await waiting)[0], engine.bodies) == (401, [])
+
+
+async def test_requests_refused_for_one_fleet_are_no_demand_for_the_next(
+    client: aiohttp.ClientSession, door: Door
+) -> None:
+    door.publish(fleet="a", hold=False, retry_after_seconds=60)
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+    assert (await ask(client, door))[0] == 503
+    assert (await stats(client, door))["m"]["refused"] == 1
+    door.publish(fleet="b", hold=False, retry_after_seconds=60)
+    models = await until(lambda: stats(client, door), lambda models: models["m"]["fleet"] == "b")
+    assert models["m"]["refused"] == 0
+
+
+async def test_a_replica_that_is_put_aside_takes_no_namesake_along() -> None:
+    balancer, one, two = namesakes()
+    balancer.put_aside(one)
+    asked = asyncio.create_task(balancer.acquire(Admission("other")))
+    await asyncio.sleep(0)
+    assert asked.done(), "at once, and not when its namesake is asked again"
+    assert await asked == two
+    assert await balancer.acquire(Admission("other"), tried={one.url}) == two
+
+
+def test_what_one_has_in_flight_is_no_load_of_its_namesake() -> None:
+    balancer, one, two = namesakes()
+    with balancer.counted(one):
+        assert balancer.in_flight[one.url] == 1
+        assert balancer.in_flight[two.url] == 0
+
+
+def namesakes() -> tuple[Balancer, Replica, Replica]:
+    """Two pods of one name in two namespaces, each the only one of its fleet, and a balancer whose clock stands."""
+    one, two = (Replica(name="pod-0", url=f"http://{host}:8000", ready=True) for host in ("a", "b"))
+    table = RoutingTable(models={"m": ModelRoute(replicas=[one]), "other": ModelRoute(replicas=[two])})
+    return Balancer(lambda: table, clock=lambda: 100.0), one, two
