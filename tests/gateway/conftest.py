@@ -3,12 +3,14 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 import uvicorn
 from fakes import Behave, Door, FakeEngine, running
+from fastapi import FastAPI
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.app import create_app
@@ -30,18 +32,45 @@ async def start() -> AsyncIterator[Callable[..., Awaitable[FakeEngine]]]:
 
 
 @pytest.fixture
-async def door(tmp_path: Path) -> AsyncIterator[Door]:
-    table = tmp_path / "routes.json"
-    table.write_text(RoutingTable().model_dump_json())
-    app = create_app(str(table), max_body_bytes=2**20)
+def table(tmp_path: Path) -> Path:
+    """A file with an empty routing table."""
+    file = tmp_path / "routes.json"
+    file.write_text(RoutingTable().model_dump_json())
+    return file
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Path:
+    """A file with the gateway's root key, ``first``."""
+    file = tmp_path / "roots"
+    file.write_text("first\n")
+    return file
+
+
+@pytest.fixture
+async def door(table: Path) -> AsyncIterator[Door]:
+    """A gateway without keys of its own."""
+    async with serving(create_app(str(table), max_body_bytes=2**20)) as url:
+        yield Door(url, table)
+
+
+@pytest.fixture
+async def keyed_door(table: Path, roots: Path) -> AsyncIterator[Door]:
+    """A gateway whose keys are made from ``roots``."""
+    async with serving(create_app(str(table), max_body_bytes=2**24, engine_key=roots)) as url:
+        yield Door(url, table)
+
+
+@asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        running = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started:
             await asyncio.sleep(0.01)
-        yield Door(f"http://127.0.0.1:{listening.getsockname()[1]}", table)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         server.should_exit = True
-        await serving
+        await running
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Engines that do as they are told, and the gateway before them."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -74,6 +75,13 @@ async def running(engine: FakeEngine) -> AsyncIterator[FakeEngine]:
         yield engine
     finally:
         await runner.cleanup()
+
+
+def replace(file: Path, *lines: str) -> None:
+    """At once, as a kubelet does."""
+    new = file.with_name(f".{file.name}")
+    new.write_text("\n".join(lines))
+    os.replace(new, file)
 
 
 async def answer(engine: FakeEngine, _: web.Request) -> web.StreamResponse:

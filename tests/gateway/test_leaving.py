@@ -14,16 +14,7 @@ import pytest
 from aiohttp import web
 from fakes import Door, FakeEngine
 
-from paternoster_contract.routing import RoutingTable
-
 FAREWELL_SECONDS = 1.5
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    file = tmp_path / "routes.json"
-    file.write_text(RoutingTable().model_dump_json())
-    return file
 
 
 @pytest.fixture

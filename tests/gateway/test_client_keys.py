@@ -1,0 +1,223 @@
+"""Clients show their keys at the gateway, and nobody behind it sees them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+import openai
+import pytest
+from aiohttp import web
+from fakes import Behave, Door, FakeEngine, route, stats, until
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paternoster_contract.keys import digest
+from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_gateway.admission import Admission, admit
+from paternoster_gateway.errors import GatewayError
+
+Start = Callable[[str, Behave], Awaitable[FakeEngine]]
+ASK = {"model": "m", "messages": [{"role": "user", "content": "up"}]}
+KNOWN = [digest("old"), digest("new")]
+
+
+async def chat(_: FakeEngine, __: web.Request) -> web.StreamResponse:
+    message = {"role": "assistant", "content": "Going up."}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    return web.json_response({"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]})
+
+
+@pytest.fixture
+async def sdk(door: Door) -> AsyncIterator[Callable[[str], openai.AsyncOpenAI]]:
+    """OpenAI's client with a key."""
+    clients = []
+
+    def make(key: str) -> openai.AsyncOpenAI:
+        clients.append(openai.AsyncOpenAI(base_url=f"{door.url}/v1", api_key=key, max_retries=0))
+        return clients[-1]
+
+    yield make
+    for each in clients:
+        await each.close()
+
+
+Sdk = Callable[[str], openai.AsyncOpenAI]
+
+
+async def known(client: aiohttp.ClientSession, door: Door) -> None:
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+
+
+async def test_each_key_of_the_fleet_is_let_in_and_no_engine_sees_it(
+    client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk
+) -> None:
+    engine = await start("a", chat)
+    door.publish(engine, key_digests=KNOWN)
+    await known(client, door)
+    for key in ("old", "new"):
+        answer = await sdk(key).chat.completions.create(**ASK)  # type: ignore[call-overload]
+        assert answer.choices[0].message.content == "Going up."
+    assert len(engine.headers) == 2
+    assert not any("Authorization" in headers for headers in engine.headers)
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["awake", "asleep"])
+@pytest.mark.parametrize("hold", [True, False], ids=["holds", "rejects"])
+async def test_whoever_has_no_key_of_it_is_refused_before_anything_else(
+    client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk, ready: bool, hold: bool
+) -> None:
+    engine = await start("a", chat)
+    door.publish(engine, ready=ready, key_digests=KNOWN, hold=hold)
+    await known(client, door)
+    for key in ("another", digest("old"), "old2", "ol"):
+        with pytest.raises(openai.AuthenticationError) as refused:
+            await sdk(key).chat.completions.create(**ASK)  # type: ignore[call-overload]
+        assert refused.value.body == {
+            "message": "Missing or wrong key in the Authorization header.",
+            "type": "AuthenticationError",
+            "param": None,
+            "code": 401,
+        }
+    for headers in ({}, {"Authorization": "Basic old"}, {"Authorization": "old"}, {"X-Api-Key": "old"}):
+        async with client.post(f"{door.url}/tokenize", json=ASK, headers=headers) as response:
+            assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert engine.bodies == []
+    numbers = (await stats(client, door))["m"]
+    assert [numbers[name] for name in ("held", "refused", "in_flight", "requests_total")] == [0, 0, 0, 0]
+    async with client.get(f"{door.url}/metrics") as response:
+        assert 'paternoster_gateway_requests_total{code="401",model="m"} 8.0' in await response.text()
+
+
+async def test_an_empty_list_lets_nobody_in_and_none_everybody(
+    client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk
+) -> None:
+    engine = await start("a", chat)
+    door.publish_models(m=route(engine, key_digests=[]), free=route(engine))
+    await known(client, door)
+    with pytest.raises(openai.AuthenticationError):
+        await sdk("old").chat.completions.create(**ASK)  # type: ignore[call-overload]
+    assert (await sdk("any").chat.completions.create(**{**ASK, "model": "free"})).choices  # type: ignore[call-overload]
+    assert "Authorization" not in engine.headers[0], "a key that nobody asked for goes no further either"
+
+
+async def test_a_key_of_one_fleet_opens_no_other_and_an_unknown_model_is_unknown_to_all(
+    client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk
+) -> None:
+    engine = await start("a", chat)
+    door.publish_models(m=route(engine, key_digests=KNOWN), b=route(engine, key_digests=[digest("of-b")]))
+    await known(client, door)
+    with pytest.raises(openai.AuthenticationError):
+        await sdk("of-b").chat.completions.create(**ASK)  # type: ignore[call-overload]
+    for key in ("of-b", "stranger"):
+        with pytest.raises(openai.NotFoundError):
+            await sdk(key).chat.completions.create(**{**ASK, "model": "none"})  # type: ignore[call-overload]
+
+
+async def test_an_engine_gets_no_header_that_says_who_the_client_is(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engine = await start("a", chat)
+    door.publish(engine)
+    await known(client, door)
+    telling = {
+        "Authorization": "Bearer mine",
+        "Proxy-Authorization": "Basic mine",
+        "Cookie": "session=mine",
+        "X-Api-Key": "mine",
+        "Api-Key": "mine",
+        "X-Forwarded-For": "10.0.0.1",
+        "X-Forwarded-Access-Token": "mine",
+        "Forwarded": "for=10.0.0.1",
+        "OpenAI-Organization": "mine",
+    }
+    kept = {"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "X-Request-Id": "one"}
+    async with client.post(f"{door.url}/v1/chat/completions", json=ASK, headers=telling | kept) as response:
+        assert response.status == 200
+    (got,) = engine.headers
+    assert {name for name in telling if name in got} == set()
+    assert {name: got[name] for name in kept} == kept
+    assert got["Content-Type"] == "application/json"
+
+
+async def test_keys_are_in_no_log_and_no_number(
+    client: aiohttp.ClientSession, keyed_door: Door, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuses(_: FakeEngine, __: web.Request) -> web.StreamResponse:
+        return web.json_response({}, status=401)
+
+    caplog.set_level(logging.DEBUG)
+    engine = await start("a", refuses)
+    keyed_door.publish(engine, key_digests=[digest("sesame")], hold_timeout_seconds=0.1)
+    await known(client, keyed_door)
+    for key in ("sesame", "treacle"):
+        headers = {"Authorization": f"Bearer {key}"}
+        async with client.post(f"{keyed_door.url}/v1/completions", json=ASK, headers=headers) as response:
+            assert response.status in (401, 503)
+    sent = engine.headers[0]["Authorization"].removeprefix("Bearer ")
+    assert len(sent) == 64
+    texts = [caplog.text]
+    for path in ("metrics", "stats", "v1/models"):
+        async with client.get(f"{keyed_door.url}/{path}") as response:
+            texts.append(await response.text())
+    secrets = ("sesame", "treacle", digest("sesame"), digest("treacle"), sent, "Bearer first")
+    assert [secret for secret in secrets for text in texts if secret in text] == []
+
+
+async def test_many_strangers_take_no_place_from_a_client_that_waits(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engine = await start("a", chat)
+    door.publish(engine, ready=False, key_digests=KNOWN, max_held=1)
+    await known(client, door)
+
+    async def ask(key: str) -> int:
+        headers = {"Authorization": f"Bearer {key}"}
+        async with client.post(f"{door.url}/v1/completions", json=ASK, headers=headers) as response:
+            return response.status
+
+    assert await asyncio.gather(*(ask("stranger") for _ in range(8))) == [401] * 8
+    waiting = asyncio.create_task(ask("new"))
+    await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
+    assert await ask("stranger") == 401, "and does not hear that the place is taken"
+    door.publish(engine, key_digests=KNOWN)
+    assert await waiting == 200
+
+
+names = st.sampled_from("mno")
+words = st.sampled_from(["", "one", "two", "three"])
+routes = st.builds(
+    ModelRoute,
+    fleet=st.sampled_from("ab"),
+    key_digests=st.none() | st.lists(words.filter(bool).map(digest), max_size=2),
+)
+tables = st.builds(RoutingTable, models=st.dictionaries(names, routes))
+
+
+@given(tables, tables, names, words)
+def test_a_request_is_sent_only_where_its_key_is_taken_now_and_by_the_fleet_it_came_for(
+    then: RoutingTable, now: RoutingTable, model: str, key: str
+) -> None:
+    def takes(table: RoutingTable) -> bool:
+        found = table.models.get(model)
+        return found is not None and (found.key_digests is None or digest(key) in found.key_digests)
+
+    admission = status_of(lambda: admit(then, model, key))
+    if not takes(then):
+        assert admission == (401 if model in then.models else 404)
+        return
+    assert isinstance(admission, Admission)
+    sent = status_of(lambda: admission.route(now))
+    if model in now.models and now.models[model].fleet != then.models[model].fleet:
+        assert sent == 503
+    else:
+        assert sent == (now.models[model] if takes(now) else 401 if model in now.models else 404)
+    assert key == "" or key not in repr(admission)
+
+
+def status_of(do: Callable[[], object]) -> object:
+    """What it returns, or the status of the error that it raises."""
+    try:
+        return do()
+    except GatewayError as error:
+        return error.status

@@ -1,0 +1,196 @@
+"""The gateway's own keys to engines, and what becomes of a request where an engine refuses them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from fakes import Behave, Door, FakeEngine, answer, replace, route, stats, until
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paternoster_contract.keys import GATEWAY_TO_ENGINE, bearer, derive
+from paternoster_gateway import keys
+from paternoster_gateway.keys import SentKeys
+
+Start = Callable[[str, Behave], Awaitable[FakeEngine]]
+
+
+def takes(*roots: str, fleet: str = "a") -> Behave:
+    """An engine of ``fleet`` that knows the keys made from these."""
+
+    async def behave(engine: FakeEngine, request: web.Request) -> web.StreamResponse:
+        given = bearer(request.headers.get("Authorization", ""))
+        if given not in [derive(root, GATEWAY_TO_ENGINE, fleet) for root in roots]:
+            return web.json_response({"error": {}}, status=401, headers={"WWW-Authenticate": "Bearer"})
+        return await answer(engine, request)
+
+    return behave
+
+
+async def ask(client: aiohttp.ClientSession, door: Door, model: str = "m", size: int = 0) -> tuple[int, Any]:
+    body = {"model": model, "messages": [], "pad": "x" * size}
+    async with client.post(f"{door.url}/v1/chat/completions", json=body) as response:
+        assert "WWW-Authenticate" not in response.headers
+        return response.status, await response.json()
+
+
+async def known(client: aiohttp.ClientSession, door: Door) -> None:
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+
+
+async def test_each_fleet_gets_a_key_of_its_own(client: aiohttp.ClientSession, keyed_door: Door, start: Start) -> None:
+    one, two = await start("one", takes("first")), await start("two", takes("first", fleet="b"))
+    keyed_door.publish_models(m=route(one, fleet="a"), other=route(two, fleet="b"))
+    await known(client, keyed_door)
+    assert await ask(client, keyed_door) == (200, {"from": "one"})
+    assert await ask(client, keyed_door, "other") == (200, {"from": "two"})
+    assert one.headers[0]["Authorization"] != two.headers[0]["Authorization"]
+
+
+@pytest.mark.parametrize("size", [0, 2**23], ids=["small", "8 MiB"])
+async def test_an_engine_that_refuses_the_first_key_is_asked_with_the_next_and_then_with_that(
+    client: aiohttp.ClientSession, keyed_door: Door, start: Start, roots: Path, size: int
+) -> None:
+    replace(roots, "first", "second")
+    engine = await start("one", takes("second"))
+    keyed_door.publish(engine, fleet="a")
+    await known(client, keyed_door)
+    for _ in range(3):
+        assert (await ask(client, keyed_door, size=size))[0] == 200
+    assert len(engine.bodies) == 4, "only the first request was sent twice"
+    assert len(set(engine.bodies)) == 1
+
+
+async def test_the_engines_401_is_not_the_clients(
+    client: aiohttp.ClientSession, keyed_door: Door, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = await start("pod-7", takes("unknown"))
+    keyed_door.publish(engine, fleet="a")
+    await known(client, keyed_door)
+    status, document = await ask(client, keyed_door)
+    assert status == 503
+    assert document["error"]["type"] == "ServiceUnavailableError"
+    assert "Operators: the gateway's log names them; see that its --engine-key" in document["error"]["message"]
+    assert f"pod-7 at {engine.url} refused the gateway's key" in caplog.text
+
+
+async def test_another_replica_is_asked_and_the_one_that_refuses_is_left_alone_for_a_moment(
+    client: aiohttp.ClientSession, keyed_door: Door, start: Start
+) -> None:
+    """It has nothing in flight, so it would be asked first again and again."""
+    strange, good = await start("strange", takes("unknown")), await start("good", takes("first"))
+    keyed_door.publish(strange, good, fleet="a")
+    await known(client, keyed_door)
+    answers = await asyncio.gather(*(ask(client, keyed_door) for _ in range(20)))
+    assert answers == [(200, {"from": "good"})] * 20
+    for _ in range(5):
+        assert await ask(client, keyed_door) == (200, {"from": "good"})
+    assert 1 <= len(strange.bodies) < 20
+
+
+async def test_without_a_root_no_key_is_sent_and_the_next_root_is_found_without_a_restart(
+    client: aiohttp.ClientSession, keyed_door: Door, start: Start, roots: Path
+) -> None:
+    replace(roots)
+    engine = await start("one", answer)
+    keyed_door.publish(engine, fleet="a")
+    await known(client, keyed_door)
+    assert (await ask(client, keyed_door))[0] == 200
+    assert "Authorization" not in engine.headers[0]
+    replace(roots, "third")
+    expected = f"Bearer {derive('third', GATEWAY_TO_ENGINE, 'a')}"
+
+    async def sent() -> str | None:
+        assert (await ask(client, keyed_door))[0] == 200
+        return engine.headers[-1].get("Authorization")
+
+    await until(sent, lambda key: key == expected)
+
+
+@pytest.mark.parametrize("status", [302, 307])
+async def test_neither_request_nor_key_goes_where_an_engine_points(
+    client: aiohttp.ClientSession, keyed_door: Door, start: Start, status: int
+) -> None:
+    elsewhere = await start("elsewhere", answer)
+
+    async def points(_: FakeEngine, __: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, headers={"Location": f"{elsewhere.url}/v1/completions"})
+
+    keyed_door.publish(await start("one", points), fleet="a")
+    await known(client, keyed_door)
+    url = f"{keyed_door.url}/v1/completions"
+    async with client.post(url, json={"model": "m"}, allow_redirects=False) as response:
+        assert response.status == status
+    assert elsewhere.bodies == []
+
+
+async def test_headers_that_an_answers_connection_names_end_here(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    async def names(_: FakeEngine, __: web.Request) -> web.StreamResponse:
+        return web.json_response({}, headers={"Connection": "keep-alive, X-Hop", "X-Hop": "1", "X-End": "1"})
+
+    door.publish(await start("one", names))
+    await known(client, door)
+    async with client.post(f"{door.url}/v1/completions", json={"model": "m"}) as response:
+        assert "X-Hop" not in response.headers
+        assert response.headers["X-End"] == "1"
+
+
+ROOTS = ["r0", "r1", "r2"]
+PEERS = ["http://p0", "http://p1", "http://p2"]
+orders = st.lists(st.sampled_from(ROOTS), unique=True, max_size=3).map(tuple)
+
+
+class Wire:
+    """Peers that take the keys made from some roots, and which root each was last asked with."""
+
+    def __init__(self) -> None:
+        self.roots = SimpleNamespace(keys=())
+        self.keys = SentKeys(self.roots, GATEWAY_TO_ENGINE)  # type: ignore[arg-type]
+        self._by_key = {f"Bearer {derive(root, GATEWAY_TO_ENGINE, 'a')}": root for root in ROOTS}
+
+    async def ask(self, url: str, accepted: Collection[str]) -> tuple[int, list[str]]:
+        """The status in the end, and the roots whose keys were sent."""
+        sent: list[str] = []
+
+        async def send(headers: Mapping[str, str]) -> Any:
+            sent.extend(self._by_key[key] for key in headers.values())
+            taken = bool(sent) and sent[-1] in accepted
+            return SimpleNamespace(status=200 if taken else 401, release=lambda: None)
+
+        return (await self.keys.send(send, url, "a")).status, sent
+
+
+@given(st.lists(st.tuples(orders, st.sampled_from(PEERS), st.sets(st.sampled_from(ROOTS))), max_size=20))
+async def test_whatever_peers_take_and_whatever_is_a_root(
+    happened: list[tuple[tuple[str, ...], str, set[str]]],
+) -> None:
+    """A peer that takes some root's key gets it, what it took last first, and none is sent twice."""
+    wire, taken = Wire(), dict[str, str]()
+    for wire.roots.keys, url, accepted in happened:
+        roots = wire.roots.keys
+        status, sent = await wire.ask(url, accepted)
+        assert status == (200 if accepted.intersection(roots) else 401)
+        assert len(sent) == len(set(sent))
+        assert set(sent) <= set(roots)
+        if roots:
+            assert sent[0] == (taken[url] if taken.get(url) in roots else roots[0])
+        if status == 200:
+            taken[url] = sent[-1]
+            if sent[-1] == roots[0]:
+                del taken[url]  # nothing to remember: the first is sent first
+
+
+async def test_what_is_remembered_of_peers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "MOST_REMEMBERED", 2)
+    wire = Wire()
+    wire.roots.keys = ("r0", "r1")
+    for url in PEERS:
+        assert await wire.ask(url, {"r1"}) == (200, ["r0", "r1"])
+    assert [(await wire.ask(url, {"r1"}))[1] for url in reversed(PEERS)] == [["r1"], ["r1"], ["r0", "r1"]]

@@ -1,0 +1,168 @@
+"""The routing table is asked for with a key, and believed only as far as it can be one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from fakes import replace
+
+from paternoster_contract.keys import GATEWAY_TO_OPERATOR, KeyFiles, derive
+from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_gateway import table as tables
+from paternoster_gateway.keys import SentKeys
+from paternoster_gateway.table import TableSource
+
+
+class Operator:
+    """An operator's ``/routes``; with ``roots`` it answers none but gateways."""
+
+    def __init__(self) -> None:
+        self.text = naming("m")
+        self.roots: list[str] = []
+        self.headers: dict[str, str] = {}
+        self.status = 200
+        self.sent: list[str] = []
+        self.url = ""
+
+    async def routes(self, request: web.Request) -> web.Response:
+        given = request.headers.get("Authorization", "")
+        self.sent.append(given)
+        if self.roots and given not in [f"Bearer {derive(root, GATEWAY_TO_OPERATOR)}" for root in self.roots]:
+            return web.Response(status=401)
+        return web.Response(text=self.text, status=self.status, headers=self.headers)
+
+    def serve(self, *models: str) -> None:
+        """A table with these models."""
+        self.text = naming(*models)
+
+
+def naming(*models: str) -> str:
+    """A table with these models."""
+    return RoutingTable(models={model: ModelRoute() for model in models}).model_dump_json()
+
+
+@pytest.fixture
+async def operator() -> AsyncIterator[Operator]:
+    made, app = Operator(), web.Application()
+    app.router.add_get("/routes", made.routes)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/routes"
+    yield made
+    await runner.cleanup()
+
+
+class Following:
+    """A source that follows a table while in the block."""
+
+    def __init__(self, location: str, roots: Path | None = None) -> None:
+        keys = SentKeys(KeyFiles(roots) if roots else None, GATEWAY_TO_OPERATOR)
+        self.source = TableSource(location, lambda: None, keys)
+
+    async def __aenter__(self) -> "Following":
+        self._task = asyncio.create_task(self.source.follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert not self._task.done(), "whatever it read, it goes on"
+        self._task.cancel()
+
+    async def until(self, *models: str) -> None:
+        """The table has these models."""
+        async with asyncio.timeout(20):
+            while set(self.source.table.models) != set(models):
+                await asyncio.sleep(0.02)
+
+
+async def asked(operator: Operator, times: int = 3) -> None:
+    """It was asked so often again."""
+    many = len(operator.sent) + times
+    async with asyncio.timeout(20):
+        while len(operator.sent) < many:
+            await asyncio.sleep(0.02)
+
+
+async def test_the_operator_is_asked_with_a_key_of_the_gateways_root(operator: Operator, roots: Path) -> None:
+    operator.roots = ["first"]
+    async with Following(operator.url, roots) as following:
+        await following.until("m")
+        assert operator.sent[0] == f"Bearer {derive('first', GATEWAY_TO_OPERATOR)}"
+        operator.roots = ["second"]
+        replace(roots, "first", "second")
+        operator.serve("m", "n")
+        await following.until("m", "n")
+        replace(roots, "second")
+        operator.serve("n")
+        await following.until("n")
+
+
+async def test_without_a_root_it_is_asked_without_a_key(operator: Operator) -> None:
+    async with Following(operator.url) as following:
+        await following.until("m")
+    assert operator.sent[0] == ""
+
+
+async def test_a_refused_gateway_goes_on_with_its_last_table_and_says_so_once(
+    operator: Operator, roots: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Following(operator.url, roots) as following:
+        await following.until("m")
+        operator.roots = ["unknown"]
+        operator.serve("n")
+        await asked(operator, 4)
+        assert set(following.source.table.models) == {"m"}
+        (said,) = caplog.messages
+        assert said.endswith(
+            "the gateway's key is refused (401): it is not of the operator's root key; going on with the last one"
+        )
+        operator.roots = ["first"]
+        await following.until("n")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"text": "{broken"}, "validation error"),
+        ({"text": " " * 2**16}, "it is longer than 65535 bytes"),
+        ({"status": 503}, "HTTP 503"),
+        ({"status": 307, "headers": {"Location": "/elsewhere"}}, "HTTP 307"),
+    ],
+    ids=["broken", "long", "away", "elsewhere"],
+)
+async def test_what_is_no_table_changes_nothing(
+    operator: Operator,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: dict[str, object],
+    words: str,
+) -> None:
+    monkeypatch.setattr(tables, "LONGEST_TABLE", 2**16 - 1)
+    async with Following(operator.url) as following:
+        await following.until("m")
+        for name, value in fault.items():
+            setattr(operator, name, value)
+        await asked(operator)
+        assert set(following.source.table.models) == {"m"}
+        assert [words in said for said in caplog.messages] == [True]
+        operator.status = 200
+        operator.serve("n")
+        await following.until("n")
+
+
+@pytest.mark.parametrize("content", ["{", " " * 2**16], ids=["broken", "long"])
+async def test_nor_does_a_file_that_is_none(
+    table: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    monkeypatch.setattr(tables, "LONGEST_TABLE", 2**16 - 1)
+    replace(table, naming("m"))
+    async with Following(str(table)) as following:
+        await following.until("m")
+        replace(table, content)
+        while not caplog.messages:
+            await asyncio.sleep(0.02)
+        assert set(following.source.table.models) == {"m"}
+        replace(table, naming("n"))
+        await following.until("n")
