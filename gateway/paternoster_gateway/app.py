@@ -13,7 +13,8 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from paternoster_contract import paths
-from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, KeyFiles, bearer
+from paternoster_contract.key_files import KeyFiles
+from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, bearer
 from paternoster_gateway.admission import admit
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.drain import CloseWhileLeaving, Leaving

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from fastapi import APIRouter, FastAPI
 
 from paternoster_contract import __version__
-from paternoster_contract.keys import KeyFiles
+from paternoster_contract.key_files import KeyFiles
 from paternoster_engine.server import errors, routes_admin, routes_health, routes_openai, routes_tokenize
 from paternoster_engine.server.auth import BearerKeys
 from paternoster_engine.server.middleware import InFlight, RequestId

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.keys import KeyFiles
+from paternoster_contract.key_files import KeyFiles
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.tokenizer import Tokenizer
