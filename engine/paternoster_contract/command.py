@@ -1,66 +1,32 @@
-"""The ``paternoster`` command: subcommands come from entry points, so each package brings its own.
+"""The ``paternoster`` command: from its first instruction on it ends on SIGTERM, wherever it runs.
 
-A subcommand is a module in the entry-point group ``paternoster.commands`` with ``HELP``,
-``add_arguments(parser)`` and ``run(args) -> int``. Such a module imports its heavy dependencies inside
-``run``, so that ``--help`` stays quick and an image without an extra can still say which one is missing.
+The kernel gives the first process of a PID namespace, which a container's is, no default action for signals: one that
+comes before there is a handler is lost, and whoever sent it waits until it kills. So the handler comes before all that
+takes time to import; a subcommand that ends in an orderly way puts its own in its place.
 """
 
-import argparse
-import importlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
 
-from paternoster_contract import __version__
-
-GROUP = "paternoster.commands"
-
-EXTRAS = {
-    "paternoster_engine": "engine",
-    "paternoster_operator": "operator",
-    "paternoster_gateway": "gateway",
-    "paternoster_simulator": "simulator",
-}
-"""Package that registers a subcommand -> extra that brings what it needs."""
-
-
-def _load(entry: EntryPoint) -> ModuleType:
-    return importlib.import_module(entry.value)
-
-
-def missing_extra(entry: EntryPoint, error: ModuleNotFoundError) -> str:
-    """One line that says which extra to install for ``entry``."""
-    extra = EXTRAS.get(entry.value.partition(".")[0], "all")
-    return (
-        f"paternoster {entry.name}: needs the module '{error.name}', which is not installed here; "
-        f"install the extra: pip install 'paternoster[{extra}]'"
-    )
+FIRST_PID = 1
+"""Of a PID namespace."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand and return its exit code; 2 for wrong usage, 1 for a missing extra."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    commands = {entry.name: entry for entry in entry_points(group=GROUP)}
-    parser = argparse.ArgumentParser(prog="paternoster", description="LLM fleets with continuous batching.")
-    parser.add_argument("--version", action="version", version=f"paternoster {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    chosen = next((word for word in argv if not word.startswith("-")), None)
-    try:
-        for name, entry in sorted(commands.items()):
-            if chosen in commands and name != chosen:
-                subparsers.add_parser(name)
-                continue
-            module = _load(entry)
-            subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
-            module.add_arguments(subparser)
-            subparser.set_defaults(run=module.run)
-        args = parser.parse_args(argv)
-        return int(args.run(args))
-    except ModuleNotFoundError as error:
-        if chosen is None or chosen not in commands or (error.name or "").startswith("paternoster"):
-            raise
-        print(missing_extra(commands[chosen], error), file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    """Run one subcommand and return its exit code, as :func:`paternoster_contract.subcommands.run` gives it."""
+    # Any other process has the kernel's own action, which no long call can put off.
+    if os.getpid() == FIRST_PID:
+        signal.signal(signal.SIGTERM, _end)
+    from paternoster_contract import subcommands
+
+    return subcommands.run(sys.argv[1:] if argv is None else argv)
+
+
+def _end(number: int, _frame: object) -> None:
+    """With the status of a process that the signal ended: not 0, as nothing that was asked for is done.
+
+    A Job would take 0 for success. At once, for there is nothing yet that would have to be put in order.
+    """
+    os._exit(128 + number)

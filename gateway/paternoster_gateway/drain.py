@@ -73,7 +73,7 @@ class Server(uvicorn.Server):
         at_once = sig != signal.SIGTERM or self._leaving.begun or self._farewell_seconds == 0
         self._leaving.begun = True
         if at_once:
-            super().handle_exit(sig, frame)
+            self._exit(sig, frame)
             return
         loop = asyncio.get_running_loop()
 
@@ -90,4 +90,11 @@ class Server(uvicorn.Server):
         await asyncio.sleep(LINGER_SECONDS)
         left = self._drain_seconds - (time.monotonic() - started)
         self.config.timeout_graceful_shutdown = max(1, round(left))
-        super().handle_exit(sig, frame)
+        self._exit(sig, frame)
+
+    def _exit(self, sig: int, frame: FrameType | None) -> None:
+        # uvicorn raises each signal that it is told of again in the end: who was asked to end and has ended gives 0.
+        if sig == signal.SIGTERM:
+            self.should_exit = True
+        else:
+            super().handle_exit(sig, frame)

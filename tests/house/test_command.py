@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_contract.command import EXTRAS, GROUP, main, missing_extra
+from paternoster_contract.command import main
+from paternoster_contract.subcommands import EXTRAS, GROUP, missing_extra
 
 SUBCOMMANDS = sorted(entry.name for entry in entry_points(group=GROUP))
 
@@ -34,6 +35,15 @@ def test_help_lists_all_and_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert all(name in done.stdout for name in SUBCOMMANDS)
     assert done.stdout.rstrip().endswith("heavy: []")
+
+
+def test_nothing_that_takes_time_comes_before_the_handler_of_sigterm() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import paternoster_contract.command; new = set(sys.modules) - before\n"
+        "print('slow:', sorted({'argparse', 'asyncio', 'importlib.metadata', 'pydantic'} & new))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip().endswith("slow: []")
 
 
 def test_a_missing_extra_is_named() -> None:

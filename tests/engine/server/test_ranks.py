@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 RANKS = ("--tensor-parallel-size", "3", "--dtype", "float32", "--kv-cache-memory", "100000000", "--max-num-seqs", "4")
 CHAT = {"messages": [{"role": "user", "content": "What is the capital of Japan?"}], "temperature": 0, "max_tokens": 20}
 ENDLESS = {"prompt": "Once upon a time", "max_tokens": 1000, "ignore_eos": True}
+PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 ENDS_WITHIN = 20.0
 """Seconds."""
 
@@ -40,6 +43,25 @@ async def _until_ended(pids: list[int]) -> None:
     while any(_runs(pid) for pid in pids):
         assert time.monotonic() < deadline, f"still there: {[pid for pid in pids if _runs(pid)]}"
         await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def starting() -> Iterator[subprocess.Popen[bytes]]:
+    command = [PATERNOSTER, "serve", "--port", "0", "--threads", "1", *RANKS]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_ranks_that_still_load_end_with_rank_0(starting: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """They import for seconds, and then wait to be told what to load."""
+    while len(workers := _workers(starting.pid)) < 2:
+        assert starting.poll() is None
+        await asyncio.sleep(0.01)
+    starting.send_signal(number)
+    await asyncio.to_thread(starting.wait, ENDS_WITHIN)
+    await _until_ended(workers)
 
 
 @pytest.fixture

@@ -1,0 +1,65 @@
+"""Subcommands come from entry points, so each package brings its own.
+
+A subcommand is a module in the entry-point group ``paternoster.commands`` with ``HELP``,
+``add_arguments(parser)`` and ``run(args) -> int``. Such a module imports its heavy dependencies inside
+``run``, so that ``--help`` stays quick and an image without an extra can still say which one is missing.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+
+from paternoster_contract import __version__
+
+GROUP = "paternoster.commands"
+
+EXTRAS = {
+    "paternoster_engine": "engine",
+    "paternoster_operator": "operator",
+    "paternoster_gateway": "gateway",
+    "paternoster_simulator": "simulator",
+}
+"""Package that registers a subcommand -> extra that brings what it needs."""
+
+
+def _load(entry: EntryPoint) -> ModuleType:
+    return importlib.import_module(entry.value)
+
+
+def missing_extra(entry: EntryPoint, error: ModuleNotFoundError) -> str:
+    """One line that says which extra to install for ``entry``."""
+    extra = EXTRAS.get(entry.value.partition(".")[0], "all")
+    return (
+        f"paternoster {entry.name}: needs the module '{error.name}', which is not installed here; "
+        f"install the extra: pip install 'paternoster[{extra}]'"
+    )
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one subcommand and return its exit code; 2 for wrong usage, 1 for a missing extra."""
+    commands = {entry.name: entry for entry in entry_points(group=GROUP)}
+    parser = argparse.ArgumentParser(prog="paternoster", description="LLM fleets with continuous batching.")
+    parser.add_argument("--version", action="version", version=f"paternoster {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    try:
+        for name, entry in sorted(commands.items()):
+            if chosen in commands and name != chosen:
+                subparsers.add_parser(name)
+                continue
+            module = _load(entry)
+            subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run)
+        args = parser.parse_args(argv)
+        return int(args.run(args))
+    except ModuleNotFoundError as error:
+        if chosen is None or chosen not in commands or (error.name or "").startswith("paternoster"):
+            raise
+        print(missing_extra(commands[chosen], error), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
