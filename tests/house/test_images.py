@@ -1,0 +1,36 @@
+"""What every image starts: the command itself, which answers signals from its first instruction on, as nobody."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted(
+    file for pattern in ("*/Dockerfile", "*/*/*.Dockerfile") for file in ROOT.glob(pattern) if ".venv" not in file.parts
+)
+
+
+def last_stage(file: Path) -> dict[str, str]:
+    """Instruction -> what its last one says, in the stage that the image is."""
+    said: dict[str, str] = {}
+    for line in file.read_text().replace("\\\n", " ").splitlines():
+        instruction, _, words = line.strip().partition(" ")
+        if instruction == "FROM":
+            said = {}
+        said[instruction] = words.strip()
+    return said
+
+
+def test_all_are_looked_at() -> None:
+    names = {file.parent.name for file in FILES}
+    assert names == {"operator", "gateway", "engine", "paternoster_e2e"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+def test_process_1_is_the_command_and_nobody(file: Path) -> None:
+    """In exec form: the shell of the other form would be process 1, and pass no signal on."""
+    said = last_stage(file)
+    assert json.loads(said["ENTRYPOINT"]) == ["paternoster"]
+    assert isinstance(json.loads(said.get("CMD", "[]")), list)
+    assert said["USER"] == "65532:65532"
