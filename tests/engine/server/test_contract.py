@@ -9,6 +9,9 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
+from paternoster_contract.command import main
+from paternoster_contract.labels import ADMIN_KEY_ENV
+
 MODEL = "smollm2"
 ADMIN = {"authorization": "Bearer admin-key"}
 PROMPT: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of Japan?"}]
@@ -218,6 +221,18 @@ def test_admin_routes_have_a_port_and_a_key_of_their_own(engine: Any) -> None:
         assert httpx.request(method, f"{engine.url}{path}", headers=ADMIN).status_code == 404
     assert httpx.get(f"{engine.admin_url}/admin/config", headers=ADMIN).json()["draining"] is False
     assert httpx.get(f"{engine.url}/ready").status_code == 200
+
+
+def test_a_cap_is_found_over_the_admin_api(
+    engine: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = ("--url", engine.url, "--admin-url", engine.admin_url)
+    tune = ["bench", "tune", *urls, "--num-prompts", "4", "--max-prompt-tokens", "32", "--max-output-tokens", "4"]
+    assert main(tune) == 2
+    assert f"{engine.admin_url}/admin/config: HTTP 401" in capsys.readouterr().err
+    monkeypatch.setenv(ADMIN_KEY_ENV, "admin-key")
+    assert main(tune) == 0
+    assert "live cap 8: the highest visited" in capsys.readouterr().out
 
 
 async def test_nothing_leaks(engine: Any, until_stats: Any) -> None:
