@@ -113,6 +113,8 @@ def _load(signals: Signals, previous: Mapping[str, Any], now: str, age: float) -
         "heldRequests": signals.held,
         "utilizationPercent": round(100 * signals.demand / signals.capacity) if signals.capacity else 0,
         "kvCachePercent": round(100 * signals.kv_usage),
+        "finishedRequests": signals.finished,
+        "preemptedRequests": signals.preempted,
         "preemptionsPerThousand": round(1000 * signals.preemption_rate),
         "generationTokensPerSecond": round(signals.generation_tokens_per_second),
         "fresh": signals.fresh,

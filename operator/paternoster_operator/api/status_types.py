@@ -37,6 +37,10 @@ class LoadStatus(Document):
     held_requests: Count = 0
     utilization_percent: Count = 0
     kv_cache_percent: Count = 0
+    finished_requests: Count = 0
+    """In the window that preemptedRequests and preemptionsPerThousand are of."""
+    preempted_requests: Count = 0
+    """Distinct ones; those that have not finished yet count, too."""
     preemptions_per_thousand: Count = 0
     generation_tokens_per_second: Count = 0
     sample_time: str | None = Field(default=None, json_schema_extra=DATE_TIME)

@@ -47,9 +47,8 @@ def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]
     load = status.get("load", {})
     demand = f"{load.get('runningRequests', 0)} running, {load.get('waitingRequests', 0)} waiting"
     yield "demand", f"{demand}, {load.get('heldRequests', 0)} held = {load.get('utilizationPercent', 0)}% of capacity"
-    preempted = f"{load.get('preemptionsPerThousand', 0)} of 1000 requests preempted"
     tokens = f"{load.get('generationTokensPerSecond', 0)} tokens/s"
-    yield "engines", f"{tokens}, {preempted}, {load.get('kvCachePercent', 0)}% of KV used"
+    yield "engines", f"{tokens}, {_preempted(load)}, {load.get('kvCachePercent', 0)}% of KV used"
     startup = status.get("startup")
     if startup is not None:
         yield "start-up", f"{startup['averageSeconds']} s on average, {startup['lastSeconds']} s the last"
@@ -58,6 +57,13 @@ def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]
         each = costs.get("costPerMillionOutputTokens")
         per_token = f", {each} per million output tokens" if each else ""
         yield "cost", f"{costs['costPerHour']} {costs['currency']} an hour for {costs['gpus']} GPUs{per_token}"
+
+
+def _preempted(load: Mapping[str, Any]) -> str:
+    """With the count that the share is of: 0 of 12 says less than 0 of 1000."""
+    preempted = load.get("preemptedRequests", 0)
+    of = max(load.get("finishedRequests", 0), preempted)
+    return f"{preempted} of {of} requests preempted" if of else "no request finished lately"
 
 
 _MOVING = (("pendingReplicas", "on their way"), ("drainingReplicas", "draining"))

@@ -66,7 +66,8 @@ OBJECT: dict[str, Any] = {
         "concurrency": {"capacity": 64, "target": 48, "currentMin": 48, "currentMax": 48},
         "load": {
             "runningRequests": 96, "waitingRequests": 22, "heldRequests": 0, "utilizationPercent": 123,
-            "kvCachePercent": 71, "preemptionsPerThousand": 200, "generationTokensPerSecond": 1830,
+            "kvCachePercent": 71, "finishedRequests": 40, "preemptedRequests": 8, "preemptionsPerThousand": 200,
+            "generationTokensPerSecond": 1830,
             "sampleTime": NOW, "fresh": True,
         },
         "startup": {"lastSeconds": 44, "averageSeconds": 41, "observedStarts": 5},
@@ -86,6 +87,21 @@ def test_the_sample_is_a_status() -> None:
 
 def test_the_words() -> None:
     assert explain(OBJECT, last=10) == GOLDEN.read_text()
+
+
+@pytest.mark.parametrize(
+    ("finished", "preempted", "said"),
+    [
+        (12, 0, "0 of 12 requests preempted"),
+        (40, 8, "8 of 40 requests preempted"),
+        (1, 3, "3 of 3 requests preempted"),
+        (0, 0, "no request finished lately"),
+    ],
+)
+def test_preemptions_are_told_of_what_finished(finished: int, preempted: int, said: str) -> None:
+    load = {**OBJECT["status"]["load"], "finishedRequests": finished, "preemptedRequests": preempted}
+    document = {**OBJECT, "status": {**OBJECT["status"], "load": load}}
+    assert f"tokens/s, {said}, 71%" in explain(document, last=0)
 
 
 def test_so_many_decisions_as_asked_for() -> None:

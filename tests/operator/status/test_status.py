@@ -121,6 +121,11 @@ def test_load_is_written_when_it_moved_or_grew_old(resource: Resource) -> None:
     assert status_of(fleet, settled, running=105, now=LATER, age=61)["load"]["runningRequests"] == 105
 
 
+def test_preemptions_are_told_with_what_finished(resource: Resource) -> None:
+    load = status_of(resource(), Observed(deployment(2), (pod("a"),)), finished=12, preempted=3)["load"]
+    assert (load["finishedRequests"], load["preemptedRequests"], load["preemptionsPerThousand"]) == (12, 3, 250)
+
+
 def test_a_change_that_acted_is_the_last_scaling(resource: Resource) -> None:
     settled = Observed(deployment(2), (pod("a"), pod("b")))
     fleet = resource()
