@@ -82,7 +82,7 @@ class FakeNode:
 
     def _beat(self) -> None:
         ready = {"type": "Ready", "status": "True", "reason": "Fake", "lastHeartbeatTime": now()}
-        room = {"cpu": "64", "memory": "256Gi", "pods": "200"}
+        room = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "200"}
         status = {"conditions": [ready], "capacity": room, "allocatable": room}
         self.api.patch(f"/api/v1/nodes/{self.name}/status", {"status": status})
 

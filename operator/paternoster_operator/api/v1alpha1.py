@@ -78,7 +78,8 @@ class Gpu(Document):
 
 
 class Resources(Document):
-    """Resources of each engine."""
+    """Resources of each engine. Memory and ephemeral-storage get defaults where neither requests nor limits names them:
+    a request of 1Gi and the KV pool; 128Mi, and a limit of 4Gi."""
 
     gpu: Gpu = Field(default_factory=Gpu)
     requests: dict[str, Quantity] = Field(default_factory=dict)

@@ -12,13 +12,12 @@ from paternoster_operator.api.scheduling_types import TopologySpread
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_mounts, key_sources, key_volumes
 from paternoster_operator.desired.ownership import child_metadata, selector
+from paternoster_operator.desired.resources import CLAIM, build_resources, gpus, scratch_volume
 
 PRE_STOP_SECONDS = 2
 """Time for the gateway to hear that a pod is going before its engine stops admitting."""
 GRACE_SECONDS = 15
 """Beyond the drain timeout, for the process to end."""
-CLAIM = "gpu"
-"""Name of the pod's resource claim."""
 
 
 def build_deployment(
@@ -64,7 +63,7 @@ def engine_args(resource: LLMDeployment, *, behind_gateway: bool = False) -> Eng
     """The engine's start-up settings."""
     spec = resource.spec
     asks_for = key_sources(resource, behind_gateway=behind_gateway)
-    gpus, memory = _gpus(spec), spec.engine.kv_cache_memory
+    devices, memory = gpus(spec), spec.engine.kv_cache_memory
     return EngineArgs(
         model=spec.model.source,
         served_model_name=resource.served_name,
@@ -75,9 +74,9 @@ def engine_args(resource: LLMDeployment, *, behind_gateway: bool = False) -> Eng
         admin_keys=key_folder(ADMIN),
         dtype=spec.engine.dtype,
         # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
-        device="cuda" if gpus else "auto",
+        device="cuda" if devices else "auto",
         threads=_threads(spec),
-        tensor_parallel_size=max(1, gpus),
+        tensor_parallel_size=max(1, devices),
         max_num_seqs=spec.engine.max_num_seqs,
         max_model_len=spec.engine.max_model_len,
         max_batched_tokens=spec.engine.max_batched_tokens,
@@ -104,7 +103,10 @@ def _pod_spec(resource: LLMDeployment, engine_image: str, behind_gateway: bool) 
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(resource, engine_image, behind_gateway)],
-        "volumes": [{"name": "tmp", "emptyDir": {}}, *key_volumes(resource, behind_gateway=behind_gateway)],
+        "volumes": [
+            {"name": "tmp", "emptyDir": scratch_volume(spec)},
+            *key_volumes(resource, behind_gateway=behind_gateway),
+        ],
         "topologySpreadConstraints": spread(resource),
         "nodeSelector": dict(spec.node_selector),
         "tolerations": _dump(spec.tolerations),
@@ -146,7 +148,7 @@ def _container(resource: LLMDeployment, engine_image: str, behind_gateway: bool)
         # The last lines of a failed engine's log: the operator tells them.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
-        "resources": _resources(resource.spec),
+        "resources": build_resources(resource.spec),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -166,24 +168,6 @@ def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
         "timeoutSeconds": 5,
         "failureThreshold": failures,
     }
-
-
-def _resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
-    gpu = spec.resources.gpu
-    requests, limits = dict(spec.resources.requests), dict(spec.resources.limits)
-    claims = []
-    if gpu.claim_template_name is not None:
-        claims.append({"name": CLAIM})
-    elif gpu.count:
-        limits[gpu.resource_name] = str(gpu.count)
-    parts = {"requests": requests, "limits": limits, "claims": claims}
-    return {name: value for name, value in parts.items() if value}
-
-
-def _gpus(spec: LLMDeploymentSpec) -> int:
-    """GPUs of an engine: it has a rank for each, as it uses all of them."""
-    gpu = spec.resources.gpu
-    return gpu.count or int(quantity(spec.resources.limits.get(gpu.resource_name, "0")))
 
 
 def _threads(spec: LLMDeploymentSpec) -> int | None:

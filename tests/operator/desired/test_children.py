@@ -128,7 +128,7 @@ def test_gpus_come_by_claim(resource: Resource) -> None:
     claimed = resource(resources={"gpu": {"count": 2, "claimTemplateName": "two-gpus"}})
     pod = build_children(claimed, 1, ROOTS)[-1]["spec"]["template"]["spec"]
     assert pod["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "two-gpus"}]
-    assert pod["containers"][0]["resources"] == {"claims": [{"name": "gpu"}]}
+    assert pod["containers"][0]["resources"]["claims"] == [{"name": "gpu"}]
 
 
 def test_the_operator_gives_the_image_that_the_resource_leaves_out(resource: Resource) -> None:
