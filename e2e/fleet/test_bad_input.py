@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from paternoster_e2e.kubectl import CommandError, Document, condition, until
+from paternoster_e2e.node import PAUSE_IMAGE
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -30,7 +31,22 @@ MISTAKES = {
     "image-name": Mistake({"engine": {"image": "UPPER::bad"}}, "ImagePullFailed", "UPPER::bad"),
     "package": Mistake({"model": {"source": "package://no_such_model"}}, "ModelSourceFailed", "no_such_model"),
     "file": Mistake({"model": {"source": "file:///models/none.gguf"}}, "ModelSourceFailed", "/models/none.gguf"),
-    "gpu": Mistake({"resources": {"gpu": {"count": 1}}}, "InsufficientGPUs", "nvidia.com/gpu"),
+    "gpu": Mistake(
+        {"resources": {"gpu": {"count": 1}}}, "InsufficientGPUs", "not enough nvidia.com/gpu for its 1 (1 of 1 nodes)"
+    ),
+    "cpu": Mistake(
+        {"resources": {"requests": {"cpu": "64"}, "limits": {"cpu": "64"}}},
+        "Unschedulable",
+        "not enough cpu for its 64 (1 of 1 nodes)",
+    ),
+    "no-command": Mistake(
+        {"engine": {"image": PAUSE_IMAGE}}, "ContainerCannotRun", '"paternoster": executable file not found'
+    ),
+    "memory-limit": Mistake(
+        {"resources": {"limits": {"cpu": "1", "memory": "160Mi"}}},
+        "OOMKilled",
+        "needs more memory than its limit of 160Mi; its KV cache takes up to 64Mi",
+    ),
 }
 
 
@@ -39,6 +55,21 @@ def test_a_spec_that_cannot_work(fleet: Any, mistake: Mistake) -> None:
     fleet.apply(**mistake.spec)
     # The kubelet may miss the log of an engine that ended fast; it reads the next one's.
     until(lambda: mistake.words in fleet.until_stalled(mistake.reason), f"it says {mistake.words}", 120)
+    fleet.apply()
+    fleet.until_ready()
+
+
+@pytest.mark.parametrize("resources", [{}, {"gpu": {"count": 1}}], ids=["cpu", "gpu"])
+def test_a_cordoned_node(fleet: Any, resources: Document) -> None:
+    """A GPU that it may have is not what is missing."""
+    [node] = fleet.kubectl.list("nodes")
+    fleet.kubectl("cordon", node["metadata"]["name"])
+    try:
+        fleet.apply(resources=resources)
+        said = fleet.until_stalled("Unschedulable")
+        assert said.endswith("no node takes it: cordoned (1 of 1 nodes)")
+    finally:
+        fleet.kubectl("uncordon", node["metadata"]["name"])
     fleet.apply()
     fleet.until_ready()
 

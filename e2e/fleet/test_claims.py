@@ -30,7 +30,11 @@ def test_a_claim_is_waited_for_and_allocated(fleet: Any, device_class: str) -> N
     assert "one-gpu" in fleet.until_stalled("InsufficientGPUs")
     fleet.kubectl.apply(template(fleet.namespace, device_class))
     until(lambda: claims(fleet), "the pod's claim is made from the template", 60)
-    until(lambda: "cannot allocate all claims" in fleet.until_stalled("InsufficientGPUs"), "the scheduler's words", 60)
+    until(
+        lambda: "cannot allocate all claims (1 of 1 nodes)" in fleet.until_stalled("InsufficientGPUs"),
+        "the scheduler's words",
+        60,
+    )
     [node] = fleet.kubectl.list("nodes")
     fleet.kubectl.apply(devices(node["metadata"]["name"]))
     [pod] = until(lambda: [pod for pod in fleet.pods() if "nodeName" in pod["spec"]], "the pod has its node", 120)

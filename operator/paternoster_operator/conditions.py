@@ -79,7 +79,7 @@ def find_conditions(
 def _stalled(
     spec: LLMDeploymentSpec, observed: Observed, state: LawState, now: str, access: Access
 ) -> Condition | None:
-    obstacle = access.fault if access.fault is not None else find_obstacle(observed, now)
+    obstacle = access.fault if access.fault is not None else find_obstacle(observed, spec, now)
     if obstacle is not None:
         return Condition("Stalled", "True", obstacle.reason, obstacle.message)
     deployment = observed.deployment

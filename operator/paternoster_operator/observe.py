@@ -1,7 +1,7 @@
 """What is there: one frozen view of an LLMDeployment's Deployment and pods."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -9,8 +9,20 @@ from paternoster_contract import labels
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """How a container's last run ended, as the kubelet has it."""
+
+    status: int
+    """Its exit status; above 128 by the signal ``status - 128``."""
+    reason: str
+    """Such as Error, OOMKilled or StartError."""
+    said: str
+    """The last line of its log, or the runtime's words where it never ran."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodView:
-    """An engine pod."""
+    """An engine pod. Where it has several containers, what is said is of the one that the others wait for."""
 
     name: str
     url: str | None
@@ -22,8 +34,11 @@ class PodView:
     waiting_reason: str | None
     """Why its container or its scheduling waits, such as ImagePullBackOff or Unschedulable."""
     message: str
-    exit_status: int | None = None
-    """How its container's last run ended; None while it has not ended yet."""
+    """The same in the words of kubelet or scheduler."""
+    ended: Ended | None = None
+    """None while it has not ended yet."""
+    requests: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
     created: str | None = None
     """When, in RFC 3339."""
     missing_claim: str = ""
@@ -118,14 +133,15 @@ _ENDED = ("Succeeded", "Failed")
 def _pod(pod: Mapping[str, Any]) -> PodView:
     metadata, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    containers = status.get("containerStatuses", [])
-    waiting = next((c["state"]["waiting"] for c in containers if "waiting" in c.get("state", {})), None)
-    ended = next((state["terminated"] for c in containers for state in _states(c) if "terminated" in state), None)
+    containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    container = _awaited(containers)
+    waiting = container.get("state", {}).get("waiting")
     scheduled = conditions.get("PodScheduled", {})
     if waiting is None and scheduled.get("status") == "False":
         waiting = scheduled
     restarts = sum(container.get("restartCount", 0) for container in containers)
     ready = conditions.get("Ready", {})
+    resources = _resources(spec, container.get("name"))
     return PodView(
         name=metadata["name"],
         url=_url(spec, status, labels.ENGINE_PORT_NAME),
@@ -135,8 +151,10 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
         deleting="deletionTimestamp" in metadata,
         restarts=restarts,
         waiting_reason=None if waiting is None else waiting.get("reason"),
-        message=_last_line(ended) or ("" if waiting is None else waiting.get("message", "")),
-        exit_status=None if ended is None else ended.get("exitCode"),
+        message="" if waiting is None else waiting.get("message", ""),
+        ended=_ended(container),
+        requests=resources.get("requests", {}),
+        limits=resources.get("limits", {}),
         created=metadata.get("creationTimestamp"),
         missing_claim=_missing_claim(spec, status),
         drain_wanted=metadata.get("annotations", {}).get(labels.DRAIN) == "true",
@@ -158,15 +176,29 @@ def _startup_seconds(metadata: Mapping[str, Any], ready: Mapping[str, Any]) -> f
     return max(0.0, (datetime.fromisoformat(since) - datetime.fromisoformat(created)).total_seconds())
 
 
-def _states(container: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """Now and before."""
-    return container.get("state", {}), container.get("lastState", {})
+def _awaited(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The container that the others wait for: they start in this order, and an init container that is done is ready."""
+    none: Mapping[str, Any] = {}
+    return next((each for each in containers if not each.get("ready")), containers[-1] if containers else none)
 
 
-def _last_line(ended: Mapping[str, Any] | None) -> str:
-    """What a container said last; the kubelet keeps the end of its log as a message."""
-    lines = (ended or {}).get("message", "").strip().splitlines()
-    return lines[-1] if lines else ""
+def _resources(spec: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
+    """Of the container called so; of the first before the kubelet knows of any."""
+    containers = [*spec.get("initContainers", []), *spec.get("containers", [])] if name else spec.get("containers", [])
+    found: Mapping[str, Any] = next((c for c in containers if name is None or c.get("name") == name), {})
+    resources: Mapping[str, Any] = found.get("resources", {})
+    return resources
+
+
+def _ended(container: Mapping[str, Any]) -> Ended | None:
+    """Now, or else the time before."""
+    states = (container.get("state", {}), container.get("lastState", {}))
+    ended = next((state["terminated"] for state in states if "terminated" in state), None)
+    if ended is None:
+        return None
+    # The kubelet keeps the end of the log as the message.
+    lines = ended.get("message", "").strip().splitlines()
+    return Ended(ended.get("exitCode", 0), ended.get("reason", ""), lines[-1] if lines else "")
 
 
 def _url(spec: Mapping[str, Any], status: Mapping[str, Any], port_name: str) -> str | None:

@@ -2,20 +2,28 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from signal import Signals
 
 from paternoster_contract.labels import MODEL_EXIT_STATUS
-from paternoster_operator.observe import Observed, PodView
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.desired.resources import host_kv_cache
+from paternoster_operator.no_node import read_no_node
+from paternoster_operator.observe import Ended, Observed, PodView
 
 _WAITING = {
     "ImagePullBackOff": "ImagePullFailed",
     "ErrImagePull": "ImagePullFailed",
     "ErrImageNeverPull": "ImagePullFailed",
     "InvalidImageName": "ImagePullFailed",
+    "ImageInspectError": "ImagePullFailed",
+    "SignatureValidationFailed": "ImagePullFailed",
     "CreateContainerConfigError": "ConfigurationMissing",
-    "CrashLoopBackOff": "EngineCrashLoop",
-    "Unschedulable": "Unschedulable",
+    "CreateContainerError": "ContainerCannotRun",
+    "RunContainerError": "ContainerCannotRun",
 }
-"""Why a pod waits (kubelet, scheduler) -> the reason the fleet gives."""
+"""Why a pod's container waits (kubelet) -> the reason the fleet gives."""
+_ENDED = {"OOMKilled": "OOMKilled", "ContainerCannotRun": "ContainerCannotRun", "StartError": "ContainerCannotRun"}
+"""How a container ends again and again (kubelet) -> the reason the fleet gives, where it is not EngineCrashLoop."""
 CLAIM_SECONDS = 10.0
 """Time that a resource claim may take to be made from its template."""
 LOOP_RESTARTS = 2
@@ -30,16 +38,12 @@ class Obstacle:
     message: str
 
 
-def find_obstacle(observed: Observed, now: str) -> Obstacle | None:
+def find_obstacle(observed: Observed, spec: LLMDeploymentSpec, now: str) -> Obstacle | None:
     """The one that explains most, or None. ``now`` is an RFC 3339 time."""
     for pod in observed.pending:
-        if pod.missing_claim and _age(pod, now) > CLAIM_SECONDS:
-            said = f"no resource claim could be made from the template {pod.missing_claim}: is it there?"
-            return Obstacle("InsufficientGPUs", f"{pod.name}: {said}")
-        reason = _reason(pod)
-        if reason is not None:
-            said = f": {pod.message}" if pod.message else ""
-            return Obstacle(reason, f"{pod.name}: {pod.waiting_reason or 'ended'}{said}")
+        found = _unscheduled(pod, spec, now) or _unstarted(pod) or _ends(pod, spec)
+        if found is not None:
+            return Obstacle(found.reason, f"{pod.name}: {found.message}")
     deployment = observed.deployment
     if deployment is None:
         return None
@@ -51,19 +55,57 @@ def find_obstacle(observed: Observed, now: str) -> Obstacle | None:
     return None
 
 
+def _unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> Obstacle | None:
+    if pod.missing_claim and _age(pod, now) > CLAIM_SECONDS:
+        said = f"no resource claim could be made from the template {pod.missing_claim}: is it there?"
+        return Obstacle("InsufficientGPUs", said)
+    if pod.waiting_reason != "Unschedulable":
+        return None
+    no_node = read_no_node(pod.message)
+    if no_node is None:
+        return Obstacle("Unschedulable", pod.message)
+    reason = "InsufficientGPUs" if no_node.lacks_devices(spec.resources.gpu.resource_name) else "Unschedulable"
+    return Obstacle(reason, f"no node takes it: {no_node.say(pod.requests)}")
+
+
 def _age(pod: PodView, now: str) -> float:
     if pod.created is None:
         return 0.0
     return (datetime.fromisoformat(now) - datetime.fromisoformat(pod.created)).total_seconds()
 
 
-def _reason(pod: PodView) -> str | None:
-    if pod.exit_status == MODEL_EXIT_STATUS:
-        return "ModelSourceFailed"
+def _unstarted(pod: PodView) -> Obstacle | None:
     reason = _WAITING.get(pod.waiting_reason or "")
-    if reason is None and pod.exit_status and pod.restarts >= LOOP_RESTARTS:
-        return "EngineCrashLoop"  # it runs for a moment between two ends
-    # The scheduler says: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu. Or: 3 cannot allocate all claims.
-    if reason == "Unschedulable" and any(word in pod.message.lower() for word in ("gpu", "claim")):
-        return "InsufficientGPUs"
-    return reason
+    if reason is None:
+        return None
+    return Obstacle(reason, f"{pod.waiting_reason}: {pod.message}" if pod.message else str(pod.waiting_reason))
+
+
+def _ends(pod: PodView, spec: LLMDeploymentSpec) -> Obstacle | None:
+    """Its container ends again and again, or has said itself that it always will."""
+    ended = pod.ended
+    if ended is not None and ended.status == MODEL_EXIT_STATUS:
+        return Obstacle("ModelSourceFailed", _last_words(ended))
+    # It runs for a moment between two ends.
+    looping = ended is not None and ended.status != 0 and pod.restarts >= LOOP_RESTARTS
+    if pod.waiting_reason != "CrashLoopBackOff" and not looping:
+        return None
+    if ended is None:
+        return Obstacle("EngineCrashLoop", pod.message)
+    reason = _ENDED.get(ended.reason, "EngineCrashLoop")
+    return Obstacle(reason, _out_of_memory(pod, spec) if reason == "OOMKilled" else _last_words(ended))
+
+
+def _last_words(ended: Ended) -> str:
+    killed = ended.status - 128
+    by = f" ({Signals(killed).name})" if killed in set(Signals) else ""
+    return f"ended with exit code {ended.status}{by}" + (f": {ended.said}" if ended.said else "")
+
+
+def _out_of_memory(pod: PodView, spec: LLMDeploymentSpec) -> str:
+    limit = pod.limits.get("memory")
+    if limit is None:
+        return "killed because its node ran out of memory; it has no limit of its own"
+    pool = host_kv_cache(spec)
+    of_it = "" if pool is None else f"; its KV cache takes up to {pool} (engine.kvCacheMemory), the model the rest"
+    return f"killed because it needs more memory than its limit of {limit}{of_it}"

@@ -136,7 +136,7 @@ def test_a_rollout_is_progressing_also_while_old_replicas_drain() -> None:
 
 REASONS = (
     "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "CrashLoopBackOff", "Unschedulable", "ContainerCreating",
-    "CreateContainerConfigError",
+    "CreateContainerConfigError", "RunContainerError",
 )  # fmt: skip
 PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 counts = st.integers(0, 4)

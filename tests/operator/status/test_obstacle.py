@@ -1,12 +1,19 @@
 """What stands in a fleet's way is found in what the cluster says, and named."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from paternoster_contract.labels import MODEL_EXIT_STATUS
+from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
 from paternoster_operator.obstacle import find_obstacle
+
+SCHEDULER = yaml.safe_load(Path(__file__).with_name("scheduler_messages.yaml").read_text())
+Resource = Callable[..., LLMDeployment]
 
 
 def pod(**status: Any) -> dict[str, Any]:
@@ -22,12 +29,32 @@ def running(restarts: int, last: dict[str, Any]) -> dict[str, Any]:
     return pod(containerStatuses=[{"state": {"running": {}}, "lastState": last, "restartCount": restarts}])
 
 
-def unscheduled(message: str) -> dict[str, Any]:
-    return pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}])
+def unscheduled(message: str, **requests: str) -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    document = pod(conditions=[condition])
+    document["spec"] = {"containers": [{"name": "engine", "resources": {"requests": requests}}]}
+    return document
 
 
-def ended(status: int, log: str) -> dict[str, Any]:
-    return {"terminated": {"exitCode": status, "message": log}}
+def ended(status: int, log: str = "", reason: str = "Error") -> dict[str, Any]:
+    return {"terminated": {"exitCode": status, "message": log, "reason": reason}}
+
+
+def crashing(last: dict[str, Any], **limits: str) -> dict[str, Any]:
+    """Between two runs, as the kubelet puts it."""
+    text = "back-off 20s restarting failed container=engine pod=ride-1_default(0)"
+    document = waiting("CrashLoopBackOff", text, last)
+    document["status"]["containerStatuses"][0]["name"] = "engine"
+    document["spec"] = {"containers": [{"name": "engine", "resources": {"limits": limits}}]}
+    return document
+
+
+def initializing(init: dict[str, Any], **engine: Any) -> dict[str, Any]:
+    """A pod with an init container; the engine's container waits for it, or is as ``engine`` says."""
+    waits = {"state": {"waiting": {"reason": "PodInitializing"}}, "ready": False}
+    return pod(
+        initContainerStatuses=[{"name": "fetch", **init}], containerStatuses=[{"name": "engine", **waits, **engine}]
+    )
 
 
 def deployment(*conditions: dict[str, str], replicas: int = 0) -> dict[str, Any]:
@@ -60,9 +87,36 @@ REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
         (waiting("CrashLoopBackOff", "back-off", ended(1, "a\nboom\n")), "EngineCrashLoop", "boom"),
         (waiting("CrashLoopBackOff", "", ended(MODEL_EXIT_STATUS, "no file")), "ModelSourceFailed", "no file"),
         (pod(containerStatuses=[{"state": ended(MODEL_EXIT_STATUS, "gone")}]), "ModelSourceFailed", "gone"),
-        (unscheduled("0/1 nodes are available: 1 Insufficient nvidia.com/gpu."), "InsufficientGPUs", "0/1 nodes"),
-        (unscheduled("0/1 nodes are available: 1 Insufficient memory."), "Unschedulable", "memory"),
-        (unscheduled("0/1 nodes are available: 1 cannot allocate all claims."), "InsufficientGPUs", "all claims"),
+        (waiting("CrashLoopBackOff", "", ended(1)), "EngineCrashLoop", "ended with exit code 1"),
+        (waiting("CrashLoopBackOff", "", ended(139)), "EngineCrashLoop", "exit code 139 (SIGSEGV)"),
+        (waiting("CrashLoopBackOff", "ended with 1; see x.log"), "EngineCrashLoop", "see x.log"),
+        (waiting("ImagePullBackOff", "no such image", ended(1, "boom")), "ImagePullFailed", "no such image"),
+        (waiting("RunContainerError", "no such command"), "ContainerCannotRun", "no such command"),
+        (crashing(ended(128, "exec: not found", "StartError")), "ContainerCannotRun", "exec: not found"),
+        (running(restarts=2, last=ended(137, "", "OOMKilled")), "OOMKilled", "its node ran out of memory"),
+        (running(restarts=1, last=ended(137, "", "OOMKilled")), None, ""),
+        (initializing({"state": {"waiting": {"reason": "ErrImagePull"}}}), "ImagePullFailed", "ErrImagePull"),
+        (
+            initializing({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": ended(1, "no bucket")}),
+            "EngineCrashLoop",
+            "no bucket",
+        ),
+        (
+            initializing(
+                {"state": ended(0, "", "Completed"), "ready": True},
+                state={"waiting": {"reason": "CrashLoopBackOff"}},
+                lastState=ended(1, "boom"),
+            ),
+            "EngineCrashLoop",
+            "boom",
+        ),
+        (initializing({"state": {"running": {}}, "ready": False}), None, ""),
+        (unscheduled("a text of tomorrow, about 1 gpu claim"), "Unschedulable", "ride-1: a text of tomorrow, about 1"),
+        (
+            unscheduled("0/1 nodes are available: 1 weary. Hm."),
+            "Unschedulable",
+            "no node takes it: weary. Hm (1 of 1 nodes)",
+        ),
         (claiming("2026-11-21T12:00:00Z"), "InsufficientGPUs", "template one-gpu"),
         (claiming("2026-11-21T12:00:25Z"), None, ""),
         (claiming("2026-11-21T12:00:00Z", "gpu"), None, ""),
@@ -71,10 +125,48 @@ REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
         (running(restarts=1, last=ended(137, "")), None, ""),
     ],
 )
-def test_pods(found: dict[str, Any], reason: str | None, said: str) -> None:
-    obstacle = find_obstacle(Observed.from_cluster(None, [found]), NOW)
+def test_pods(resource: Resource, found: dict[str, Any], reason: str | None, said: str) -> None:
+    obstacle = find_obstacle(Observed.from_cluster(None, [found]), resource().spec, NOW)
     assert (obstacle.reason if obstacle else None) == reason
     assert obstacle is None or (said in obstacle.message and "ride-1" in obstacle.message)
+
+
+@pytest.mark.parametrize("entry", SCHEDULER, ids=lambda entry: f"{entry['case']} {'+'.join(entry['versions'])}")
+def test_what_schedulers_say(resource: Resource, entry: dict[str, Any]) -> None:
+    found = find_obstacle(
+        Observed.from_cluster(None, [unscheduled(entry["message"], **entry["requests"])]), resource().spec, NOW
+    )
+    assert found is not None
+    assert (found.reason, found.message) == (entry["reason"], f"ride-1: {entry['said']}")
+
+
+def test_gpus_have_the_name_that_the_manifest_gives_them(resource: Resource) -> None:
+    named = resource(resources={"gpu": {"count": 1, "resourceName": "example.com/gpu"}}).spec
+    for name, reason in (("example.com/gpu", "InsufficientGPUs"), ("nvidia.com/gpu", "Unschedulable")):
+        found = find_obstacle(
+            Observed.from_cluster(None, [unscheduled(f"0/2 nodes are available: 2 Insufficient {name}.")]), named, NOW
+        )
+        assert found is not None
+        assert found.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({}, "; its KV cache takes up to 512Mi (engine.kvCacheMemory), the model the rest"),
+        (
+            {"engine": {"kvCacheMemory": "1Gi"}},
+            "; its KV cache takes up to 1Gi (engine.kvCacheMemory), the model the rest",
+        ),
+        ({"resources": {"gpu": {"count": 1}}}, ""),
+    ],
+)
+def test_out_of_memory_is_told_with_the_limit(resource: Resource, spec: dict[str, Any], said: str) -> None:
+    found = crashing(ended(137, "loading the model", "OOMKilled"), memory="2Gi")
+    obstacle = find_obstacle(Observed.from_cluster(None, [found]), resource(**spec).spec, NOW)
+    assert obstacle is not None
+    assert obstacle.reason == "OOMKilled"
+    assert obstacle.message == f"ride-1: killed because it needs more memory than its limit of 2Gi{said}"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +179,6 @@ def test_pods(found: dict[str, Any], reason: str | None, said: str) -> None:
         (deployment({"type": "Progressing", "status": "True"}), None),
     ],
 )
-def test_deployments(document: dict[str, Any], reason: str | None) -> None:
-    obstacle = find_obstacle(Observed.from_cluster(document, []), NOW)
+def test_deployments(resource: Resource, document: dict[str, Any], reason: str | None) -> None:
+    obstacle = find_obstacle(Observed.from_cluster(document, []), resource().spec, NOW)
     assert (obstacle.reason if obstacle else None) == reason
