@@ -6,7 +6,7 @@ import pytest
 import yaml
 from syrupy.assertion import SnapshotAssertion
 
-EVERYTHING = {
+EVERYTHING: dict[str, dict[str, Any]] = {
     "operator": {
         "replicas": 2,
         "adminKeySecret": {"name": "admin"},
@@ -18,6 +18,11 @@ EVERYTHING = {
         "networkPolicy": {"enabled": True},
         "ingress": {"enabled": True},
         "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}]},
+    },
+    "monitoring": {
+        "podMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+        "grafanaDashboard": {"enabled": True},
     },
 }
 
@@ -71,12 +76,48 @@ def test_only_the_operator_gets_a_token(helm: Any) -> None:
     assert not any(d["automountServiceAccountToken"] for d in accounts)
 
 
-def test_common_labels_are_on_every_object_and_pod(helm: Any) -> None:
-    documents = helm.render({**EVERYTHING, "global": {"commonLabels": {"team": "lifts"}}})
+def test_common_labels_and_annotations_are_on_every_object(helm: Any) -> None:
+    common = {"commonLabels": {"team": "lifts"}, "commonAnnotations": {"contact": "cellar"}}
+    documents = helm.render({**EVERYTHING, "global": common})
     for document in documents:
         assert document["metadata"]["labels"]["team"] == "lifts", document["metadata"]["name"]
+        assert document["metadata"]["annotations"]["contact"] == "cellar", document["metadata"]["name"]
         if document["kind"] == "Deployment":
-            assert document["spec"]["template"]["metadata"]["labels"]["team"] == "lifts"
+            pod = document["spec"]["template"]["metadata"]
+            assert pod["labels"]["team"] == "lifts"
+            assert "annotations" not in pod, "an annotation that changes restarts no pod"
+
+
+@pytest.mark.parametrize("component", ["operator", "gateway"])
+def test_labels_and_annotations_of_a_component_are_on_its_objects_alone(helm: Any, component: str) -> None:
+    own = {"labels": {"team": "lifts"}, "annotations": {"contact": "cellar"}}
+    documents = helm.render({**EVERYTHING, component: {**EVERYTHING[component], **own}})
+    for document in documents:
+        metadata = document["metadata"]
+        of_it = metadata["labels"].get("app.kubernetes.io/component") == component and document["kind"] != "PodMonitor"
+        assert (metadata["labels"].get("team") == "lifts") == of_it, metadata
+        assert (metadata.get("annotations", {}).get("contact") == "cellar") == of_it, metadata
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("Service", ("gateway", "service")),
+        ("Ingress", ("gateway", "ingress")),
+        ("HTTPRoute", ("gateway", "httpRoute")),
+        ("ServiceAccount", ("gateway", "serviceAccount")),
+        ("ServiceAccount", ("operator", "serviceAccount")),
+    ],
+)
+def test_what_an_object_is_given_comes_before_the_rest(helm: Any, kind: str, path: tuple[str, str]) -> None:
+    component, key = path
+    of_all = {"labels": {"team": "all"}, "annotations": {"contact": "all"}}
+    own = {"labels": {"team": "own"}, "annotations": {"contact": "own"}}
+    settings = EVERYTHING[component] | of_all
+    documents = helm.render({component: settings | {key: settings.get(key, {}) | own}})
+    name = f"fleet-paternoster-{component}"
+    (found,) = (d["metadata"] for d in documents if (d["kind"], d["metadata"]["name"]) == (kind, name))
+    assert (found["labels"]["team"], found["annotations"]["contact"]) == ("own", "own")
 
 
 def test_common_labels_do_not_break_selectors(helm: Any) -> None:

@@ -32,7 +32,23 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* Labels of an object. Takes root and, for what belongs to a component, component. */}}
+{{/* Labels and annotations of an object: its own, the chart's, its component's, those of all objects; the first wins.
+Takes root; of an object of a component, component and values; own, the object's labels and annotations, where values
+have some; annotations, which the chart sets. */}}
+{{- define "paternoster.metadata" -}}
+{{- $own := .own | default dict -}}
+labels:
+  {{- merge (deepCopy ($own.labels | default dict)) (include "paternoster.labels" . | fromYaml) | toYaml | nindent 2 }}
+{{- $component := .values | default dict }}
+{{- $annotations := merge (deepCopy ($own.annotations | default dict)) (.annotations | default dict) }}
+{{- $common := .root.Values.global.commonAnnotations | default dict }}
+{{- $annotations = merge $annotations ($component.annotations | default dict) $common }}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- define "paternoster.labels" -}}
 {{- $labels := dict
   "app.kubernetes.io/name" (include "paternoster.name" .root)
@@ -43,7 +59,9 @@ app.kubernetes.io/component: {{ .component }}
   "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63)
 -}}
 {{- if .component }}{{ $_ := set $labels "app.kubernetes.io/component" .component }}{{ end -}}
-{{ merge $labels (.root.Values.global.commonLabels | default dict) | toYaml }}
+{{- $component := .values | default dict -}}
+{{- $common := .root.Values.global.commonLabels | default dict -}}
+{{ merge $labels ($component.labels | default dict) $common | toYaml }}
 {{- end }}
 
 {{/* Labels of a component's pods: no version, so that an upgrade that changes no pod restarts none. */}}

@@ -66,8 +66,7 @@ kind: PodDisruptionBudget
 metadata:
   name: {{ include "paternoster.fullname" .root }}-{{ .component }}
   namespace: {{ include "paternoster.namespace" .root }}
-  labels:
-    {{- include "paternoster.labels" . | nindent 4 }}
+  {{- include "paternoster.metadata" . | nindent 2 }}
 spec:
   maxUnavailable: {{ .values.podDisruptionBudget.maxUnavailable }}
   # A pod that does not work must not hold up a drain.
@@ -83,12 +82,7 @@ kind: ServiceAccount
 metadata:
   name: {{ include "paternoster.serviceAccountName" . }}
   namespace: {{ include "paternoster.namespace" .root }}
-  labels:
-    {{- include "paternoster.labels" . | nindent 4 }}
-  {{- with .values.serviceAccount.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "paternoster.metadata" (set . "own" .values.serviceAccount) | nindent 2 }}
 # The operator's pods ask for the token themselves; nothing else that names this account gets one.
 automountServiceAccountToken: false
 {{- end }}
