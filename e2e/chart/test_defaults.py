@@ -8,14 +8,11 @@ from syrupy.assertion import SnapshotAssertion
 
 EVERYTHING: dict[str, dict[str, Any]] = {
     "operator": {
-        "replicas": 2,
         "adminKeySecret": {"name": "admin"},
-        "podDisruptionBudget": {"enabled": True},
-        "networkPolicy": {"enabled": True, "monitoringNamespaceLabels": {"team": "monitoring"}},
+        "networkPolicy": {"monitoringNamespaceLabels": {"team": "monitoring"}},
     },
     "gateway": {
         "autoscaling": {"enabled": True},
-        "networkPolicy": {"enabled": True},
         "ingress": {"enabled": True},
         "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}]},
     },

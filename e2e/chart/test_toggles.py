@@ -11,6 +11,7 @@ VALUES = yaml.safe_load((Path(__file__).resolve().parents[2] / "charts/paternost
 NEEDED = {"gateway": {"httpRoute": {"parentRefs": [{"name": "public"}]}}}
 """What some switches want to be set, too."""
 GATEWAY = {
+    ("NetworkPolicy", "fleet-paternoster-gateway"),
     ("Deployment", "fleet-paternoster-gateway"),
     ("PodDisruptionBudget", "fleet-paternoster-gateway"),
     ("Service", "fleet-paternoster-gateway"),
@@ -66,10 +67,15 @@ def test_every_switch_does_something(helm: Any, path: tuple[str, ...]) -> None:
         ("gateway.autoscaling.enabled", True, set(), {("HorizontalPodAutoscaler", "fleet-paternoster-gateway")}),
         ("gateway.ingress.enabled", True, set(), {("Ingress", "fleet-paternoster-gateway")}),
         ("gateway.httpRoute.enabled", True, set(), {("HTTPRoute", "fleet-paternoster-gateway")}),
-        ("gateway.networkPolicy.enabled", True, set(), {("NetworkPolicy", "fleet-paternoster-gateway")}),
+        ("gateway.networkPolicy.enabled", False, {("NetworkPolicy", "fleet-paternoster-gateway")}, set()),
         ("gateway.serviceAccount.create", False, {("ServiceAccount", "fleet-paternoster-gateway")}, set()),
-        ("operator.podDisruptionBudget.enabled", True, set(), {("PodDisruptionBudget", "fleet-paternoster-operator")}),
-        ("operator.networkPolicy.enabled", True, set(), {("NetworkPolicy", "fleet-paternoster-operator")}),
+        ("operator.podDisruptionBudget.enabled", False, {("PodDisruptionBudget", "fleet-paternoster-operator")}, set()),
+        (
+            "operator.networkPolicy.enabled",
+            False,
+            {("NetworkPolicy", "fleet-paternoster-operator"), ("NetworkPolicy", "fleet-paternoster-test")},
+            set(),
+        ),
         ("operator.serviceAccount.create", False, {("ServiceAccount", "fleet-paternoster-operator")}, set()),
         ("crds.enabled", False, {("CustomResourceDefinition", "llmdeployments.paternoster.dev")}, set()),
     ],
@@ -86,8 +92,61 @@ def test_without_rbac_there_are_no_roles(helm: Any) -> None:
 
 
 def test_without_a_gateway_nothing_speaks_of_one(helm: Any) -> None:
-    values = {"gateway": {"enabled": False}, "operator": {"networkPolicy": {"enabled": True}}}
-    assert "gateway-pods" not in helm.text(values)
+    assert "gateway-pods" not in helm.text({"gateway": {"enabled": False}})
+
+
+def test_two_operators_are_spread_over_nodes_and_one_stays(helm: Any) -> None:
+    documents = helm.render()
+    deployment = only(documents, "Deployment", "fleet-paternoster-operator")["spec"]
+    assert deployment["replicas"] == 2
+    (constraint,) = deployment["template"]["spec"]["topologySpreadConstraints"]
+    # on a single node both run on it
+    assert (constraint["topologyKey"], constraint["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+    assert constraint["labelSelector"]["matchLabels"].items() <= deployment["template"]["metadata"]["labels"].items()
+    assert only(documents, "PodDisruptionBudget", "fleet-paternoster-operator")["spec"]["maxUnavailable"] == 1
+
+
+def peers(rules: list[dict[str, Any]], side: str) -> set[tuple[Any, ...]]:
+    """Who is reached on which ports: components, or the labels of their namespaces; "any" stands for everybody."""
+    found: set[tuple[Any, ...]] = set()
+    for rule in rules:
+        ports = tuple(sorted({str(port["port"]) for port in rule.get("ports", [])}))
+        for peer in rule.get(side, [{}]):
+            component = peer.get("podSelector", {}).get("matchLabels", {}).get("app.kubernetes.io/component", "")
+            names = peer.get("namespaceSelector", {}).get("matchLabels", {})
+            found.add((component or ",".join(names.values()) or "any", *ports))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "ingress", "egress"),
+    [
+        (
+            "operator",
+            {("gateway", "http"), ("test", "http"), ("monitoring", "http")},
+            {
+                ("any", "53", "5353"),
+                ("any", "16443", "443", "6443", "8443"),
+                ("engine", "8000", "8001"),
+                ("gateway", "8080"),
+            },
+        ),
+        ("gateway", {("any", "http")}, {("any", "53", "5353"), ("operator", "8080"), ("engine", "8000")}),
+        ("test", set(), {("any", "53", "5353"), ("operator",), ("gateway",)}),
+    ],
+)
+def test_who_may_talk_to_whom(helm: Any, name: str, ingress: set[Any], egress: set[Any]) -> None:
+    policy = only(helm.render(), "NetworkPolicy", f"fleet-paternoster-{name}")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert peers(policy.get("ingress", []), "from") == ingress
+    assert peers(policy["egress"], "to") == egress
+
+
+def test_the_namespaces_that_scrape_are_a_setting(helm: Any) -> None:
+    values = {"operator": {"networkPolicy": {"monitoringNamespaceLabels": {"team": "watchers"}}}}
+    policy = only(helm.render(values), "NetworkPolicy", "fleet-paternoster-operator")["spec"]
+    assert ("watchers", "http") in peers(policy["ingress"], "from")
+    assert ("monitoring", "http") not in peers(policy["ingress"], "from")
 
 
 def test_replicas_belong_to_the_autoscaler(helm: Any) -> None:

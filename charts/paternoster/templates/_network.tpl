@@ -1,14 +1,17 @@
 {{/* Egress rules that both components need. */}}
 
-{{/* To anywhere: DNS may be a pod, or a cache in the node's network. */}}
+{{/* To anywhere: DNS may be a pod, or a cache in the node's network. 5353 is where OpenShift's pods listen. */}}
 {{- define "paternoster.egressDNS" -}}
 - ports:
-    - port: 53
+    {{- range list 53 5353 }}
+    - port: {{ . }}
       protocol: UDP
-    - port: 53
+    - port: {{ . }}
       protocol: TCP
+    {{- end }}
 {{- end }}
 
+{{/* Takes the engines' ports: 8000 is for requests, 8001 for the operator. */}}
 {{- define "paternoster.egressEngines" -}}
 - to:
     - namespaceSelector: {}
@@ -17,6 +20,8 @@
           app.kubernetes.io/component: engine
           app.kubernetes.io/managed-by: paternoster
   ports:
-    - port: 8000
+    {{- range . }}
+    - port: {{ . }}
       protocol: TCP
+    {{- end }}
 {{- end }}

@@ -59,6 +59,22 @@ affinity:
 {{- end }}
 {{- end }}
 
+{{- define "paternoster.topologySpread" -}}
+{{- with .values.topologySpread }}
+{{- if .enabled }}
+topologySpreadConstraints:
+  - topologyKey: {{ .topologyKey }}
+    maxSkew: {{ .maxSkew | int }}
+    whenUnsatisfiable: {{ .whenUnsatisfiable }}
+    labelSelector:
+      matchLabels:
+        {{- include "paternoster.selectorLabels" $ | nindent 8 }}
+    # Old pods of a rollout do not count.
+    matchLabelKeys: [pod-template-hash]
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* A PodDisruptionBudget over a component's pods. */}}
 {{- define "paternoster.pdb" -}}
 apiVersion: policy/v1
