@@ -8,12 +8,16 @@ one in the very moment in which a server would close it.
 
 import asyncio
 import signal
+import socket
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from paternoster_gateway.tls import Certificate
 
 LINGER_SECONDS = 1.0
 """After the last answer of before the signal: for the next request on its connection."""
@@ -56,9 +60,18 @@ class Server(uvicorn.Server):
     """uvicorn that says farewell for ``farewell_seconds`` or longer after SIGTERM, then finishes.
 
     Both together take ``drain_seconds`` beyond the farewell at most; a second signal ends the farewell at once.
+    With ``tls`` it serves HTTPS, too, on that socket.
     """
 
-    def __init__(self, app: FastAPI, leaving: Leaving, *, farewell_seconds: float, drain_seconds: int) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        leaving: Leaving,
+        *,
+        farewell_seconds: float,
+        drain_seconds: int,
+        tls: tuple[socket.socket, Certificate] | None = None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=drain_seconds
@@ -67,7 +80,25 @@ class Server(uvicorn.Server):
         self._leaving = leaving
         self._farewell_seconds = farewell_seconds
         self._drain_seconds = drain_seconds
-        self._leave_taking: asyncio.Task[None] | None = None
+        self._tls = tls
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._tls is None:
+            return
+        listener, certificate = self._tls
+        config, loop = self.config, asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            make: Callable[..., asyncio.Protocol] = config.http_protocol_class
+            return make(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        # uvicorn takes one context for all sockets; its own way to a protocol is the same.
+        self.servers.append(
+            await loop.create_server(protocol, sock=listener, ssl=certificate.context, backlog=config.backlog)
+        )
+        self._tasks.append(loop.create_task(certificate.follow()))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         at_once = sig != signal.SIGTERM or self._leaving.begun or self._farewell_seconds == 0
@@ -78,7 +109,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
 
         def begin() -> None:
-            self._leave_taking = loop.create_task(self._farewell(sig, frame))
+            self._tasks.append(loop.create_task(self._farewell(sig, frame)))
 
         loop.call_soon_threadsafe(begin)
 

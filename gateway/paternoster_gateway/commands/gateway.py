@@ -7,6 +7,10 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paternoster_gateway.tls import Certificate
 
 HELP = "route OpenAI requests to the replicas of a fleet"
 
@@ -27,6 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=8080, help="port to listen on; 0 takes a free one (default: %(default)s)"
     )
     parser.add_argument(
+        "--tls-cert",
+        type=Path,
+        metavar="FILE",
+        help="certificate chain in PEM, read again when renewed: serve HTTPS; the plain port then answers probes alone",
+    )
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key in PEM")
+    parser.add_argument("--tls-port", type=int, default=8443, help="port for HTTPS (default: %(default)s)")
+    parser.add_argument(
         "--max-body-bytes", type=int, default=16 * 2**20, help="longest request body (default: %(default)s)"
     )
     parser.add_argument(
@@ -46,19 +58,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from paternoster_gateway.app import create_app
     from paternoster_gateway.drain import Leaving, Server
+    from paternoster_gateway.tls import OnlyProbesInPlain
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    listener = socket.socket(socket.AF_INET6 if ":" in args.host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((args.host, args.port))
-    except OSError as error:
-        print(f"paternoster gateway: cannot listen on {args.host}:{args.port}: {error.strerror}", file=sys.stderr)
-        return 2
     leaving = Leaving()
     app = create_app(args.routes, max_body_bytes=args.max_body_bytes, engine_key=args.engine_key, leaving=leaving)
-    server = Server(app, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout)
+    tls = None
+    try:
+        listener = _bind(args.host, args.port)
+        if args.tls_cert or args.tls_key:
+            tls = _bind(args.host, args.tls_port), _certificate(args)
+            app.add_middleware(OnlyProbesInPlain)
+    except _Unusable as error:
+        print(f"paternoster gateway: {error}", file=sys.stderr)
+        return 2
+    server = Server(app, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls)
     print(f"listening on http://{args.host}:{listener.getsockname()[1]}", flush=True)
+    if tls is not None:
+        print(f"listening on https://{args.host}:{tls[0].getsockname()[1]}", flush=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     asyncio.run(server.serve(sockets=[listener]))
     return 0
+
+
+class _Unusable(Exception):
+    """A port or a file is not to be had; the text says which and why."""
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        raise _Unusable(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return listener
+
+
+def _certificate(args: argparse.Namespace) -> "Certificate":
+    from paternoster_gateway.tls import Certificate
+
+    if not (args.tls_cert and args.tls_key):
+        raise _Unusable("--tls-cert and --tls-key belong together")
+    try:
+        return Certificate(args.tls_cert, args.tls_key)
+    except OSError as error:
+        raise _Unusable(f"--tls-cert {args.tls_cert}, --tls-key {args.tls_key}: {error}") from error
