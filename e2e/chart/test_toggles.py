@@ -8,7 +8,13 @@ import pytest
 import yaml
 
 VALUES = yaml.safe_load((Path(__file__).resolve().parents[2] / "charts/paternoster/values.yaml").read_text("utf-8"))
-NEEDED = {"gateway": {"httpRoute": {"parentRefs": [{"name": "public"}]}}}
+ISSUER = {"name": "internal-ca", "kind": "ClusterIssuer"}
+NEEDED = {
+    "gateway": {
+        "httpRoute": {"parentRefs": [{"name": "public"}]},
+        "tls": {"secretName": "certificate", "certManager": {"issuerRef": ISSUER}},
+    }
+}
 """What some switches want to be set, too."""
 GATEWAY = {
     ("NetworkPolicy", "fleet-paternoster-gateway"),
@@ -53,7 +59,8 @@ def only(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any
 
 @pytest.mark.parametrize("path", list(switches(VALUES)), ids=".".join)
 def test_every_switch_does_something(helm: Any, path: tuple[str, ...]) -> None:
-    on, off = (helm.text(merged(NEEDED, setting(path, value))) for value in (True, False))
+    needed = NEEDED if "certManager" not in path else merged(NEEDED, {"gateway": {"tls": {"enabled": True}}})
+    on, off = (helm.text(merged(needed, setting(path, value))) for value in (True, False))
     assert on != off
     assert list(yaml.safe_load_all(on))
     assert list(yaml.safe_load_all(off))

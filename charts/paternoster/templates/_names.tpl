@@ -71,6 +71,28 @@ annotations:
 {{ merge $own (.values.podLabels | default dict) (.root.Values.global.commonLabels | default dict) | toYaml }}
 {{- end }}
 
+{{/* Scheme of the gateway, which is also the name of the port that clients use. */}}
+{{- define "paternoster.gatewayScheme" -}}
+{{ ternary "https" "http" .Values.gateway.tls.enabled }}
+{{- end }}
+
+{{/* URL of the gateway inside the cluster. */}}
+{{- define "paternoster.gatewayURL" -}}
+{{- $scheme := include "paternoster.gatewayScheme" . -}}
+{{- $port := .Values.gateway.service.port | int -}}
+{{- $shown := ternary "" (printf ":%d" $port) (eq $port (get (dict "http" 80 "https" 443) $scheme)) -}}
+{{ $scheme }}://{{ include "paternoster.fullname" . }}-gateway.{{ include "paternoster.namespace" . }}.svc{{ $shown }}
+{{- end }}
+
+{{/* Secret with the gateway's certificate. */}}
+{{- define "paternoster.tlsSecret" -}}
+{{- $tls := .Values.gateway.tls -}}
+{{- if not (or $tls.secretName $tls.certManager.enabled) -}}
+{{- fail "gateway.tls: name a Secret (secretName), or have one made (certManager.enabled)" -}}
+{{- end -}}
+{{ $tls.secretName | default (printf "%s-gateway-tls" (include "paternoster.fullname" .)) }}
+{{- end }}
+
 {{/* Name of a component's service account. Takes root, component and values. */}}
 {{- define "paternoster.serviceAccountName" -}}
 {{- $name := printf "%s-%s" (include "paternoster.fullname" .root) .component -}}
