@@ -12,9 +12,10 @@ from typing import Any, NoReturn
 
 from paternoster_e2e import network
 from paternoster_e2e.cache import cache_folder
-from paternoster_e2e.cluster import running_cluster
+from paternoster_e2e.cluster import ROOT, running_cluster
 from paternoster_e2e.components import MissingComponent, ensure_debian, ensure_programs
 from paternoster_e2e.images import ensure_images
+from paternoster_e2e.linters import ensure_linters
 
 HINT = "paternoster-e2e run kubectl get nodes"
 
@@ -30,11 +31,14 @@ def main() -> int:
     run.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...")
     test = commands.add_parser("test", help="run the suite on a cluster of its own, or on $KUBECONFIG's")
     test.add_argument("words", nargs=argparse.REMAINDER, metavar="PYTEST ARGUMENTS ...")
+    commands.add_parser(
+        "lint-chart", help="helm lint --strict, kube-score and checkov over the chart; needs no cluster"
+    )
     isolate = commands.add_parser("isolate", help="run a command in namespaces where a cluster can be started")
     isolate.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...")
     args = parser.parse_args()
     try:
-        return int(globals()[f"_{args.command}"](args))
+        return int(globals()[f"_{args.command.replace('-', '_')}"](args))
     except MissingComponent as error:
         print(f"paternoster-e2e: {error}", file=sys.stderr)
         return 1
@@ -50,9 +54,19 @@ def _components(_: argparse.Namespace) -> int:
     return 0
 
 
+def _lint_chart(_: argparse.Namespace) -> NoReturn:
+    """Replaces this process."""
+    os.environ["PATH"] = f"{ensure_programs()}{os.pathsep}{os.environ['PATH']}"
+    ensure_linters()
+    tests = [str(ROOT / "e2e" / "chart" / name) for name in ("test_files.py", "test_lint.py")]
+    pytest = str(Path(sys.executable).with_name("pytest"))
+    os.execve(pytest, [pytest, "--quiet", *tests], {**os.environ, "REQUIRE_COMPONENTS": "1"})
+
+
 def _test(args: argparse.Namespace) -> NoReturn:
     """Replaces this process. The components are brought first: a cluster's network reaches nothing outside."""
     _components(args)
+    ensure_linters()
     os.environ["PATH"] = f"{ensure_programs()}{os.pathsep}{os.environ['PATH']}"
     words = [str(Path(sys.executable).with_name("pytest")), *(args.words or ["e2e"])]
     if "KUBECONFIG" in os.environ:
