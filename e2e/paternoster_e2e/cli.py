@@ -34,6 +34,7 @@ def main() -> int:
     commands.add_parser(
         "lint-chart", help="helm lint --strict, kube-score and checkov over the chart; needs no cluster"
     )
+    commands.add_parser("package", help="write the chart's archive into dist/")
     isolate = commands.add_parser("isolate", help="run a command in namespaces where a cluster can be started")
     isolate.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...")
     args = parser.parse_args()
@@ -52,6 +53,12 @@ def _components(_: argparse.Namespace) -> int:
     for archive in ensure_images():
         print(archive)
     return 0
+
+
+def _package(_: argparse.Namespace) -> int:
+    helm = ensure_programs() / "helm"
+    chart, target = ROOT / "charts" / "paternoster", ROOT / "dist"
+    return subprocess.run([helm, "package", chart, f"--destination={target}"]).returncode
 
 
 def _lint_chart(_: argparse.Namespace) -> NoReturn:

@@ -25,6 +25,7 @@ DEBIAN_PACKAGES = {
     "mmdebstrap": "mmdebstrap",
     "buildah": "buildah",
     "promtool": "prometheus",
+    "docker-registry": "docker-registry",
 }
 """A program that is looked for, and the package that brings it."""
 
