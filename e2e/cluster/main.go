@@ -26,6 +26,7 @@ import (
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+	"paternoster.dev/e2e/cluster/netpol"
 )
 
 var programs = map[string]func() int{
@@ -34,6 +35,7 @@ var programs = map[string]func() int{
 	"helm":                    runHelm,
 	"kube-apiserver":          command(apiserver.NewAPIServerCommand),
 	"kube-controller-manager": command(controllermanager.NewControllerManagerCommand),
+	"kube-netpol":             command(netpol.NewCommand),
 	"kube-proxy":              command(proxy.NewProxyCommand),
 	"kube-scheduler":          command(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
 	"kubectl":                 command(kubectl.NewDefaultKubectlCommand),

@@ -13,14 +13,15 @@ from paternoster_e2e.cache import alone, cache_folder, digest
 KUBERNETES_VERSION = "v1.35.4"
 """As in go.mod; the API server reports it."""
 PROGRAMS = (
-    "coredns", "etcd", "helm", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler",
-    "kubectl", "kubelet",
+    "coredns", "etcd", "helm", "kube-apiserver", "kube-controller-manager", "kube-netpol", "kube-proxy",
+    "kube-scheduler", "kubectl", "kubelet",
 )  # fmt: skip
 DEBIAN_PACKAGES = {
     "containerd": "containerd",
     "runc": "runc",
     "/usr/lib/cni/ptp": "containernetworking-plugins",
     "iptables": "iptables",
+    "nft": "nftables",
     "ip": "iproute2",
     "mmdebstrap": "mmdebstrap",
     "buildah": "buildah",
@@ -40,7 +41,7 @@ class MissingComponent(Exception):
 def ensure_programs() -> Path:
     """Folder with every name of :data:`PROGRAMS`; builds them the first time. Raises :class:`MissingComponent`."""
     given = os.environ.get("KUBEBUILDER_ASSETS")
-    sources = [MODULE / name for name in ("go.mod", "go.sum", "main.go")]
+    sources = [*MODULE.glob("go.*"), *MODULE.rglob("*.go")]
     folder = cache_folder() / f"kube-{KUBERNETES_VERSION}-{digest(sources)}"
     binary = folder / "kube"
     if not binary.exists():

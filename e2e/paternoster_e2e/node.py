@@ -1,4 +1,4 @@
-"""The node: containerd, kubelet, kube-proxy, and DNS for its pods."""
+"""The node: containerd, kubelet, kube-proxy, what enforces NetworkPolicies, and DNS for its pods."""
 
 import contextlib
 import json
@@ -83,6 +83,11 @@ class Node:
             logs / "kube-proxy.log",
         )
         # fmt: on
+        self.policies = Service(
+            "kube-netpol",
+            [bin_folder / "kube-netpol", f"--kubeconfig={pki.kubeconfig('admin')}"],
+            logs / "kube-netpol.log",
+        )
         corefile = folder / "Corefile"
         corefile.write_text(COREDNS.format(address=NODE_ADDRESS, kubeconfig=pki.kubeconfig("admin")))
         self.dns = Service("coredns", [bin_folder / "coredns", "-conf", corefile], logs / "coredns.log")
@@ -94,8 +99,10 @@ class Node:
         self.containerd.until(lambda: self._ctr("version").returncode == 0)
         self.dns.start()
         self.proxy.start()
+        self.policies.start()
         for image in images:
             self.import_image(image)
+        self.policies.until(_enforced)
         self.kubelet.start()
         self.kubelet.until(self._ready)
 
@@ -111,7 +118,7 @@ class Node:
         listed = self._ctr("tasks", "list", "--quiet").stdout.split()
         for task in listed:
             self._ctr("tasks", "kill", "--signal", "SIGKILL", task)
-        for service in (self.proxy, self.dns, self.containerd):
+        for service in (self.policies, self.proxy, self.dns, self.containerd):
             service.stop()
         unmount_below(self._folder)
         remove_cgroups(self._cgroup)
@@ -192,6 +199,11 @@ class Node:
         file = self._folder / "kubelet.json"
         file.write_text(json.dumps(document))
         return file
+
+
+def _enforced() -> bool:
+    """Whether the rules of NetworkPolicies are there."""
+    return subprocess.run(["nft", "list", "table", "ip", "network_policy"], capture_output=True).returncode == 0
 
 
 def unmount_below(folder: Path) -> None:
