@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,15 +16,19 @@ from paternoster_e2e.cache import cache_folder
 from paternoster_e2e.cluster import ROOT, running_cluster
 from paternoster_e2e.components import MissingComponent, ensure_debian, ensure_programs
 from paternoster_e2e.images import ensure_images
+from paternoster_e2e.kubectl import Kubectl
 from paternoster_e2e.linters import ensure_linters
+from paternoster_e2e.publish import listening, publish_gateway
 
 HINT = "paternoster-e2e run kubectl get nodes"
+LISTENER = "PATERNOSTER_E2E_LISTENER"
+"""Tells the process inside the namespaces which of its descriptors is the socket outside them."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="paternoster-e2e", description=__doc__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    up = commands.add_parser("up", help="start the cluster, and keep it until Ctrl-C")
+    up = commands.add_parser("up", help="start the cluster, and keep it until Ctrl-C; its gateway is on the loopback")
     up.add_argument("--detach", action="store_true", help="return when it is ready; `down` ends it")
     commands.add_parser("down", help="end the cluster that `up` started")
     commands.add_parser("components", help="bring everything a cluster needs, without starting one")
@@ -88,19 +93,22 @@ def _isolate(args: argparse.Namespace) -> NoReturn:
 
 def _up(args: argparse.Namespace) -> int:
     if network.isolated():
-        return _keep_up()
+        return _keep_up(socket.socket(fileno=int(os.environ[LISTENER])))
     if _running() is not None:
         print(f"paternoster-e2e: a cluster is up already; {HINT}", file=sys.stderr)
         return 1
     _components(args)
     command = [*network.ISOLATE, sys.executable, "-P", "-m", "paternoster_e2e", "up"]
-    env = {**os.environ, network.MARK: "1"}
+    listener = listening()
+    env = {**os.environ, network.MARK: "1", LISTENER: str(listener.fileno())}
     log = _state_file().with_suffix(".log")
     _environment_file().unlink(missing_ok=True)
     with log.open("wb") as out:
         outside = subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-        )
+            command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            pass_fds=[listener.fileno()],
+        )  # fmt: skip
+    listener.close()
     while not _environment_file().exists():
         if outside.poll() is not None:
             print(log.read_text(), file=sys.stderr)
@@ -119,12 +127,15 @@ def _up(args: argparse.Namespace) -> int:
         return _down(args)
 
 
-def _keep_up() -> int:
+def _keep_up(listener: socket.socket) -> int:
     """Inside the namespaces: start everything, say so, stop on SIGTERM."""
     started = time.monotonic()
     with running_cluster(ensure_programs(), ensure_images()) as cluster:
         environment = {name: cluster.environment[name] for name in ("KUBECONFIG", "PATH", "HELM_CONFIG_HOME")}
-        print(f"ready after {time.monotonic() - started:.0f} s; {HINT}", flush=True)
+        publish_gateway(listener, Kubectl(cluster.environment))
+        host, port = listener.getsockname()
+        print(f"ready after {time.monotonic() - started:.0f} s; {HINT}")
+        print(f"gateway: http://{host}:{port}, once the chart is installed", flush=True)
         partial = _environment_file().with_suffix(".partial")
         partial.write_text(json.dumps(environment))
         partial.replace(_environment_file())
@@ -151,7 +162,10 @@ def _run(args: argparse.Namespace) -> int:  # noqa: RET503 - execvpe does not re
         print("paternoster-e2e: no cluster is up: paternoster-e2e up --detach", file=sys.stderr)
         return 1
     enter = ["nsenter", f"--target={state['pid']}", "--net", "--mount", "--pid", f"--wd={Path.cwd()}", "--"]
-    os.execvpe(enter[0], [*enter, *args.words], {**os.environ, **state["environment"]})
+    environment = {**os.environ, **state["environment"]}
+    # The project's own commands lie beside this interpreter.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    os.execvpe(enter[0], [*enter, *args.words], environment)
 
 
 def _running() -> dict[str, Any] | None:

@@ -63,8 +63,14 @@ def installed(kubectl: Kubectl, *values: str) -> Iterator[str]:
 
 def gateway_url(kubectl: Kubectl) -> str:
     """As reached from the node."""
-    service = kubectl.get("service", f"{RELEASE}-gateway", SYSTEM)
-    return f"http://{service['spec']['clusterIP']}:{service['spec']['ports'][0]['port']}"
+    host, port = gateway_address(kubectl)
+    return f"http://{host}:{port}"
+
+
+def gateway_address(kubectl: Kubectl) -> tuple[str, int]:
+    """Of its Service, as reached from the node; raises :class:`CommandError` when there is none."""
+    spec = kubectl.get("service", f"{RELEASE}-gateway", SYSTEM)["spec"]
+    return spec["clusterIP"], spec["ports"][0]["port"]
 
 
 def nothing_left(kubectl: Kubectl, namespace: str, seconds: float = 90) -> None:
