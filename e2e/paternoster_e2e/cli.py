@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,8 +55,11 @@ def main() -> int:
 
 def _components(_: argparse.Namespace) -> int:
     ensure_debian()
-    print(ensure_programs())
-    for archive in ensure_images():
+    # The images wait for the network and for disks while the programs are compiled.
+    with ThreadPoolExecutor() as pool:
+        programs, images = pool.submit(ensure_programs), pool.submit(ensure_images)
+    print(programs.result())
+    for archive in images.result():
         print(archive)
     return 0
 

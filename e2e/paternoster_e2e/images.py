@@ -4,12 +4,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from paternoster_e2e.cache import alone, cache_folder, digest
 from paternoster_e2e.cluster import ROOT
 from paternoster_e2e.node import PAUSE_IMAGE
+from paternoster_e2e.progress import progress
 
 DEBIAN = "bookworm"
 BASE_PYTHON = "3.11"
@@ -19,6 +20,8 @@ BASE_IMAGE = "localhost/paternoster-base:e2e"
 BORROWING = Path(__file__).with_name("engine.Dockerfile")
 LIBRARY = "from paternoster_kernels.cpu.library import library; print(getattr(library(), '_name', ''))"
 """Prints where this machine's native CPU kernels are, made if need be; nothing where there are none."""
+KEPT = 8
+"""Archives of one image, the newest: checkouts share the cache, and none takes away what another's is to load."""
 PACKAGES = ("operator", "gateway", "engine", "kernels", "simulator", "benchmarks/policies")
 """Folders that an image is built from."""
 
@@ -33,11 +36,23 @@ def ensure_images() -> list[Path]:
     """Archives of the pause, operator, gateway and engine images; only what changed is built again."""
     folder = cache_folder() / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    base = _base(folder)
-    archives = [_pause(folder, base)]
-    for name in ("operator", "gateway"):
-        archives.append(_from_dockerfile(folder, base, name))
-    return [*archives, _borrowing_engine(folder, base)]
+    stages: list[tuple[str, Callable[[str], Path]]] = [
+        ("pause", lambda base: _pause(folder, base)),
+        ("operator", lambda base: _from_dockerfile(folder, base, "operator")),
+        ("gateway", lambda base: _from_dockerfile(folder, base, "gateway")),
+        ("engine", lambda base: _borrowing_engine(folder, base)),
+    ]
+    archives = []
+    # Beside the bar of the programs, which are built at the same time.
+    with progress("images", len(stages) + 1, "image", line=1) as bar:
+        bar.set_postfix_str("base")
+        base = _base(folder)
+        for name, stage in stages:
+            bar.update()
+            bar.set_postfix_str(name)
+            archives.append(stage(base))
+        bar.update()
+    return archives
 
 
 def _base(folder: Path) -> str:
@@ -45,7 +60,6 @@ def _base(folder: Path) -> str:
     key = digest([], DEBIAN, BASE_PACKAGES)
     archive = folder / f"base-{key}.tar"
     if not archive.exists():
-        print(f"making a base image of Debian {DEBIAN}", flush=True)
         partial = archive.with_suffix(".partial")
         excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")]
         _run("mmdebstrap", "--quiet", "--variant=essential", "--mode=root", "--format=tar", *excluded,
@@ -77,7 +91,6 @@ def _from_dockerfile(folder: Path, base: str, name: str) -> Path:
     sources += [file for package in PACKAGES for file in (ROOT / package).rglob("*") if _is_source(file)]
     archive = folder / f"{name}-{digest(sources, base)}.tar"
     if not archive.exists():
-        print(f"building the image of the {name}", flush=True)
         wheels = _wheels(name)
         arguments = {"BASE": base, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}
         _build(f"paternoster-{name}", dockerfile, ROOT, archive, arguments, f"--volume={wheels}:/wheels:ro")
@@ -110,7 +123,6 @@ def _wheels(extra: str) -> Path:
     key = digest([ROOT / "constraints.txt"], BASE_PYTHON, *wanted)
     folder = cache_folder() / "wheels" / f"{extra}-{key}"
     if not folder.exists():
-        print(f"downloading the wheels of the {extra}", flush=True)
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         pip = next(cache_folder().glob("uv-*/bin/python"))
@@ -147,9 +159,9 @@ def _push(image: str, archive: Path) -> None:
     partial.unlink(missing_ok=True)
     _run(*_buildah("push", "--quiet", image, f"oci-archive:{partial}:{image}"))
     partial.replace(archive)
-    for older in archive.parent.glob(f"{archive.name.partition('-')[0]}-*.tar"):
-        if older != archive:
-            older.unlink()
+    archives = archive.parent.glob(f"{archive.name.partition('-')[0]}-*.tar")
+    for older in sorted(archives, key=lambda file: file.stat().st_mtime)[:-KEPT]:
+        older.unlink()
 
 
 def _buildah(*words: str) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from paternoster_engine.limits import KV_CACHE_MEMORY
 from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.desired.children import build_children
+from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.resources import CPU_KV_CACHE, build_resources
 
 Resource = Callable[..., LLMDeployment]
@@ -64,5 +64,5 @@ def test_what_the_manifest_names_is_left_alone(
 def test_tmp_is_as_large_as_the_files_may_get(
     resource: Resource, given: dict[str, Any], volume: dict[str, str]
 ) -> None:
-    pod = build_children(resource(resources=given), 1)[-1]["spec"]["template"]["spec"]
+    pod = build_children(resource(resources=given), 1, RootKeys(["r"]))[-1]["spec"]["template"]["spec"]
     assert pod["volumes"] == [{"name": "tmp", "emptyDir": volume}]
