@@ -9,15 +9,20 @@ from paternoster_operator.desired.children import RootKeys
 from paternoster_operator.key_secrets import KeySecrets
 from paternoster_operator.settings import Settings
 
+MAX_KEYS = 256
+"""In one Secret: digests of all are in the table that every gateway reads."""
 
-class MissingKeys(ClusterError):
-    """A Secret that a manifest names is not there, or has no key in the field that it names."""
+
+class UnusableKeys(ClusterError):
+    """The keys that a manifest names in a Secret are not there, or are too many."""
 
     reason = "ConfigurationMissing"
 
-    def __init__(self, namespace: str, field: str, secret: SecretKey) -> None:
-        said = f"{secret.name}, key {secret.key}"
-        super().__init__(f"{field} names Secret {said}: namespace {namespace} has no such key", retriable=False)
+    def __init__(self, namespace: str, field: str, secret: SecretKey, count: int) -> None:
+        said = f"has {count} keys there: must have at most {MAX_KEYS}" if count else "has no such key"
+        super().__init__(
+            f"{field} names Secret {secret.name}, key {secret.key}: namespace {namespace} {said}", retriable=False
+        )
 
 
 class FleetKeys:
@@ -32,14 +37,14 @@ class FleetKeys:
         return RootKeys(admin=await self._secrets.root(self._settings.admin_key), gateway=await self._gateway_roots())
 
     async def admin_keys(self, resource: LLMDeployment, roots: RootKeys) -> Sequence[str]:
-        """Keys of the engines' admin API, to try in order; raises :class:`MissingKeys`."""
+        """Keys of the engines' admin API, to try in order; raises :class:`UnusableKeys`."""
         own = resource.spec.security.admin_key_secret_ref
         if own is None:
             return [keys.derive(root, keys.OPERATOR_TO_ENGINE, resource.metadata.uid) for root in roots.admin]
         return await self._of_user(resource, "spec.security.adminKeySecretRef", own)
 
     async def client_digests(self, resource: LLMDeployment) -> list[str] | None:
-        """Digests of the keys that clients may send, None where they need none; raises :class:`MissingKeys`."""
+        """Digests of the keys that clients may send, None where they need none; raises :class:`UnusableKeys`."""
         own = resource.spec.security.api_key_secret_ref
         if own is None:
             return None
@@ -56,6 +61,6 @@ class FleetKeys:
     async def _of_user(self, resource: LLMDeployment, field: str, secret: SecretKey) -> Sequence[str]:
         namespace = resource.metadata.namespace
         found = await self._secrets.keys(Key(namespace, secret.name), secret.key)
-        if not found:
-            raise MissingKeys(namespace, field, secret)
+        if not found or len(found) > MAX_KEYS:
+            raise UnusableKeys(namespace, field, secret, len(found or ()))
         return found

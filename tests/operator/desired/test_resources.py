@@ -65,4 +65,4 @@ def test_tmp_is_as_large_as_the_files_may_get(
     resource: Resource, given: dict[str, Any], volume: dict[str, str]
 ) -> None:
     pod = build_children(resource(resources=given), 1, RootKeys(["r"]))[-1]["spec"]["template"]["spec"]
-    assert pod["volumes"] == [{"name": "tmp", "emptyDir": volume}]
+    assert pod["volumes"][:1] == [{"name": "tmp", "emptyDir": volume}]

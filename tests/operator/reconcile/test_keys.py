@@ -12,7 +12,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.desired.children import RootKeys
 from paternoster_operator.desired.secret import build_secret
-from paternoster_operator.fleet_keys import FleetKeys, MissingKeys
+from paternoster_operator.fleet_keys import MAX_KEYS, FleetKeys, UnusableKeys
 from paternoster_operator.key_secrets import REREAD_SECONDS, KeySecrets
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
@@ -83,14 +83,18 @@ async def test_a_fleet_without_secrets_of_its_own_is_open_and_has_derived_admin_
 async def test_the_users_secrets_are_named_when_they_are_missing_and_used_when_not(resource: Resource) -> None:
     cluster, clock = FakeCluster(), Clock()
     fleet_keys, fleet = FleetKeys(KeySecrets(cluster, clock), Settings()), resource(**OWN)
-    with pytest.raises(MissingKeys, match=r"apiKeySecretRef names Secret clients, key k.*namespace lifts"):
+    with pytest.raises(UnusableKeys, match=r"apiKeySecretRef names Secret clients, key k.*namespace lifts"):
         await fleet_keys.client_digests(fleet)
-    with pytest.raises(MissingKeys, match=r"adminKeySecretRef names Secret admin, key key"):
+    with pytest.raises(UnusableKeys, match=r"adminKeySecretRef names Secret admin, key key"):
         await fleet_keys.admin_keys(fleet, RootKeys(["root"]))
     cluster.secrets |= {Key("lifts", "clients"): {"k": "a\nb\n"}, Key("lifts", "admin"): {"key": "c"}}
     clock.now += REREAD_SECONDS
     assert await fleet_keys.client_digests(fleet) == [keys.digest("a"), keys.digest("b")]
     assert await fleet_keys.admin_keys(fleet, RootKeys(["root"])) == ("c",)
+    cluster.secrets[Key("lifts", "clients")] = {"k": "\n".join(map(str, range(MAX_KEYS + 1)))}
+    clock.now += REREAD_SECONDS
+    with pytest.raises(UnusableKeys, match="has 257 keys there: must have at most 256"):
+        await fleet_keys.client_digests(fleet)
 
 
 def test_a_fleets_secret_has_a_key_for_each_root_and_no_root(resource: Resource) -> None:

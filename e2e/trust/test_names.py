@@ -1,0 +1,65 @@
+"""Names that children cannot have, objects of somebody else, and children that vanish: told, and mended."""
+
+import pytest
+
+from paternoster_contract.labels import ENGINE_PORT
+from paternoster_e2e.kubectl import CommandError, until
+from paternoster_e2e.teams import Teams
+
+pytestmark = pytest.mark.timeout(600)
+BACK_SECONDS = 15
+
+
+def test_a_name_that_no_service_can_have_is_refused_by_the_api_server(teams: Teams) -> None:
+    with pytest.raises(CommandError, match=r"metadata\.name must begin with a letter"):
+        teams.fleet(teams.a, "7b-chat").apply()
+
+
+def test_dots_are_mapped_and_the_fleet_serves(teams: Teams) -> None:
+    fleet = teams.fleet(teams.a, "smol-0.1-b")
+    fleet.apply()
+    fleet.until_ready()
+    assert fleet.chat().status_code == 200
+    assert (
+        teams.kubectl.get("deployment", "smol-0-1-b", teams.a)["metadata"]["ownerReferences"][0]["name"] == fleet.name
+    )
+    for kind in ("services", "poddisruptionbudgets", "networkpolicies"):
+        before = teams.kubectl.get(kind, "smol-0-1-b", teams.a)["metadata"]["uid"]
+        fleet("delete", kind, "smol-0-1-b")
+
+        def back(kind: str = kind, before: str = before) -> bool:
+            found = teams.kubectl.list(kind, teams.a, f"app.kubernetes.io/instance={fleet.name}")
+            return [each["metadata"]["uid"] for each in found] not in ([], [before])
+
+        until(back, f"the {kind} are back", BACK_SECONDS)
+
+
+def test_an_object_of_somebody_else_is_named_and_left_alone(teams: Teams) -> None:
+    fleet = teams.fleet(teams.a)
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": fleet.name, "namespace": teams.a},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    }
+    teams.kubectl.apply(foreign)
+    fleet.apply()
+    said = fleet.until_stalled("ChildNotOwned")
+    assert f"Service {teams.a}/{fleet.name}" in said
+    assert "nobody" in said
+    service = teams.kubectl.get("service", fleet.name, teams.a)
+    assert (service["spec"]["selector"], service["spec"]["ports"][0]["port"]) == ({"app": "web"}, 80)
+    assert "ownerReferences" not in service["metadata"]
+    fleet("delete", "service", fleet.name)
+    fleet.until_ready()
+    assert fleet.child("service")["spec"]["ports"][0]["port"] == ENGINE_PORT
+
+
+def test_a_fleet_that_is_ready_is_known_to_the_gateway(teams: Teams) -> None:
+    """One that sleeps is ready as soon as it is known, and its first request wakes it."""
+    for name in ("one", "two", "three"):
+        fleet = teams.fleet(teams.a, name)
+        to_zero = {"minReplicas": 0, "maxReplicas": 1, "scaleToZero": {"enabled": True, "coldRequestPolicy": "Reject"}}
+        fleet.apply(autoscaling=to_zero)
+        fleet("wait", "--for=condition=Ready", f"llmd/{name}", "--timeout=60s")
+        assert fleet.chat().status_code == 503, "known, and none is started yet"
