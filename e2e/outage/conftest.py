@@ -12,7 +12,7 @@ from paternoster_e2e.release import installed, restricted_namespace
 @pytest.fixture(scope="module")
 def gateway(kubectl: Kubectl) -> Iterator[str]:
     """URL of the gateway."""
-    with restricted_namespace(kubectl, NAMESPACE), installed(kubectl, "operator.replicas=2") as url:
+    with restricted_namespace(kubectl, NAMESPACE), installed(kubectl) as url:
         kubectl.apply(fleet_document())
         kubectl("wait", f"--namespace={NAMESPACE}", "--for=condition=Ready", f"llmd/{NAME}", "--timeout=120s")
         yield url

@@ -44,7 +44,7 @@ def asking_pod() -> Document:
 
 def test_the_whole_ride(kubectl: Kubectl) -> None:
     with restricted_namespace(kubectl, SYSTEM), restricted_namespace(kubectl, NAMESPACE):
-        install(kubectl, "operator.replicas=2")
+        install(kubectl)
         kubectl.helm("test", RELEASE, f"--namespace={SYSTEM}")
         kubectl("apply", f"--namespace={NAMESPACE}", f"--filename={ROOT / 'examples' / 'smollm2.yaml'}")
         kubectl(
