@@ -1,8 +1,12 @@
 """What people meet at the command line: names, columns and explanations."""
 
+import json
+import subprocess
 from collections.abc import Callable
 
-from paternoster_e2e.kubectl import Document, Kubectl
+import pytest
+
+from paternoster_e2e.kubectl import CommandError, Document, Kubectl
 from paternoster_e2e.objects import merge
 
 Manifest = Callable[..., Document]
@@ -57,6 +61,28 @@ def test_explain_tells_what_a_field_means(kubectl: Kubectl, namespace: str) -> N
     assert "preemptionTargetPerThousand <integer> Requests preempted per thousand finished" in said
     assert "enum: Fixed, Auto, Advisory" in said
     assert "lastScaleTime" in kubectl("explain", "llmd.status", "--recursive")
+
+
+class TestUnknownFields:
+    """What `docs/kubernetes.md` says of them, verb by verb."""
+
+    @pytest.mark.parametrize("verb", ["create", "apply", "apply --server-side", "replace"])
+    def test_a_manifest_is_refused(self, kubectl: Kubectl, manifest: Manifest, namespace: str, verb: str) -> None:
+        right, wrong = manifest("typo"), manifest("typo")
+        wrong["spec"].setdefault("engine", {})["maxNumSeq"] = 4
+        if verb == "replace":
+            kubectl("create", "--filename=-", document=right)
+        with pytest.raises(CommandError, match=r"spec\.engine\.maxNumSeq"):
+            kubectl(*verb.split(), "--filename=-", document=wrong)
+
+    def test_a_patch_is_taken_without_it(self, kubectl: Kubectl, manifest: Manifest, namespace: str) -> None:
+        kubectl("create", "--filename=-", document=manifest("typo"))
+        patch = json.dumps({"spec": {"engine": {"maxNumSeq": 4}}})
+        words = ["kubectl", "patch", "llmd", "typo", f"--namespace={namespace}", "--type=merge", f"--patch={patch}"]
+        done = subprocess.run(words, capture_output=True, text=True, env=kubectl.environment, check=True)
+        assert "patched" in done.stdout
+        assert 'Warning: unknown field "spec.engine.maxNumSeq"' in done.stderr
+        assert "maxNumSeq" not in kubectl.get("llmd", "typo", namespace)["spec"]["engine"]
 
 
 def table(kubectl: Kubectl, kind: str, name: str, namespace: str, *words: str) -> tuple[list[str], list[str]]:

@@ -54,7 +54,8 @@ MISTAKES = {
 def test_a_spec_that_cannot_work(fleet: Any, mistake: Mistake) -> None:
     fleet.apply(**mistake.spec)
     # The kubelet may miss the log of an engine that ended fast; it reads the next one's.
-    until(lambda: mistake.words in fleet.until_stalled(mistake.reason), f"it says {mistake.words}", 120)
+    # And it takes a while until memory has run out twice.
+    until(lambda: mistake.words in fleet.until_stalled(mistake.reason, seconds=240), f"it says {mistake.words}", 240)
     fleet.apply()
     fleet.until_ready()
 
