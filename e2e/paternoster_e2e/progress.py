@@ -16,7 +16,7 @@ def progress(what: str, total: int, unit: str, line: int = 0) -> Iterator["tqdm[
 
     The estimate is from the average so far: parts differ too much for the last ones to say anything.
     """
-    # A log needs no bar that moves ten times a second.
-    pace = 0.1 if sys.stderr.isatty() else 15.0
-    with tqdm(total=total, unit=unit, desc=what, mininterval=pace, smoothing=0, position=line, delay=1) as bar:
+    # A log needs no bar that moves ten times a second, nor one that goes up a line.
+    pace, place = (0.1, line) if sys.stderr.isatty() else (15.0, 0)
+    with tqdm(total=total, unit=unit, desc=what, mininterval=pace, smoothing=0, position=place, delay=1) as bar:
         yield bar
