@@ -48,8 +48,8 @@ def ensure_images() -> list[Path]:
         bar.set_postfix_str("base")
         base = _base(folder)
         for name, stage in stages:
+            bar.set_postfix_str(name, refresh=False)
             bar.update()
-            bar.set_postfix_str(name)
             archives.append(stage(base))
         bar.update()
     return archives
