@@ -188,3 +188,6 @@ ENGINE_METRICS: tuple[Metric, ...] = (
 
 MODEL_LABEL = "model_name"
 """Label on every engine metric, named as vLLM names it."""
+
+BUILD = "paternoster_build"
+"""Information metric of engine, operator and gateway (``paternoster_build_info`` on the wire)."""

@@ -121,6 +121,7 @@ def create_app(
             waiting = balancer.held(model)
             metrics.held_gauge.labels(model).set(waiting)
             metrics.in_flight_gauge.labels(model).set(max(0, metrics.in_flight[model] - waiting))
+            metrics.broken.labels(model)  # from 0 on, or rate() would not see the first
         return Response(generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return app

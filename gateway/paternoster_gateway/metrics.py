@@ -5,8 +5,19 @@ import uuid
 from collections import Counter as Counts
 from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+)
 
+from paternoster_contract import __version__
+from paternoster_contract.metrics import BUILD
 from paternoster_contract.routing import ModelRoute
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
 
@@ -18,6 +29,10 @@ class GatewayMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        build = Info(BUILD, "Version of the program.", registry=self.registry)
+        build.info({"component": "gateway", "version": __version__})
         self.instance = uuid.uuid4().hex
         self.in_flight: Counts[str] = Counts()
         """Requests by model, held ones not included."""

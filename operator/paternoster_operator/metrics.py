@@ -1,14 +1,32 @@
 """The operator's own metrics."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+)
+from prometheus_client.utils import floatToGoString
 
+from paternoster_contract import __version__
+from paternoster_contract.metrics import BUILD, ENGINE_METRICS
+from paternoster_operator.api.objective_types import Slo
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.scaling.decision import Decision, LoopDecision
 from paternoster_operator.scaling.signals import Signals
 
 _OBJECT = ("namespace", "name")
+OBJECTIVES = {"ttft": "time_to_first_token_seconds", "itl": "inter_token_latency_seconds"}
+"""Each objective of ``spec.slo`` and the engines' histogram that shows whether it is kept."""
+_EDGES = {metric.key: metric.buckets for metric in ENGINE_METRICS}
 
 
 class OperatorMetrics:
@@ -16,7 +34,13 @@ class OperatorMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        build = Info(BUILD, "Version of the program.", registry=self.registry)
+        build.info({"component": "operator", "version": __version__})
         self.reconciles = self._counter("reconciles", "Reconciles by outcome.", "outcome")
+        for outcome in ("ok", "error"):  # a counter that appears with its first event hides that event from rate()
+            self.reconciles.labels(outcome)
         self.reconcile_seconds = Histogram(
             "paternoster_operator_reconcile_seconds", "Duration of a reconcile.", registry=self.registry
         )
@@ -32,6 +56,15 @@ class OperatorMetrics:
             "action",
             "reason",
         )
+        self.condition = self._gauge("condition", "1 for each condition as it is now.", "type", "status", "reason")
+        self.slo = self._gauge(
+            "slo_seconds",
+            "Limits of spec.slo, and the first bucket of the engines' histogram that reaches each.",
+            "objective",
+            "bucket",
+        )
+        self._conditions: dict[Key, set[tuple[str, str, str]]] = {}
+        self._objectives: dict[Key, Slo] = {}
         self._gauges = {
             key: self._gauge(key, help_)
             for key, help_ in (
@@ -74,14 +107,50 @@ class OperatorMetrics:
         for made in news:
             self.decisions.labels(key.namespace, key.name, made.loop, made.action, made.reason.value).inc()
 
+    def observe_conditions(self, key: Key, conditions: Sequence[Mapping[str, Any]]) -> None:
+        """Take in the conditions of a status; those that are gone, or have another status or reason, end."""
+        now: set[tuple[str, str, str]] = {(each["type"], each["status"], each["reason"]) for each in conditions}
+        before = self._conditions.get(key, set())
+        for ended in before - now:
+            self.condition.remove(*key, *ended)
+        for begun in now - before:
+            self.condition.labels(*key, *begun).set(1)
+        self._conditions[key] = now
+
+    def observe_slo(self, key: Key, slo: Slo) -> None:
+        """Take in the limits. A histogram cannot tell a number between two edges: the bucket is the next one above."""
+        if self._objectives.get(key) == slo:
+            return
+        self._objectives[key] = slo
+        self.slo.remove_by_labels(_labels(key))
+        for objective, limit in (("ttft", slo.ttft_p95_milliseconds), ("itl", slo.itl_p95_milliseconds)):
+            if limit is not None:
+                seconds = limit / 1000
+                edges = (*_EDGES[OBJECTIVES[objective]], math.inf)
+                edge = next(edge for edge in edges if edge >= seconds)
+                bucket = floatToGoString(edge)  # type: ignore[no-untyped-call]
+                self.slo.labels(*key, objective, bucket).set(seconds)
+
     def forget(self, key: Key) -> None:
-        for gauge in self._gauges.values():
-            gauge.remove_by_labels({"namespace": key.namespace, "name": key.name})
-        for counter in (self.decisions, self.failures):
-            counter.remove_by_labels({"namespace": key.namespace, "name": key.name})
+        """End every series of ``key``."""
+        for metric in (*self._gauges.values(), self.condition, self.slo, self.decisions, self.failures):
+            metric.remove_by_labels(_labels(key))
+        self._conditions.pop(key, None)
+        self._objectives.pop(key, None)
+
+    def forget_all(self) -> None:
+        """End every series of every LLMDeployment: another operator tells of them now."""
+        for metric in (*self._gauges.values(), self.condition, self.slo, self.decisions, self.failures):
+            metric.clear()
+        self._conditions.clear()
+        self._objectives.clear()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"paternoster_operator_{name}", text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"paternoster_operator_{name}", text, _OBJECT, registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"paternoster_operator_{name}", text, (*_OBJECT, *labels), registry=self.registry)
+
+
+def _labels(key: Key) -> dict[str, str]:
+    return {"namespace": key.namespace, "name": key.name}

@@ -61,8 +61,7 @@ class Reconciler:
 
     def forget(self) -> None:
         """Begin anew from what is there: somebody else may have acted meanwhile."""
-        for key in self.fleets:
-            self._metrics.forget(key)
+        self._metrics.forget_all()
         self.fleets.clear()
 
     async def reconcile(self, key: Key) -> float | None:
@@ -84,8 +83,8 @@ class Reconciler:
     async def _reconcile(self, key: Key) -> float | None:
         document = self._cluster.get(key)
         if document is None or "deletionTimestamp" in document["metadata"]:
-            if self.fleets.pop(key, None) is not None:
-                self._metrics.forget(key)
+            self.fleets.pop(key, None)
+            self._metrics.forget(key)
             return None
         fleet = self.fleets.get(key)
         try:
@@ -237,6 +236,8 @@ class Reconciler:
             startup=fleet.startup.document(),
         )
         self._metrics.observe(key, fleet.signals, standing, news, len(fleet.observed.serving))
+        self._metrics.observe_conditions(key, status["conditions"])
+        self._metrics.observe_slo(key, fleet.resource.spec.slo)
         previous = fleet.resource.status
         await self._warn(key, status, previous, "Stalled")
         if status != previous:
@@ -254,9 +255,11 @@ class Reconciler:
         previous = document.get("status", {})
         generation = document["metadata"].get("generation", 0)
         stalled = _condition(previous, "Stalled") or {}
+        status = invalid_status(generation, previous, invalid.errors, self._timestamp())
+        self._metrics.observe_conditions(key, status["conditions"])
         if previous.get("observedGeneration") == generation and stalled.get("reason") == "InvalidSpec":
             return
-        await self._cluster.write_status(key, invalid_status(generation, previous, invalid.errors, self._timestamp()))
+        await self._cluster.write_status(key, status)
         await self._cluster.record_event(key, Event("Warning", "InvalidSpec", "; ".join(invalid.errors)))
 
     async def _warn(self, key: Key, status: Mapping[str, Any], previous: Mapping[str, Any], type_: str) -> None:
@@ -278,6 +281,7 @@ class Reconciler:
             told = Condition("Stalled", "True", "ReconcileFailed", f"{type(error).__name__}: {error}")
         status = failed_status(generation, previous, told, self._timestamp())
         self._metrics.failures.labels(*key, told.reason).inc()
+        self._metrics.observe_conditions(key, status["conditions"])
         try:
             await self._warn(key, status, previous, told.type)
             if status != previous:

@@ -85,6 +85,7 @@ class Operator:
             await asyncio.gather(self._waking, return_exceptions=True)
             self._waking = None
         await self._queue.stop()
+        self.metrics.forget_all()
 
     async def stop(self) -> None:
         """Stop looking; what runs in the cluster goes on."""

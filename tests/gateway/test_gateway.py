@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from fakes import Behave, Door, FakeEngine, answer
 
+from paternoster_contract import __version__
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.admission import Admission
 from paternoster_gateway.balancer import Balancer
@@ -278,6 +279,10 @@ async def test_metrics_speak(client: aiohttp.ClientSession, door: Door, start: S
         text = await response.text()
     assert 'paternoster_gateway_requests_total{code="200",model="m"} 1.0' in text
     assert 'paternoster_gateway_requests_held{model="m"} 0.0' in text
+    # A counter that appears with its first event hides that event from rate().
+    assert 'paternoster_gateway_broken_streams_total{model="m"} 0.0' in text
+    assert f'paternoster_build_info{{component="gateway",version="{__version__}"}} 1.0' in text
+    assert "process_resident_memory_bytes" in text
 
 
 def test_in_flight_counts_balance() -> None:

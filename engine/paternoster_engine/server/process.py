@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import uvicorn
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.key_files import KeyFiles
@@ -26,6 +25,7 @@ from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.distributions import Distributions
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics import EngineCollector
+from paternoster_engine.server.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class EngineProcess:
         name = self._args.served_model_name or model.name
         distributions = Distributions(name)
         loop = EngineLoop(engine, distributions)
-        registry = CollectorRegistry()
+        registry = process_registry()
         registry.register(EngineCollector(loop, distributions, name, vllm_aliases=self._args.vllm_metrics))
         loop.start()
         served = ServedModel(name, tokenizer, model.vocab_size, loop, distributions, registry)

@@ -2,12 +2,12 @@
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from paternoster_contract import __version__, paths
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.server.dependencies import State
+from paternoster_engine.server.process_metrics import process_registry
 from paternoster_engine.server.stats import build_stats
 
 router = APIRouter()
@@ -35,8 +35,8 @@ async def stats(state: State) -> EngineStats:
 
 @router.get(paths.METRICS)
 async def metrics(request: Request, state: State) -> Response:
-    """Prometheus text; empty while the model loads."""
-    registry = CollectorRegistry() if state.loading else state.served.registry
+    """Prometheus text; of the process alone while the model loads."""
+    registry = process_registry() if state.loading else state.served.registry
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(registry), headers={"Content-Type": content_type})
 

@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.config import SchedulerConfig
@@ -30,6 +29,7 @@ from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.distributions import Distributions
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics import EngineCollector
+from paternoster_engine.server.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
 
 CONFIG = SchedulerConfig(max_num_seqs=4, max_batched_tokens=64, max_model_len=128, block_size=8, num_blocks=64)
@@ -128,7 +128,7 @@ def serve(tokenizer: Tokenizer) -> Serve:
         engine = Engine(Scheduler(replace(CONFIG, **config)), worker or runner, clock)
         distributions = Distributions("scripted")
         loop = EngineLoop(engine, distributions, clock)
-        registry = CollectorRegistry()
+        registry = process_registry()
         registry.register(EngineCollector(loop, distributions, "scripted", vllm_aliases=vllm_aliases))
         state = ServerState()
         loop.start()

@@ -1,10 +1,12 @@
 """What is exported is what the contract declares: no more, no less."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from paternoster_contract import __version__
 from paternoster_contract.metrics import ENGINE_METRICS
 from paternoster_contract.stats import EngineStats
 
@@ -14,9 +16,17 @@ async def _scrape(server: Any) -> dict[str, Any]:
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
+OF_THE_PROCESS = ("process_", "python_", "paternoster_build")
+"""How the names begin of what any Python process exports."""
+
+
+def _of_the_engine(families: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: family for name, family in families.items() if not name.startswith(OF_THE_PROCESS)}
+
+
 async def test_names_kinds_and_labels_are_the_contracts(serve: Any) -> None:
     async with serve() as server:
-        families = await _scrape(server)
+        families = _of_the_engine(await _scrape(server))
         declared = {metric.name: metric for metric in ENGINE_METRICS}
         aliases = {metric.vllm: metric for metric in ENGINE_METRICS if metric.vllm}
         assert set(families) == {*declared, *aliases}
@@ -29,7 +39,19 @@ async def test_names_kinds_and_labels_are_the_contracts(serve: Any) -> None:
 
 async def test_aliases_can_be_switched_off(serve: Any) -> None:
     async with serve(vllm_aliases=False) as server:
-        assert set(await _scrape(server)) == {metric.name for metric in ENGINE_METRICS}
+        assert set(_of_the_engine(await _scrape(server))) == {metric.name for metric in ENGINE_METRICS}
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+async def test_the_process_tells_of_itself_from_the_start(serve: Any, loaded: bool) -> None:
+    async with serve(loaded=loaded) as server:
+        families = await _scrape(server)
+        (build,) = families["paternoster_build_info"].samples
+        assert build.labels == {"component": "engine", "version": __version__}
+        assert families["process_resident_memory_bytes"].samples[0].value > 1_000_000
+        assert families["process_open_fds"].samples[0].value > 2
+        assert {"process_cpu_seconds", "python_info", "python_gc_collections"} <= set(families)
+        assert bool(_of_the_engine(families)) is loaded
 
 
 @pytest.mark.parametrize("overlap", [False, True])

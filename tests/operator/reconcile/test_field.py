@@ -20,12 +20,14 @@ CREATED, READY = "2026-03-23T12:00:00Z", "2026-03-23T12:00:40Z"
 
 
 class TimedWorld(World):
-    """With a clock on the wall, and metrics to look at."""
+    """With a clock on the wall, settings, and metrics to look at."""
+
+    settings = Settings()
 
     def restart_operator(self) -> None:
         self.wall = datetime(2026, 3, 23, 12, tzinfo=UTC)
         self.metrics = OperatorMetrics()
-        self.reconciler = self.new_reconciler(Settings(), wall=lambda: self.wall)
+        self.reconciler = self.new_reconciler(self.settings, wall=lambda: self.wall)
 
     @property
     def status(self) -> dict[str, Any]:
