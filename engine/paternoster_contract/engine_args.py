@@ -154,7 +154,11 @@ class EngineArgs(BaseModel):
         description="order fair-share: shares as name=weight,name=weight; 1 for users not named",
     )
     drain_timeout: float = Field(default=300, ge=0, description="seconds that SIGTERM lets running requests finish in")
-    vllm_metrics: bool = Field(default=True, description="also export the core metrics under vLLM's names")
+    vllm_metrics: bool = Field(
+        default=False,
+        description="also export the core metrics under vLLM's names, as endpoint pickers and recipes for autoscalers "
+        "read them: 256 series more for an idle engine",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "EngineArgs":

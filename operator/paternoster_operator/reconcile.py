@@ -177,8 +177,14 @@ class Reconciler:
             await self._price(key, fleet)
         now, applied = self._clock(), fleet.applied
         every = now - applied.all_sent_at >= self._settings.resync_seconds
+        asked = self._settings
         children = build_children(
-            resource, replicas, roots, engine_image=self._settings.engine_image, peers=self._settings.peers
+            resource,
+            replicas,
+            roots,
+            engine_image=asked.engine_image,
+            vllm_metrics=asked.vllm_metrics,
+            peers=asked.peers,
         )
         # A pod cannot start without its Secret.
         there = await applied.apply(self._cluster, key, children, every=every, unwatched=bool(fleet.observed.pending))

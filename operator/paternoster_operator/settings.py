@@ -40,6 +40,8 @@ class Settings:
     """Secret from whose key that of each fleet's admin API is derived; made when there is none."""
     peers: Peers | None = None
     """Who may reach engines; None for no NetworkPolicies."""
+    vllm_metrics: bool = False
+    """Engines export the core metrics under vLLM's names, too; a change rolls every fleet."""
     workers: int = 16
     """LLMDeployments reconciled at the same time."""
     look_seconds: float = 5.0

@@ -36,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="image of engines whose resource names none (default: %(default)s)",
     )
     parser.add_argument(
+        "--engine-vllm-metrics",
+        action="store_true",
+        help="have engines export their core metrics under vLLM's names, too; a change rolls every fleet",
+    )
+    parser.add_argument(
         "--resync-seconds",
         type=float,
         default=300.0,
@@ -136,6 +141,7 @@ def run(args: argparse.Namespace) -> int:
             gateway_url=args.gateway_url,
             endpoint=args.endpoint,
             engine_image=args.engine_image,
+            vllm_metrics=args.engine_vllm_metrics,
             resync_seconds=args.resync_seconds,
             names=Names(args.names),
             gateway_key=args.gateway_key_secret,

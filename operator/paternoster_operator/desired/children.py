@@ -6,7 +6,7 @@ from typing import Any
 
 from paternoster_contract import labels
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.desired.deployment import build_deployment
+from paternoster_operator.desired.deployment import Installation, build_deployment
 from paternoster_operator.desired.network_policy import Peers, build_network_policy
 from paternoster_operator.desired.pdb import build_pdb
 from paternoster_operator.desired.secret import build_secret
@@ -28,13 +28,15 @@ def build_children(
     roots: RootKeys,
     *,
     engine_image: str = labels.DEFAULT_ENGINE_IMAGE,
+    vllm_metrics: bool = False,
     peers: Peers | None = None,
 ) -> list[dict[str, Any]]:
     """What to apply, in order; the Deployment comes last, when what its pods rely on is there.
 
-    ``engine_image`` is for a resource that names none; without ``peers`` there is no NetworkPolicy.
+    Without ``peers`` there is no NetworkPolicy. The rest is as in :class:`Installation`.
     """
     children = [build_secret(resource, roots.gateway, roots.admin), build_service(resource), build_pdb(resource)]
     if peers is not None:
         children.append(build_network_policy(resource, peers))
-    return [*children, build_deployment(resource, replicas, engine_image, behind_gateway=bool(roots.gateway))]
+    installation = Installation(engine_image, behind_gateway=bool(roots.gateway), vllm_metrics=vllm_metrics)
+    return [*children, build_deployment(resource, replicas, installation)]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from paternoster_contract import labels, paths
@@ -20,16 +21,22 @@ GRACE_SECONDS = 15
 """Beyond the drain timeout, for the process to end."""
 
 
-def build_deployment(
-    resource: LLMDeployment,
-    replicas: int,
-    engine_image: str = labels.DEFAULT_ENGINE_IMAGE,
-    *,
-    behind_gateway: bool = False,
-) -> dict[str, Any]:
-    """The Deployment with ``replicas`` engines; ``engine_image`` where the resource names none.
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What the engines of all fleets have in common."""
 
-    ``behind_gateway``: engines answer only to the gateway's key, and to those of clients.
+    engine_image: str = labels.DEFAULT_ENGINE_IMAGE
+    """Where the resource names none."""
+    behind_gateway: bool = False
+    """Engines answer only to the gateway's key, and to those of clients."""
+    vllm_metrics: bool = False
+    """They export their core metrics under vLLM's names, too."""
+
+
+def build_deployment(
+    resource: LLMDeployment, replicas: int, installation: Installation = Installation()
+) -> dict[str, Any]:
+    """The Deployment with ``replicas`` engines.
 
     The live cap is not in it: a changed template would restart every pod. It goes through the engines' admin API.
     """
@@ -53,16 +60,16 @@ def build_deployment(
             "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds,
             "template": {
                 "metadata": {"labels": selector(resource)},
-                "spec": _pod_spec(resource, engine_image, behind_gateway),
+                "spec": _pod_spec(resource, installation),
             },
         },
     }
 
 
-def engine_args(resource: LLMDeployment, *, behind_gateway: bool = False) -> EngineArgs:
+def engine_args(resource: LLMDeployment, installation: Installation = Installation()) -> EngineArgs:
     """The engine's start-up settings."""
     spec = resource.spec
-    asks_for = key_sources(resource, behind_gateway=behind_gateway)
+    asks_for = key_sources(resource, behind_gateway=installation.behind_gateway)
     devices, memory = gpus(spec), spec.engine.kv_cache_memory
     return EngineArgs(
         model=spec.model.source,
@@ -86,10 +93,11 @@ def engine_args(resource: LLMDeployment, *, behind_gateway: bool = False) -> Eng
         prefix_cache=spec.engine.prefix_cache,
         batch_invariant=spec.engine.batch_invariant,
         drain_timeout=spec.drain.timeout_seconds,
+        vllm_metrics=installation.vllm_metrics,
     )
 
 
-def _pod_spec(resource: LLMDeployment, engine_image: str, behind_gateway: bool) -> dict[str, Any]:
+def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
     spec = resource.spec
     pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
@@ -102,10 +110,10 @@ def _pod_spec(resource: LLMDeployment, engine_image: str, behind_gateway: bool) 
             "fsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(resource, engine_image, behind_gateway)],
+        "containers": [_container(resource, installation)],
         "volumes": [
             {"name": "tmp", "emptyDir": scratch_volume(spec)},
-            *key_volumes(resource, behind_gateway=behind_gateway),
+            *key_volumes(resource, behind_gateway=installation.behind_gateway),
         ],
         "topologySpreadConstraints": spread(resource),
         "nodeSelector": dict(spec.node_selector),
@@ -130,14 +138,14 @@ def _dump(parts: Sequence[Document]) -> list[dict[str, Any]]:
     return [part.model_dump(by_alias=True, exclude_none=True) for part in parts]
 
 
-def _container(resource: LLMDeployment, engine_image: str, behind_gateway: bool) -> dict[str, Any]:
+def _container(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
     engine = resource.spec.engine
     return {
         "name": labels.ENGINE_CONTAINER,
-        "image": engine.image or engine_image,
+        "image": engine.image or installation.engine_image,
         "imagePullPolicy": engine.image_pull_policy.value,
         "command": ["paternoster", "serve"],
-        "args": engine_args(resource, behind_gateway=behind_gateway).to_flags(),
+        "args": engine_args(resource, installation).to_flags(),
         "ports": [
             {"name": labels.ENGINE_PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"},
             {"name": labels.ADMIN_PORT_NAME, "containerPort": labels.ADMIN_PORT, "protocol": "TCP"},
@@ -156,7 +164,7 @@ def _container(resource: LLMDeployment, engine_image: str, behind_gateway: bool)
         },
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},
-            *key_mounts(resource, behind_gateway=behind_gateway),
+            *key_mounts(resource, behind_gateway=installation.behind_gateway),
         ],
     }
 

@@ -106,3 +106,15 @@ def test_the_process_and_its_build() -> None:
     assert (value("process_resident_memory_bytes") or 0) > 1_000_000
     assert (value("process_open_fds") or 0) > 2
     assert value("paternoster_operator_reconciles_total", {"outcome": "error"}) == 0
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_engines_export_vllms_names_where_they_are_wanted(
+    world: TimedWorld, document: Document, wanted: bool
+) -> None:
+    world.settings = Settings(vllm_metrics=wanted)
+    world.restart_operator()
+    world.cluster.resource = document()
+    await world.look()
+    (container,) = world.cluster.children["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert ("--vllm-metrics" in container["args"]) is wanted
