@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,23 @@ def helm(tmp_path: Path) -> Helm:
             pytest.fail(reason)
         pytest.skip(reason)
     return Helm(program, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Callable[..., None]:
+    """``promtool(*arguments, cwd=...)``; fails with what it prints."""
+    program = shutil.which("promtool")
+    if program is None:
+        reason = "no promtool: it comes with Prometheus"
+        if os.environ.get("REQUIRE_COMPONENTS"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    def run(*arguments: str, cwd: Path) -> None:
+        ran = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    return run
 
 
 @pytest.fixture(scope="session")
