@@ -16,14 +16,15 @@ def panel(
     unit: str = "short",
     width: int = 8,
     kind: str = "timeseries",
-    help: str = "",
+    help: str,
     top: float | None = None,
     steps: tuple[tuple[str, float | None], ...] = (("green", None),),
     bars: bool = False,
 ) -> Json:
     """A panel still without a place.
 
-    ``targets``: (expression, legend). ``top``: the axis's highest value. ``steps``: (colour, from this value on).
+    ``targets``: (expression, legend). ``kind``: timeseries, stat, or table, which shows the labels as columns.
+    ``help``: what it shows. ``top``: the axis's highest value. ``steps``: (colour, from this value on).
     """
     defaults: Json = {
         "unit": unit,
@@ -45,7 +46,9 @@ def panel(
             "showPoints": "never",
             "thresholdsStyle": {"mode": "dashed" if len(steps) > 1 else "off"},
         }
-    return {
+    if kind == "table":
+        options = {"showHeader": True, "sortBy": [{"displayName": "Value", "desc": True}]}
+    panel: Json = {
         "type": kind,
         "title": title,
         "description": help,
@@ -58,11 +61,15 @@ def panel(
             for i, (expression, legend) in enumerate(targets)
         ],
     }
+    if kind == "table":
+        panel["targets"] = [{**target, "instant": True, "format": "table"} for target in panel["targets"]]
+        panel["transformations"] = [{"id": "organize", "options": {"excludeByName": {"Time": True}}}]
+    return panel
 
 
-def variable(name: str, label: str, values: str) -> Json:
-    """A choice of label values; "all" matches everything, so that panels do not go empty with the operator."""
-    return {
+def variable(name: str, label: str, values: str, *, several: bool, hidden: bool = False) -> Json:
+    """A choice of label values; with ``several``, "all" matches everything, so that panels outlive the operator."""
+    choice: Json = {
         "type": "query",
         "name": name,
         "label": label,
@@ -70,10 +77,54 @@ def variable(name: str, label: str, values: str) -> Json:
         "query": {"query": f"label_values({values})", "refId": name},
         "refresh": 2,
         "sort": 1,
-        "multi": True,
-        "includeAll": True,
-        "allValue": ".+",
-        "current": {"text": ["All"], "value": ["$__all"]},
+        "multi": several,
+        "includeAll": several,
+        "hide": 2 if hidden else 0,
+    }
+    if several:
+        choice |= {"allValue": ".+", "current": {"text": ["All"], "value": ["$__all"]}}
+    return choice
+
+
+def annotation(name: str, expression: str, title: str, text: str, color: str) -> Json:
+    """Marks on all time axes wherever ``expression`` has a series; looked at once a minute."""
+    return {
+        "name": name,
+        "datasource": DATASOURCE,
+        "enable": True,
+        "iconColor": color,
+        "expr": expression,
+        "step": "60s",
+        "titleFormat": title,
+        "textFormat": text,
+    }
+
+
+def dashboard(
+    uid: str, title: str, variables: list[Json], annotations: list[Json], rows: dict[str, list[Json]]
+) -> Json:
+    datasource = {"type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus"}
+    return {
+        "uid": uid,
+        "title": title,
+        "tags": ["paternoster", "llm"],
+        "schemaVersion": 39,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "links": [
+            {
+                "type": "dashboards",
+                "title": "Paternoster",
+                "tags": ["paternoster"],
+                "includeVars": True,
+                "keepTime": True,
+            }
+        ],
+        "templating": {"list": [datasource, *variables]},
+        "annotations": {"list": annotations},
+        "panels": place(rows),
     }
 
 
