@@ -93,7 +93,7 @@ def _from_dockerfile(folder: Path, base: str, name: str) -> Path:
     if not archive.exists():
         wheels = _wheels(name)
         arguments = {"BASE": base, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}
-        _build(f"paternoster-{name}", dockerfile, ROOT, archive, arguments, f"--volume={wheels}:/wheels:ro")
+        build_image(f"paternoster-{name}", dockerfile, ROOT, archive, arguments, f"--volume={wheels}:/wheels:ro")
     return archive
 
 
@@ -108,7 +108,7 @@ def _borrowing_engine(folder: Path, base: str) -> Path:
         shutil.copy(library, context)
     archive = folder / f"engine-{digest([BORROWING, *context.iterdir()], base, str(command))}.tar"
     if not archive.exists():
-        _build("paternoster-engine", BORROWING, context, archive, {"BASE": base, "COMMAND": str(command)})
+        build_image("paternoster-engine", BORROWING, context, archive, {"BASE": base, "COMMAND": str(command)})
     return archive
 
 
@@ -134,9 +134,18 @@ def _wheels(extra: str) -> Path:
     return folder
 
 
-def _build(name: str, dockerfile: Path, context: Path, archive: Path, arguments: Mapping[str, str], *more: str) -> None:
+def build_image(
+    name: str,
+    dockerfile: Path,
+    context: Path,
+    archive: Path,
+    arguments: Mapping[str, str],
+    *more: str,
+    tag: str | None = None,
+) -> None:
+    """Build ``name`` with the project's version as its tag, or with ``tag``, and write it to ``archive``."""
     # The full name: it is what the node looks for when a manifest says name:tag.
-    image = f"docker.io/library/{name}:{version()}"
+    image = f"docker.io/library/{name}:{tag or version()}"
     given = [f"--build-arg={key}={value}" for key, value in arguments.items()]
     _run(
         *_buildah(
