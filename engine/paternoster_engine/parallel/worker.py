@@ -5,22 +5,11 @@
 Started by :mod:`paternoster_engine.parallel.workers` alone; standard input carries pickled messages.
 """
 
-import logging
 import os
 import select
 import signal
 import sys
 import threading
-from multiprocessing.connection import Connection
-
-import torch
-
-from paternoster_engine.parallel.messages import CopyBlocks, LoadBlocks, Message, SaveBlocks, Start
-from paternoster_engine.parallel.rank import Rank
-from paternoster_engine.runner.kv_pool import copy_blocks
-from paternoster_engine.runner.step_input import HostStep
-
-log = logging.getLogger(__name__)
 
 
 def main() -> int:
@@ -28,33 +17,10 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_end_with_rank_0, daemon=True).start()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    messages = Connection(os.dup(sys.stdin.fileno()), writable=False)
-    try:
-        with torch.inference_mode():
-            start = messages.recv()
-            assert isinstance(start, Start)
-            rank = Rank.join(start)
-            while True:
-                _obey(messages.recv(), rank)
-    except EOFError:
-        return 0
-    except Exception:
-        log.exception("this rank cannot go on")
-        # An orderly end would wait for exchanges that the others will never finish.
-        os._exit(1)
+    # After that: torch takes seconds, in which rank 0 may end.
+    from paternoster_engine.parallel.obey import obey
 
-
-def _obey(message: Message, rank: Rank) -> None:
-    match message:
-        case HostStep():
-            rank.compute(message)
-        case CopyBlocks(copies):
-            copy_blocks(rank.kv_cache, copies)
-        case SaveBlocks(copies):
-            rank.host.save(copies)
-        case LoadBlocks(copies):
-            rank.host.load(copies)
+    return obey()
 
 
 def _end_with_rank_0() -> None:
