@@ -76,13 +76,13 @@ class TestUnknownFields:
             kubectl(*verb.split(), "--filename=-", document=wrong)
 
     def test_a_patch_is_taken_without_it(self, kubectl: Kubectl, manifest: Manifest, namespace: str) -> None:
-        kubectl("create", "--filename=-", document=manifest("typo"))
+        kubectl("create", "--filename=-", document=manifest("patched"))
         patch = json.dumps({"spec": {"engine": {"maxNumSeq": 4}}})
-        words = ["kubectl", "patch", "llmd", "typo", f"--namespace={namespace}", "--type=merge", f"--patch={patch}"]
+        words = ["kubectl", "patch", "llmd", "patched", f"--namespace={namespace}", "--type=merge", f"--patch={patch}"]
         done = subprocess.run(words, capture_output=True, text=True, env=kubectl.environment, check=True)
         assert "patched" in done.stdout
         assert 'Warning: unknown field "spec.engine.maxNumSeq"' in done.stderr
-        assert "maxNumSeq" not in kubectl.get("llmd", "typo", namespace)["spec"]["engine"]
+        assert "maxNumSeq" not in kubectl.get("llmd", "patched", namespace)["spec"]["engine"]
 
 
 def table(kubectl: Kubectl, kind: str, name: str, namespace: str, *words: str) -> tuple[list[str], list[str]]:
