@@ -7,16 +7,15 @@ import yaml
 from syrupy.assertion import SnapshotAssertion
 
 EVERYTHING: dict[str, dict[str, Any]] = {
-    "operator": {
-        "adminKeySecret": {"name": "admin"},
-        "networkPolicy": {"monitoringNamespaceLabels": {"team": "monitoring"}},
-    },
+    "keys": {"gatewaySecret": "gateways", "adminSecret": "admin"},
+    "operator": {},
     "gateway": {
         "autoscaling": {"enabled": True},
         "ingress": {"enabled": True},
         "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}]},
     },
     "monitoring": {
+        "namespaceLabels": {"team": "monitoring"},
         "podMonitor": {"enabled": True},
         "prometheusRule": {"enabled": True},
         "grafanaDashboard": {"enabled": True},
@@ -51,6 +50,7 @@ def test_every_pod_is_restricted(helm: Any, values: dict[str, Any]) -> None:
             "runAsNonRoot": True,
             "runAsUser": 65532,
             "runAsGroup": 65532,
+            "fsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         }
         assert spec["enableServiceLinks"] is False

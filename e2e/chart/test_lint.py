@@ -14,10 +14,13 @@ import yaml
 from paternoster_e2e.components import MissingComponent
 from paternoster_e2e.linters import Finding, Linters, ensure_linters
 from paternoster_operator.api.manifest import parse
-from paternoster_operator.desired.children import build_children
+from paternoster_operator.desired.children import RootKeys, build_children
+from paternoster_operator.desired.network_policy import Peers
 
 ACCEPTED = Path(__file__).with_name("accepted.yaml")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOTS = RootKeys(admin=["root of the operator's keys"], gateway=["root of the gateways' keys"])
+PEERS = Peers("paternoster-system", {"app": "operator"}, {"app": "gateway"})
 EVERYTHING = {
     "gateway": {
         "autoscaling": {"enabled": True},
@@ -44,7 +47,7 @@ def children() -> Iterable[dict[str, Any]]:
         document = yaml.safe_load(file.read_text("utf-8"))
         document["metadata"] |= {"name": file.stem, "namespace": "llm", "uid": f"uid-of-{file.stem}"}
         resource = parse(document)
-        yield from build_children(resource, max(1, resource.spec.autoscaling.min_replicas))
+        yield from build_children(resource, max(1, resource.spec.autoscaling.min_replicas), ROOTS, peers=PEERS)
 
 
 def accepted() -> set[Finding]:

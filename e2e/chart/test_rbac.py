@@ -6,17 +6,22 @@ import pytest
 
 Rules = dict[tuple[str, str], set[str]]
 
+CHILDREN = {"get", "list", "watch", "create", "patch"}
 OPERATOR: Rules = {
     ("paternoster.dev", "llmdeployments"): {"list", "watch"},
     ("paternoster.dev", "llmdeployments/status"): {"patch"},
     ("paternoster.dev", "llmdeployments/finalizers"): {"update"},
-    ("apps", "deployments"): {"list", "watch", "create", "patch"},
-    ("", "services"): {"create", "patch"},
-    ("policy", "poddisruptionbudgets"): {"create", "patch"},
+    ("apps", "deployments"): CHILDREN,
+    ("", "services"): CHILDREN,
+    ("policy", "poddisruptionbudgets"): CHILDREN,
+    ("networking.k8s.io", "networkpolicies"): CHILDREN,
+    ("apps", "replicasets"): {"list", "watch"},
+    ("", "secrets"): {"get", "create", "patch"},
     ("", "pods"): {"list", "watch", "patch"},
     ("events.k8s.io", "events"): {"create"},
 }
 LEASES: Rules = {("coordination.k8s.io", "leases"): {"get", "create", "update"}}
+ROOTS: Rules = {("", "secrets"): {"get", "create"}}
 NAMESPACED = {"rbac": {"scope": "namespaced"}, "watchNamespaces": ["red", "blue"]}
 
 
@@ -52,7 +57,7 @@ def test_namespaced_scope(helm: Any) -> None:
     assert {key: rules(role) for key, role in found.items()} == {
         ("red", "fleet-paternoster-operator"): OPERATOR,
         ("blue", "fleet-paternoster-operator"): OPERATOR,
-        ("lifts", "fleet-paternoster-leader-election"): LEASES,
+        ("lifts", "fleet-paternoster-leader-election"): LEASES | ROOTS,
     }
     assert operator_args(documents)[:4] == ["-n", "red", "-n", "blue"]
 
@@ -82,6 +87,26 @@ def test_nothing_is_a_wildcard(helm: Any, values: dict[str, Any]) -> None:
         for rule in role["rules"]:
             assert "*" not in "".join([*rule["apiGroups"], *rule["resources"], *rule["verbs"]])
             assert "nonResourceURLs" not in rule
+
+
+def test_root_keys_are_limited_to_their_names(helm: Any) -> None:
+    documents = helm.render({**NAMESPACED, "keys": {"adminSecret": "mine"}})
+    role = roles(documents, "Role")["lifts", "fleet-paternoster-leader-election"]
+    (named,) = (
+        rule["resourceNames"] for rule in role["rules"] if rule["resources"] == ["secrets"] and "get" in rule["verbs"]
+    )
+    assert named == ["fleet-paternoster-gateway-key", "mine"]
+    assert "--admin-key-secret=lifts/mine" in operator_args(documents)
+    assert "--gateway-key-secret=lifts/fleet-paternoster-gateway-key" in operator_args(documents)
+
+
+def test_without_policies_of_fleets_there_is_no_right_to_them(helm: Any) -> None:
+    documents = helm.render({"engine": {"networkPolicy": {"enabled": False}}})
+    (role, *_) = (
+        rules(role) for (_, name), role in roles(documents, "ClusterRole").items() if name.endswith("-operator")
+    )
+    assert ("networking.k8s.io", "networkpolicies") not in role
+    assert not any(arg.startswith("--network-policies") for arg in operator_args(documents))
 
 
 def test_the_lease_is_limited_to_its_name(helm: Any) -> None:

@@ -134,7 +134,7 @@ def peers(rules: list[dict[str, Any]], side: str) -> set[tuple[Any, ...]]:
             {
                 ("any", "53", "5353"),
                 ("any", "16443", "443", "6443", "8443"),
-                ("engine", "8000", "8001"),
+                ("engine", "8001"),
                 ("gateway", "8080"),
             },
         ),
@@ -150,10 +150,14 @@ def test_who_may_talk_to_whom(helm: Any, name: str, ingress: set[Any], egress: s
 
 
 def test_the_namespaces_that_scrape_are_a_setting(helm: Any) -> None:
-    values = {"operator": {"networkPolicy": {"monitoringNamespaceLabels": {"team": "watchers"}}}}
+    values = {"monitoring": {"namespaceLabels": {"team": "watchers"}}}
     policy = only(helm.render(values), "NetworkPolicy", "fleet-paternoster-operator")["spec"]
     assert ("watchers", "http") in peers(policy["ingress"], "from")
     assert ("monitoring", "http") not in peers(policy["ingress"], "from")
+    (container,) = only(helm.render(values), "Deployment", "fleet-paternoster-operator")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert "--scraper-namespace-labels=team=watchers" in container["args"]
 
 
 def test_replicas_belong_to_the_autoscaler(helm: Any) -> None:
@@ -179,13 +183,6 @@ def test_an_image_by_digest(helm: Any) -> None:
     # operator, gateway, test, and the operator's argument
     assert text.count(f"registry.example/x@{digest}") == 4
     assert "x:9" not in text
-
-
-def test_the_admin_key_comes_from_its_secret(helm: Any) -> None:
-    documents = helm.render({"operator": {"adminKeySecret": {"name": "keys", "key": "admin"}}})
-    (container,) = only(documents, "Deployment", "fleet-paternoster-operator")["spec"]["template"]["spec"]["containers"]
-    reference = {"secretKeyRef": {"name": "keys", "key": "admin"}}
-    assert container["env"] == [{"name": "PATERNOSTER_ADMIN_KEY", "valueFrom": reference}]
 
 
 @pytest.mark.parametrize("component", ["operator", "gateway"])

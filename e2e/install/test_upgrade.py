@@ -53,7 +53,7 @@ def test_upgrade_from_the_release_before(
         until(lambda: load.completed > 0 or load.dropped, "a first stream", 120)
         unset = [f"--set={name}.image.tag=" for name in COMPONENTS]
         kubectl.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values", *unset, *options, timeout=200)
-        now = {"paternoster-operator:0.1.0": 2, "paternoster-gateway:0.1.0": 2}
+        now = {"paternoster-operator:0.2.0": 2, "paternoster-gateway:0.2.0": 2}
         until(lambda: images(kubectl) == now, "every pod of before is gone", 180)
         before = load.completed
         until(lambda: load.completed > before or load.dropped, "a stream after the upgrade", 120)

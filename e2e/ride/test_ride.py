@@ -33,7 +33,7 @@ def asking_pod() -> Document:
             "containers": [
                 {
                     "name": "client",
-                    "image": "paternoster-gateway:0.1.0",
+                    "image": "paternoster-gateway:0.2.0",
                     "command": ["python3", "-c", ASK],
                     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                 }

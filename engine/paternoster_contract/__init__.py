@@ -4,4 +4,4 @@ A leaf package: pydantic and the standard library only, so that any side can imp
 the other side's dependencies.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -26,7 +26,7 @@ KEYS_FOLDER = "/etc/paternoster/keys"
 DRAIN = "paternoster.dev/drain"
 """Annotation of a pod: its engine is drained while this is "true", and admits again when it is not."""
 
-DEFAULT_ENGINE_IMAGE = "paternoster-engine:0.1.0"
+DEFAULT_ENGINE_IMAGE = "paternoster-engine:0.2.0"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation of a pod: of those that may go, the one that costs least goes (Kubernetes' ReplicaSet controller)."""
 

@@ -108,8 +108,9 @@ async def start(settings: kopf.OperatorSettings, memo: Any, resource_index: Any,
     memo.operator = Operator(memo.cluster, memo.settings)
     memo.operator.synced = False
     memo.http, _port = await serve(build_app(memo.operator), memo.host, memo.port)
+    memo.tasks = [asyncio.create_task(memo.operator.make_root_keys())]
     await resource_is_served(memo.cluster)
-    memo.tasks = [asyncio.create_task(notice_emptiness(memo.cluster, memo.operator, memo.namespaces))]
+    memo.tasks.append(asyncio.create_task(notice_emptiness(memo.cluster, memo.operator, memo.namespaces)))
     memo.leadership = None
     if memo.lease is None:
         memo.operator.start()

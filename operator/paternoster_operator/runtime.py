@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 CHILD_SECONDS = 0.3
 """How long a child's change may wait for others."""
+ROOT_KEYS_RETRY_SECONDS = 2.0
 
 
 class Operator:
@@ -61,6 +62,16 @@ class Operator:
         fleet = self.fleet(key)
         if fleet is None or fleet.resource is None or fleet.resource.metadata.generation != generation:
             self._queue.add(key)
+
+    async def make_root_keys(self) -> None:
+        """Until they are there: gateways cannot start without theirs, and ask for nothing before."""
+        while True:
+            try:
+                await self.keys.roots()
+                return
+            except ClusterError as error:
+                log.warning("%s; again in %g s", error, ROOT_KEYS_RETRY_SECONDS)
+            await asyncio.sleep(ROOT_KEYS_RETRY_SECONDS)
 
     def start(self) -> None:
         """Begin to act, on what is known to be there; needs a running event loop."""

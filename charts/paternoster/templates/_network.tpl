@@ -25,3 +25,8 @@
       protocol: TCP
     {{- end }}
 {{- end }}
+
+{{/* Labels of the namespaces whose pods may scrape. */}}
+{{- define "paternoster.scraperNamespaceLabels" -}}
+{{ .Values.monitoring.namespaceLabels | default (dict "kubernetes.io/metadata.name" "monitoring") | toYaml }}
+{{- end }}

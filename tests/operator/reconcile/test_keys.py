@@ -1,5 +1,6 @@
 """Keys of each hop, from the installation's roots and the users' Secrets."""
 
+import asyncio
 import base64
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ import aiohttp
 import pytest
 
 from paternoster_contract import keys
+from paternoster_operator import runtime
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.desired.children import RootKeys
@@ -152,3 +154,17 @@ async def test_only_a_gateway_reads_the_routing_table(document: Any) -> None:
     assert KEY in operator._cluster.list()
     await operator.stop()
     await runner.cleanup()
+
+
+async def test_roots_are_made_before_anybody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway waits for its root, so that nobody would."""
+    monkeypatch.setattr(runtime, "ROOT_KEYS_RETRY_SECONDS", 0.01)
+    cluster = FakeCluster()
+    cluster.unreadable = ClusterError("away")
+    operator = Operator(cluster, Settings(gateway_url="http://127.0.0.1:9"))
+    making = asyncio.create_task(operator.make_root_keys())
+    await asyncio.sleep(0.05)
+    assert not making.done()
+    cluster.unreadable = None
+    await asyncio.wait_for(making, 5)
+    assert cluster.secrets.keys() == {ADMIN_KEY, GATEWAY_KEY}
