@@ -106,7 +106,7 @@ def _borrowing_engine(folder: Path, base: str) -> Path:
     library = _out(sys.executable, "-c", LIBRARY)
     if library:
         shutil.copy(library, context)
-    archive = folder / f"engine-{digest([BORROWING, *context.iterdir()], base, str(command))}.tar"
+    archive = folder / f"engine-{digest([BORROWING, *context.iterdir()], base, str(command), version())}.tar"
     if not archive.exists():
         build_image("paternoster-engine", BORROWING, context, archive, {"BASE": base, "COMMAND": str(command)})
     return archive
