@@ -121,6 +121,7 @@ async def test_a_renewed_certificate_is_served_without_a_restart(
 
         async def still_answered() -> None:
             async with standing.get(f"{url}/v1/models") as answer:
+                await answer.read()  # an answer left unread takes its connection along
                 assert answer.status == 200
 
         await still_answered()
