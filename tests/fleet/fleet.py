@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import yaml
+
+from paternoster_contract.keys import GATEWAY_TO_OPERATOR, derive, parse
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 T = TypeVar("T")
@@ -84,7 +86,10 @@ class Up:
     def replicas(self) -> dict[str, str]:
         """Engine URLs by pod name, as the gateway sees them."""
         server = json.loads((Path(self.env["XDG_RUNTIME_DIR"]) / "paternoster" / "up.json").read_text())["server"]
-        with urlopen(f"{server}/routes") as response:
+        (gateway,) = (line for pid in children(self.process.pid) if "gateway" in (line := command_line(pid)))
+        (root,) = parse(Path(gateway[gateway.index("--engine-key") + 1]).read_text())
+        headers = {"Authorization": f"Bearer {derive(root, GATEWAY_TO_OPERATOR)}"}
+        with urlopen(Request(f"{server}/routes", headers=headers)) as response:
             return {r["name"]: r["url"] for r in json.load(response)["models"]["smollm2"]["replicas"]}
 
     def engine_stats(self) -> list[dict[str, Any]]:

@@ -84,5 +84,5 @@ def test_a_missing_model_file_is_a_condition(up: Callable[..., Up]) -> None:
         conditions = json.loads(fleet.get("smollm2", "-o", "json")).get("status", {}).get("conditions", [])
         return next((c["message"] for c in conditions if c["type"] == "Stalled"), "")
 
-    assert "CrashLoopBackOff" in wait_for(stalled, "the condition")
+    assert "there is no file or folder" in wait_for(stalled, "the condition")
     assert fleet.interrupt() == 0
