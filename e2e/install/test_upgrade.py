@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from paternoster_e2e.cluster import ROOT, Cluster
+from paternoster_e2e.images import version
 from paternoster_e2e.kubectl import Kubectl, until
 from paternoster_e2e.load import streams
 from paternoster_e2e.outage import NAME, NAMESPACE, fleet_document, settled
@@ -39,8 +40,10 @@ def test_upgrade_from_the_release_before(
     for archive in previous_images(own_cluster.images, tmp_path):
         own_cluster.node.import_image(archive)
     options = [f"--namespace={SYSTEM}", "--wait", "--timeout=180s"]
-    tags = [f"--set={name}.image.tag={TAG}" for name in COMPONENTS]
-    # the CRD of a test before is there still
+    # Of 0.1.0 only operator and gateway are kept: it starts engines of now.
+    tags = [f"--set={name}.image.tag={TAG}" for name in COMPONENTS] + [f"--set=engine.image.tag={version()}"]
+    # The CRD of a test before is there still, and its fields are that one's.
+    kubectl("delete", "customresourcedefinition", CRD, "--ignore-not-found")
     kubectl.helm("install", RELEASE, str(PREVIOUS), "--take-ownership", *options, *tags, timeout=200)
     assert crd(kubectl)["metadata"]["labels"]["helm.sh/chart"] == "paternoster-0.1.0"
     fleet = fleet_document()
@@ -51,9 +54,9 @@ def test_upgrade_from_the_release_before(
     assert images(kubectl) == {f"paternoster-operator:{TAG}": 1, f"paternoster-gateway:{TAG}": 2}
     with streams(gateway_url(kubectl), NAME, 2) as load:
         until(lambda: load.completed > 0 or load.dropped, "a first stream", 120)
-        unset = [f"--set={name}.image.tag=" for name in COMPONENTS]
+        unset = [f"--set={name}.image.tag=" for name in (*COMPONENTS, "engine")]
         kubectl.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values", *unset, *options, timeout=200)
-        now = {"paternoster-operator:0.2.0": 2, "paternoster-gateway:0.2.0": 2}
+        now = {f"paternoster-{name}:{version()}": 2 for name in COMPONENTS}
         until(lambda: images(kubectl) == now, "every pod of before is gone", 180)
         before = load.completed
         until(lambda: load.completed > before or load.dropped, "a stream after the upgrade", 120)

@@ -91,12 +91,12 @@ def namespaced_operator(
     account = (namespace, "operator")
     grant(kubectl, account, [*permissions.operator, *permissions.lease], namespace)
     scope = f"--namespace={namespace}"
-    policies = (f"--network-policies={namespace}", "--operator-labels=app=operator")
-    words = (scope, f"--admin-key-secret={namespace}/admin-key", *policies, *leader(namespace, permissions))
-    with running(LocalOperator(kubectl, account, folder, *words)) as operator:
+    with running(LocalOperator(kubectl, account, folder, scope, *chart_flags(namespace, permissions))) as operator:
         yield operator
 
 
-def leader(namespace: str, permissions: ChartPermissions) -> list[str]:
-    """Leader election as the chart asks for it."""
-    return ["--leader-elect", f"--lease-namespace={namespace}", f"--lease-name={permissions.lease_name}"]
+def chart_flags(namespace: str, permissions: ChartPermissions) -> list[str]:
+    """Leader election, keys and policies as the chart asks for them, in ``namespace``."""
+    lease = ["--leader-elect", f"--lease-namespace={namespace}", f"--lease-name={permissions.lease_name}"]
+    policies = [f"--network-policies={namespace}", "--operator-labels=app=operator"]
+    return [*lease, *policies, f"--admin-key-secret={namespace}/admin-key"]

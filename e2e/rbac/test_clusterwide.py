@@ -10,7 +10,7 @@ import pytest
 
 from paternoster_e2e.fake_node import FakeNode
 from paternoster_e2e.kubectl import Kubectl, until
-from paternoster_e2e.local_operator import LocalOperator, leader, running
+from paternoster_e2e.local_operator import LocalOperator, chart_flags, running
 from paternoster_e2e.objects import CRD, apply_crd, scratch_namespace
 from paternoster_e2e.permissions import ChartPermissions, grant, revoke
 from paternoster_e2e.scenario import STAGES, Scenario
@@ -34,8 +34,7 @@ def operator(kubectl: Kubectl, clusterwide: ChartPermissions, home: str, tmp_pat
         account,
         tmp_path,
         "--all-namespaces",
-        f"--admin-key-secret={home}/admin-key",
-        *leader(home, clusterwide),
+        *chart_flags(home, clusterwide),
     )
     revoke(kubectl, account)
 

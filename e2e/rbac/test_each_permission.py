@@ -35,7 +35,7 @@ ENDS_AT = {
     (LLMD, "llmdeployments/finalizers", "update"): "keys",
     ("apps", "deployments", "get"): "deployment",
     ("apps", "deployments", "list"): "keys",
-    ("apps", "deployments", "watch"): "price",
+    ("apps", "deployments", "watch"): "ready",
     ("apps", "deployments", "create"): "deployment",
     ("apps", "deployments", "patch"): "deployment",
     ("", "services", "get"): "service",

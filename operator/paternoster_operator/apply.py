@@ -15,6 +15,8 @@ class _Sent:
     child: Object
     version: int
     """Of the object as it then was."""
+    seen: bool = False
+    """The cache has had it: if it has not any more, it is gone."""
 
 
 @dataclass(slots=True)
@@ -48,8 +50,10 @@ class AppliedChildren:
             return True
         if child["kind"] not in WATCHED:
             return False
-        # A cache that does not have it yet costs one call more, which changes nothing.
-        return there is None or _version(there) > sent.version
+        if there is None:
+            return sent.seen
+        sent.seen = True
+        return _version(there) > sent.version
 
 
 def _version(obj: Mapping[str, Any]) -> int:

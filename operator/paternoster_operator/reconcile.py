@@ -272,6 +272,7 @@ class Reconciler:
         """Of what the condition of that type has told since the last status."""
         told = _condition(status, type_)
         if told is not None and told["reason"] != (_condition(previous, type_) or {}).get("reason"):
+            log.warning("%s: %s: %s", key, told["reason"], told["message"])
             await self._cluster.record_event(key, Event("Warning", told["reason"], told["message"]))
 
     async def _report(self, key: Key, error: Exception) -> None:

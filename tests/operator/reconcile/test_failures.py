@@ -112,7 +112,8 @@ async def test_a_taken_name_stalls_the_newcomer_which_starts_nothing(
 
 async def test_children_that_vanish_or_are_edited_are_sent_again(world: World, document: Any) -> None:
     world.cluster.resource = document()
-    await world.look()
+    for _ in range(2):
+        await world.look()
     before = len(world.cluster.applies)
     del world.cluster.children["PodDisruptionBudget"]
     await world.look()
