@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from paternoster_contract.stats import GatewayStats
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.apply import AppliedChildren
-from paternoster_operator.history import History
 from paternoster_operator.observe import Observed
+from paternoster_operator.report.history import History
+from paternoster_operator.report.startup import StartupTimes
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision
 from paternoster_operator.scaling.signals import Signals, SignalWindows
-from paternoster_operator.startup import StartupTimes
 
 KEPT_CHANGES = 100
 

@@ -12,22 +12,22 @@ from paternoster_contract.stats import EngineState
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
-from paternoster_operator.conditions import Access, Condition
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.service import service_url
-from paternoster_operator.directory import Directory
-from paternoster_operator.events import decision_event
 from paternoster_operator.fleet import Fleet
-from paternoster_operator.fleet_keys import FleetKeys
+from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.metrics import OperatorMetrics
+from paternoster_operator.names.directory import Directory
 from paternoster_operator.observe import Observed
-from paternoster_operator.obstacle import Obstacle
+from paternoster_operator.report.conditions import Access, Condition
+from paternoster_operator.report.events import decision_event
+from paternoster_operator.report.obstacle import Obstacle
+from paternoster_operator.report.status import build_status, failed_status, invalid_status
 from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision
 from paternoster_operator.scaling.law import decide, first_state, longest_window, observation_window
 from paternoster_operator.scaling.policy import ScalingPolicy
 from paternoster_operator.scrape import Scraper, held_by_fleet, knowing
 from paternoster_operator.settings import Settings
-from paternoster_operator.status import build_status, failed_status, invalid_status
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_operator.activation import wake
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
-from paternoster_operator.directory import Directory
 from paternoster_operator.fleet import Fleet
-from paternoster_operator.fleet_keys import FleetKeys
-from paternoster_operator.key_secrets import KeySecrets
+from paternoster_operator.keys.fleet_keys import FleetKeys
+from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.metrics import OperatorMetrics
+from paternoster_operator.names.directory import Directory
 from paternoster_operator.observe import Observed
 from paternoster_operator.queue import WorkQueue
 from paternoster_operator.reconcile import Reconciler

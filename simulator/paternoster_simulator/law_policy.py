@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.report.startup import StartupTimes
 from paternoster_operator.scaling.decision import LawState
 from paternoster_operator.scaling.law import decide, first_state, longest_window, observation_window
 from paternoster_operator.scaling.policy import ScalingPolicy
 from paternoster_operator.scaling.signals import SignalWindows
-from paternoster_operator.startup import StartupTimes
 from paternoster_simulator.policy import Look, Orders
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import with_capacity

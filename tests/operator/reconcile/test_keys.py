@@ -14,8 +14,8 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.desired.children import RootKeys
 from paternoster_operator.desired.secret import build_secret
-from paternoster_operator.fleet_keys import MAX_KEYS, FleetKeys, UnusableKeys
-from paternoster_operator.key_secrets import REREAD_SECONDS, KeySecrets
+from paternoster_operator.keys.fleet_keys import MAX_KEYS, FleetKeys, UnusableKeys
+from paternoster_operator.keys.key_secrets import REREAD_SECONDS, KeySecrets
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import ADMIN_KEY, GATEWAY_KEY, Settings

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.served_names import Claim, name_of, owners, refusal
+from paternoster_operator.names.served_names import Claim, name_of, owners, refusal
 from paternoster_operator.settings import Names
 
 A, B = Key("team-a", "llama"), Key("team-b", "copy")

@@ -7,10 +7,10 @@ from aiohttp import web
 
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_operator.cluster.port import Event, Key, Object
-from paternoster_operator.directory import Directory
-from paternoster_operator.fleet_keys import FleetKeys
-from paternoster_operator.key_secrets import KeySecrets
+from paternoster_operator.keys.fleet_keys import FleetKeys
+from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.metrics import OperatorMetrics
+from paternoster_operator.names.directory import Directory
 from paternoster_operator.reconcile import Reconciler
 from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings

@@ -5,8 +5,8 @@ from typing import Any
 
 from paternoster_operator.api.status_types import EconomicsStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.economics import economics
 from paternoster_operator.observe import Observed, PodView
+from paternoster_operator.report.economics import economics
 
 Resource = Callable[..., LLMDeployment]
 PRICED: dict[str, Any] = {"cost": {"gpuHour": "2.49", "currency": "EUR"}, "resources": {"gpu": {"count": 2}}}

@@ -10,7 +10,7 @@ import yaml
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
-from paternoster_operator.obstacle import find_obstacle
+from paternoster_operator.report.obstacle import find_obstacle
 
 SCHEDULER = yaml.safe_load(Path(__file__).with_name("scheduler_messages.yaml").read_text())
 Resource = Callable[..., LLMDeployment]

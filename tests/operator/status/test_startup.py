@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_operator.observe import Observed, PodView
-from paternoster_operator.startup import WEIGHT, StartupTimes
+from paternoster_operator.report.startup import WEIGHT, StartupTimes
 
 
 def pod(name: str, seconds: float | None = None, *, ready: bool = True) -> PodView:

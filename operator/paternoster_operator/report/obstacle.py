@@ -7,8 +7,8 @@ from signal import Signals
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import host_kv_cache
-from paternoster_operator.no_node import read_no_node
 from paternoster_operator.observe import Ended, Observed, PodView
+from paternoster_operator.report.no_node import read_no_node
 
 _WAITING = {
     "ImagePullBackOff": "ImagePullFailed",

@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paternoster_operator import served_names
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, Key
-from paternoster_operator.served_names import Claim
+from paternoster_operator.names import served_names
+from paternoster_operator.names.served_names import Claim
 from paternoster_operator.settings import Names
 
 FRESH_SECONDS = 1.0

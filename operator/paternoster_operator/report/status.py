@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.conditions import Access, Condition, find_conditions, stamped
 from paternoster_operator.desired.ownership import selector
-from paternoster_operator.economics import economics
 from paternoster_operator.observe import Observed
+from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamped
+from paternoster_operator.report.economics import economics
 from paternoster_operator.scaling.decision import Decision
 from paternoster_operator.scaling.policy import ReplicaPolicy
 from paternoster_operator.scaling.signals import Signals

@@ -6,7 +6,7 @@ from paternoster_contract import keys
 from paternoster_operator.api.v1alpha1 import LLMDeployment, SecretKey
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.desired.children import RootKeys
-from paternoster_operator.key_secrets import KeySecrets
+from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.settings import Settings
 
 MAX_KEYS = 256

@@ -1,0 +1,1 @@
+"""Which served name each fleet has."""

@@ -1,0 +1,1 @@
+"""What is told of a fleet: status, conditions with their reasons, events, history. Pure."""
