@@ -109,7 +109,7 @@ def quota(namespace: str, hard: dict[str, str]) -> Document:
 def test_a_missing_secret(fleet: Any) -> None:
     """The engines wait for the key, and then answer nobody without it."""
     fleet.apply(security={"apiKeySecretRef": {"name": "clients"}})
-    assert '"clients" not found' in fleet.until_stalled("ConfigurationMissing")
+    assert "names Secret clients" in fleet.until_stalled("ConfigurationMissing")
     fleet("create", "secret", "generic", "clients", f"--from-literal=key={KEY}")
     fleet.until_ready()
     assert fleet.chat().status_code == 401
