@@ -15,7 +15,12 @@ def gateway(kubectl: Kubectl) -> Iterator[str]:
     with restricted_namespace(kubectl, SYSTEM):
         try:
             # Children that are not watched are seen to this often; once in five minutes by default.
-            values = ("operator.replicas=1", "gateway.replicas=1", "operator.extraArgs={--resync-seconds=15}")
+            values = (
+                "operator.replicas=1",
+                "gateway.replicas=1",
+                "gateway.farewellSeconds=2",
+                "operator.extraArgs={--resync-seconds=15}",
+            )
             install(kubectl, *values)
             yield gateway_url(kubectl)
         finally:
