@@ -17,7 +17,10 @@ from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step
 
 CPU = torch.device("cpu")
-TEXT = "A paternoster is a lift that never stops. Its cars go up on one side and down on the other, and riders step on"
+TEXT = """A paternoster is a lift that never stops. Its cars go up on one side and down on the other, and riders step on
+and off while they move. The first one was built in Liverpool in 1868, and hundreds were at work in offices and
+universities of Europe a century later. A car holds two people, and a chain of them carries more in an hour than a
+lift of the same size that stops at every floor, because nobody waits for the doors."""
 
 
 @pytest.mark.parametrize("rows", [1, 5, 33])
@@ -33,18 +36,23 @@ def test_is_near_the_matrix_it_was_made_from(rows: int) -> None:
 
 
 @torch.inference_mode()
-def _best(model: Llama, tokens: list[int], dtype: torch.dtype) -> torch.Tensor:
-    """Most likely token after each of ``tokens``."""
-    cache = allocate_kv_cache(KVPoolShape(2, 32, 0), model.config, dtype, CPU)
-    request = Request("text", tokens, SamplingParams(max_tokens=1, prompt_logprobs=0), block_ids=[1, 2])
+def _log_probabilities(model: Llama, tokens: list[int], dtype: torch.dtype) -> torch.Tensor:
+    """Of the token after each of ``tokens`` but the last: ``(tokens - 1, vocabulary)``."""
+    blocks = -(-len(tokens) // 32)
+    cache = allocate_kv_cache(KVPoolShape(1 + blocks, 32, 0), model.config, dtype, CPU)
+    params = SamplingParams(max_tokens=1, prompt_logprobs=0)
+    request = Request("text", tokens, params, block_ids=list(range(1, 1 + blocks)))
     step = host_step([ScheduledRequest(request, 0, len(tokens), False)])
-    return model.forward(step.on_device(cache[0], model.plan_attention), cache).argmax(-1)
+    logits: torch.Tensor = model.forward(step.on_device(cache[0], model.plan_attention), cache)
+    return logits.float().log_softmax(-1)
 
 
-def test_the_model_says_nearly_always_what_it_said(model: Llama, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
+def test_the_model_says_nearly_what_it_said(model: Llama, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
+    """In mean divergence: how many best tokens are the same depends on the processor, as many are near another."""
     args = EngineArgs(quantization="int8", dtype="bfloat16")
     int8 = load_model(args, checkpoint, torch.bfloat16, CPU, ALONE)
     assert all(isinstance(linear, Int8Linear) for linear in int8.linears())
     tokens = tokenizer.encode(TEXT)
-    same = _best(int8, tokens, torch.bfloat16) == _best(model, tokens, torch.float32)
-    assert float(same.float().mean()) >= 0.75
+    got, wanted = _log_probabilities(int8, tokens, torch.bfloat16), _log_probabilities(model, tokens, torch.float32)
+    divergence = torch.nn.functional.kl_div(got, wanted, log_target=True, reduction="batchmean")
+    assert float(divergence) < 0.1  # 0.05 over a thousand tokens of prose, and bfloat16 alone has 0.001
