@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paternoster_contract.labels import DEFAULT_ENGINE_IMAGE
+from paternoster_contract.labels import ADMIN_PORT, DEFAULT_ENGINE_IMAGE
 from paternoster_e2e.cluster import ROOT, Cluster, running_cluster
 from paternoster_e2e.components import ensure_programs
 from paternoster_e2e.kubectl import Kubectl, until
@@ -96,7 +96,7 @@ def set_up(fleets: int, pods: int, operator: str, port: int = 18080) -> Iterator
         _run(stack, service)
         url = f"http://127.0.0.1:{port}"
         service.until(lambda: _leads(url))
-        yield Stage(cluster, service, url, "http://127.0.0.1:8000")
+        yield Stage(cluster, service, url, f"http://127.0.0.1:{ADMIN_PORT}")
 
 
 def _namespaces(names: list[str]) -> dict[str, Any]:
