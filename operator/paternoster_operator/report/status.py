@@ -15,6 +15,8 @@ from paternoster_operator.scaling.signals import Signals
 LOAD_REFRESH_SECONDS = 60
 LOAD_CHANGE = 0.1
 """Load numbers are written again when one moved by more than this share, or the last ones are old."""
+_COUNTS = ("finishedRequests", "preemptedRequests")
+"""They grow with the window at every look; what they say of the load is in their ratio."""
 
 
 def build_status(
@@ -125,4 +127,8 @@ def _load(signals: Signals, previous: Mapping[str, Any], now: str, age: float) -
 
 
 def _moved(load: Mapping[str, int], previous: Mapping[str, Any]) -> bool:
-    return any(abs(value - previous.get(key, 0)) > LOAD_CHANGE * previous.get(key, 0) for key, value in load.items())
+    return any(
+        abs(value - previous.get(key, 0)) > LOAD_CHANGE * previous.get(key, 0)
+        for key, value in load.items()
+        if key not in _COUNTS
+    )

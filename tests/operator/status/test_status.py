@@ -121,6 +121,14 @@ def test_load_is_written_when_it_moved_or_grew_old(resource: Resource) -> None:
     assert status_of(fleet, settled, running=105, now=LATER, age=61)["load"]["runningRequests"] == 105
 
 
+def test_counts_of_a_window_are_no_reason_to_write(resource: Resource) -> None:
+    """They grow at every look, and each write is one to etcd for each fleet."""
+    settled = Observed(deployment(2), (pod("a"), pod("b")))
+    fleet = resource()
+    fleet.status = status_of(fleet, settled, running=100, finished=40, preempted=2)
+    assert status_of(fleet, settled, running=100, finished=80, preempted=4, now=LATER, age=5) == fleet.status
+
+
 def test_preemptions_are_told_with_what_finished(resource: Resource) -> None:
     load = status_of(resource(), Observed(deployment(2), (pod("a"),)), finished=12, preempted=3)["load"]
     assert (load["finishedRequests"], load["preemptedRequests"], load["preemptionsPerThousand"]) == (12, 3, 250)
