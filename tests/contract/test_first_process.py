@@ -110,7 +110,7 @@ def terminate_at_every_moment(
                 pytest.fail(f"SIGTERM {seconds:.2f} s after its start: it {now}\n{process.log.read_text()}")
             assert status in (0, SIGTERM_STATUS), f"SIGTERM {seconds:.2f} s after its start\n{process.log.read_text()}"
             assert over or not started(process), f"SIGTERM {seconds:.2f} s after its start: it became ready"
-        seconds += max(step, seconds / 4)
+        seconds += max(step, seconds / 2)
 
 
 def test_an_engine(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_engine_of_three_ranks(tmp_path: Path) -> None:
     terminate_at_every_moment(
         lambda: FirstProcess(tmp_path / "log", "serve", "--port=0", "--threads=1", "--max-num-seqs=4", *flags),
         lambda process: "listening on" in process.log.read_text(),
-        step=0.8,
+        step=1.5,
     )
 
 
