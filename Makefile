@@ -8,7 +8,7 @@ PACKAGES := operator engine kernels gateway simulator benchmarks/policies
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick e2e cluster cluster-down images package lint chart-lint format generate lock gpu-check bench clean
+.PHONY: help setup demo test test-quick e2e cluster cluster-down images package lint chart-lint audit format generate lock gpu-check bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ package: setup ## The chart as an archive in dist/, for `helm push` or `helm ins
 
 chart-lint: setup ## What Helm, kube-score and checkov say about the chart (needs Go the first time)
 	e2e/paternoster-e2e lint-chart
+
+audit: setup ## What is in the images (SBOMs in dist/sbom), and what is known to be wrong with it
+	scripts/audit
 
 format: setup ## Format and fix what can be fixed
 	$(BIN)/ruff format .

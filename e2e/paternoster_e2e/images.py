@@ -87,7 +87,7 @@ def _pause(folder: Path, base: str) -> Path:
 def _from_dockerfile(folder: Path, base: str, name: str) -> Path:
     """An image of the project, as its users build it, but for base and the packages' origin."""
     dockerfile = ROOT / name / "Dockerfile"
-    sources = [ROOT / "pyproject.toml", ROOT / "constraints.txt", dockerfile]
+    sources = [ROOT / "pyproject.toml", *_requirements(name), dockerfile]
     sources += [file for package in PACKAGES for file in (ROOT / package).rglob("*") if _is_source(file)]
     archive = folder / f"{name}-{digest(sources, base)}.tar"
     if not archive.exists():
@@ -112,26 +112,26 @@ def _borrowing_engine(folder: Path, base: str) -> Path:
     return archive
 
 
-def _wheels(extra: str) -> Path:
-    """A folder with the wheels that one extra needs on the base's Python; downloaded once for each constraints.txt."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = [
-        *project["project"]["dependencies"],
-        *project["project"]["optional-dependencies"][extra],
-        *project["build-system"]["requires"],
-    ]
-    key = digest([ROOT / "constraints.txt"], BASE_PYTHON, *wanted)
-    folder = cache_folder() / "wheels" / f"{extra}-{key}"
+def _wheels(name: str) -> Path:
+    """A folder with the wheels that an image needs on the base's Python; downloaded once for each list of them."""
+    lists = _requirements(name)
+    folder = cache_folder() / "wheels" / f"{name}-{digest(lists, BASE_PYTHON)}"
     if not folder.exists():
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         pip = next(cache_folder().glob("uv-*/bin/python"))
         platforms = [f"--platform={name}_x86_64" for name in ("manylinux_2_28", "manylinux_2_17", "manylinux2014")]
-        _run(str(pip), "-m", "pip", "download", "--quiet", "--dest", str(partial), "--only-binary=:all:",
-             f"--python-version={BASE_PYTHON}", *platforms,
-             f"--constraint={ROOT / 'constraints.txt'}", *wanted)  # fmt: skip
+        for file in lists:
+            _run(str(pip), "-m", "pip", "download", "--quiet", "--dest", str(partial), "--require-hashes", "--no-deps",
+                 "--only-binary=:all:", f"--python-version={BASE_PYTHON}", *platforms,
+                 f"--requirement={file}")  # fmt: skip
         partial.replace(folder)
     return folder
+
+
+def _requirements(name: str) -> list[Path]:
+    """What one image is made of, and what builds the project in it."""
+    return [ROOT / "requirements" / f"{each}.txt" for each in (name, "build")]
 
 
 def build_image(

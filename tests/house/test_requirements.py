@@ -1,0 +1,40 @@
+"""What the images bring is what the tests run with: the same versions, each by hash."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = ("operator", "gateway", "engine")
+
+
+def versions(file: Path) -> dict[str, str]:
+    """Package -> version and marker, of a file for ``pip install -r``; packages that no machine gets are left out."""
+    lines = (line.rstrip(" \\\n") for line in file.read_text().splitlines() if line[:1].isalnum())
+    found = dict(line.partition("==")[::2] for line in lines)
+    return {name: said for name, said in found.items() if "'never'" not in said}
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_the_versions_that_are_tested(image: str) -> None:
+    tested = {name: said.partition(" ")[0] for name, said in versions(ROOT / "constraints.txt").items()}
+    wanted = {name: said.partition(" ")[0] for name, said in versions(ROOT / f"requirements/{image}.txt").items()}
+    assert wanted
+    assert {name: tested.get(name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("name", [*IMAGES, "build", "audit"])
+def test_every_package_has_hashes(name: str) -> None:
+    blocks = re.split(r"\n(?=\S)", (ROOT / f"requirements/{name}.txt").read_text().strip())
+    bare = [block.splitlines()[0] for block in blocks if "==" in block and "--hash=sha256:" not in block]
+    assert len(blocks) > 1
+    assert bare == []
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_a_dockerfile_installs_by_hash_alone(image: str) -> None:
+    text = (ROOT / image / "Dockerfile").read_text().replace("\\\n", " ")
+    installs = [words for words in re.findall(r"pip install (.*)", text) if "${MODELS}" not in words]
+    assert installs
+    assert all("--require-hashes" in words or "--no-index" in words for words in installs)
