@@ -13,6 +13,7 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine, Runner
 from paternoster_engine.limits import EngineLimits
+from paternoster_engine.model.chat_template import ChatTemplateError
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
@@ -20,6 +21,7 @@ from paternoster_engine.model.llama import Llama
 from paternoster_engine.model.registry import find_architecture
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.weights.shapes import check_shapes
 from paternoster_engine.parallel.parallel_runner import ParallelHostKVCache, ParallelRunner
 from paternoster_engine.parallel.rank import await_all, host_blocks, load_model, measures_memory
 from paternoster_engine.parallel.ranks import ALONE, Ranks
@@ -49,6 +51,8 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
     checkpoint = open_checkpoint(resolve(args.model))
     find_architecture(checkpoint.architecture)
     config = checkpoint.config
+    check_shapes(checkpoint)
+    tokenizer = _tokenizer(checkpoint)
     shard_config(config, args.tensor_parallel_size)
     device = rank_device(resolve_device(args.device), 0, args.tensor_parallel_size)
     dtype = resolve_dtype(args.dtype, device)
@@ -93,7 +97,6 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
         ),
         live_cap=args.live_cap,
     )
-    tokenizer = checkpoint.tokenizer()
     runner = build_runner(args, loaded or load(args, checkpoint, dtype, device), shape, dtype, device, scheduler)
     if scheduler.config.overlap and not isinstance(runner, GraphRunner):
         runner = Worker(runner)
@@ -115,6 +118,20 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
         shape.block_size,
     )
     return Engine(scheduler, runner), tokenizer, config
+
+
+def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """Raises :class:`ModelError` where it does not belong to the model."""
+    try:
+        tokenizer = checkpoint.tokenizer()
+    except (ChatTemplateError, RecursionError) as error:
+        raise ModelError(f"{error}") from error
+    if tokenizer.largest_id >= checkpoint.config.vocab_size:
+        raise ModelError(
+            f"the tokenizer has the token id {tokenizer.largest_id}: must be below {checkpoint.config.vocab_size}, "
+            "the model's vocabulary"
+        )
+    return tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from typing import Protocol
 import torch
 
 from paternoster_engine.model.config import ModelConfig
-from paternoster_engine.model.gguf_weights import GgufCheckpoint
-from paternoster_engine.model.safetensors_weights import SafetensorsCheckpoint
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.weights.gguf_weights import GgufCheckpoint
+from paternoster_engine.model.weights.safetensors_weights import SafetensorsCheckpoint
 
 
 class Checkpoint(Protocol):
@@ -21,11 +21,17 @@ class Checkpoint(Protocol):
         """Raises :class:`UnsupportedModelError` when the architecture's fields are not all there."""
         ...
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the tensor with that Hugging Face name; raises :class:`ModelError` when it is missing."""
+        ...
+
     def tensor(self, name: str) -> torch.Tensor:
         """Tensor by its Hugging Face name; raises :class:`ModelError` when it is missing."""
         ...
 
-    def tokenizer(self) -> Tokenizer: ...
+    def tokenizer(self) -> Tokenizer:
+        """Raises :class:`ModelError`."""
+        ...
 
 
 def open_checkpoint(source: ModelSource) -> Checkpoint:

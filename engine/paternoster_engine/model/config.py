@@ -5,6 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.model.fields import Fields
+
+LARGEST_SIZE = 2**31 - 1
+"""Of what the tensors' shapes are compared with."""
+LONGEST_CONTEXT = 2**21
+"""Tokens; the rotary table has a row for each before anything else shows how many there can be."""
+LARGEST_HEAD = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,61 +36,75 @@ class ModelConfig:
     @classmethod
     def from_hf(cls, config: Mapping[str, Any], name: str) -> "ModelConfig":
         """From a parsed ``config.json``; ``name`` is used where the file has none."""
-        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        _plain_rope(rope.get("rope_type", rope.get("type", "default")))
+        fields = Fields(config, "config.json")
+        rope = Fields(fields.mapping("rope_parameters") or fields.mapping("rope_scaling"), "config.json")
+        _plain_rope(rope.text("rope_type", default=rope.text("type", default="default")))
         for key in ("attention_bias", "mlp_bias"):
-            if config.get(key):
+            if fields.flag(key):
                 raise UnsupportedModelError(f"{key} is true in config.json: only projections without bias are built in")
-        if config.get("use_sliding_window"):
+        if fields.flag("use_sliding_window"):
             raise UnsupportedModelError(
                 "use_sliding_window is true in config.json: only attention to all tokens is built in"
             )
-        try:
-            return cls(
-                architecture=config["model_type"],
-                name=config.get("_name_or_path") or name,
-                vocab_size=config["vocab_size"],
-                hidden_size=config["hidden_size"],
-                intermediate_size=config["intermediate_size"],
-                num_layers=config["num_hidden_layers"],
-                num_heads=config["num_attention_heads"],
-                num_kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
-                head_dim=config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"],
-                context_length=config["max_position_embeddings"],
-                rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0),
-                rms_norm_eps=config["rms_norm_eps"],
-                tied_embeddings=config.get("tie_word_embeddings", False),
-            )
-        except KeyError as error:
-            raise UnsupportedModelError(f"config.json has no field {error}") from error
+        hidden = fields.whole("hidden_size", LARGEST_SIZE)
+        heads = fields.whole("num_attention_heads", hidden)
+        return cls(
+            architecture=fields.text("model_type"),
+            name=fields.text("_name_or_path", default="") or name,
+            vocab_size=fields.whole("vocab_size", LARGEST_SIZE),
+            hidden_size=hidden,
+            intermediate_size=fields.whole("intermediate_size", LARGEST_SIZE),
+            num_layers=fields.whole("num_hidden_layers", LARGEST_SIZE),
+            num_heads=heads,
+            num_kv_heads=_key_heads(fields, "num_key_value_heads", heads),
+            head_dim=_head_dim(fields, "head_dim", hidden // heads),
+            context_length=fields.whole("max_position_embeddings", LONGEST_CONTEXT),
+            rope_theta=rope.positive("rope_theta", default=fields.positive("rope_theta", default=10_000.0)),
+            rms_norm_eps=fields.positive("rms_norm_eps"),
+            tied_embeddings=fields.flag("tie_word_embeddings"),
+        )
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], tensor_names: frozenset[str], name: str) -> "ModelConfig":
         """From GGUF key-value ``metadata``; keys as in the GGUF specification."""
-        arch = metadata["general.architecture"]
-        _plain_rope(metadata.get(f"{arch}.rope.scaling.type", "none"))
+        fields = Fields(metadata, "the GGUF file")
+        arch = fields.text("general.architecture")
+        _plain_rope(fields.text(f"{arch}.rope.scaling.type", default="none"))
         if "rope_freqs.weight" in tensor_names:
             _plain_rope("rope_freqs.weight")
-        try:
-            heads = metadata[f"{arch}.attention.head_count"]
-            hidden = metadata[f"{arch}.embedding_length"]
-            return cls(
-                architecture=arch,
-                name=metadata.get("general.name") or name,
-                vocab_size=metadata.get(f"{arch}.vocab_size") or len(metadata["tokenizer.ggml.tokens"]),
-                hidden_size=hidden,
-                intermediate_size=metadata[f"{arch}.feed_forward_length"],
-                num_layers=metadata[f"{arch}.block_count"],
-                num_heads=heads,
-                num_kv_heads=metadata.get(f"{arch}.attention.head_count_kv", heads),
-                head_dim=metadata.get(f"{arch}.attention.key_length", hidden // heads),
-                context_length=metadata[f"{arch}.context_length"],
-                rope_theta=metadata.get(f"{arch}.rope.freq_base", 10_000.0),
-                rms_norm_eps=metadata[f"{arch}.attention.layer_norm_rms_epsilon"],
-                tied_embeddings="output.weight" not in tensor_names,
-            )
-        except KeyError as error:
-            raise UnsupportedModelError(f"the GGUF file has no field {error}") from error
+        hidden = fields.whole(f"{arch}.embedding_length", LARGEST_SIZE)
+        heads = fields.whole(f"{arch}.attention.head_count", hidden)
+        vocabulary = fields.whole(f"{arch}.vocab_size", LARGEST_SIZE, default=0)
+        return cls(
+            architecture=arch,
+            name=fields.text("general.name", default="") or name,
+            vocab_size=vocabulary or len(fields.texts("tokenizer.ggml.tokens")),
+            hidden_size=hidden,
+            intermediate_size=fields.whole(f"{arch}.feed_forward_length", LARGEST_SIZE),
+            # Each layer has tensors of its own; the names of all layers are made before the first is looked for.
+            num_layers=fields.whole(f"{arch}.block_count", max(1, len(tensor_names))),
+            num_heads=heads,
+            num_kv_heads=_key_heads(fields, f"{arch}.attention.head_count_kv", heads),
+            head_dim=_head_dim(fields, f"{arch}.attention.key_length", hidden // heads),
+            context_length=fields.whole(f"{arch}.context_length", LONGEST_CONTEXT),
+            rope_theta=fields.positive(f"{arch}.rope.freq_base", default=10_000.0),
+            rms_norm_eps=fields.positive(f"{arch}.attention.layer_norm_rms_epsilon"),
+            tied_embeddings="output.weight" not in tensor_names,
+        )
+
+
+def _key_heads(fields: Fields, key: str, heads: int) -> int:
+    count = fields.whole(key, heads, default=heads)
+    if heads % count:
+        raise fields.refusal(key, count, f"a divisor of {heads}, the number of query heads")
+    return count
+
+
+def _head_dim(fields: Fields, key: str, default: int) -> int:
+    size = fields.whole(key, LARGEST_HEAD, default=default)
+    if size % 2 or not 0 < size <= LARGEST_HEAD:
+        raise fields.refusal(f"the size of a head ({key})", size, f"an even number up to {LARGEST_HEAD}")
+    return size
 
 
 def _plain_rope(kind: str) -> None:

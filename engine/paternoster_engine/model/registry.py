@@ -1,6 +1,7 @@
 """Architectures by the name their files give them."""
 
 from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.model.fields import shown
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.model.qwen3 import Qwen3
 
@@ -11,5 +12,5 @@ ARCHITECTURES: dict[str, type[Llama]] = {"llama": Llama, "qwen3": Qwen3}
 def find_architecture(name: str) -> type[Llama]:
     """The class that runs ``name``; raises :class:`UnsupportedModelError`."""
     if name not in ARCHITECTURES:
-        raise UnsupportedModelError(f"model architecture {name!r}: supported are {', '.join(ARCHITECTURES)}")
+        raise UnsupportedModelError(f"model architecture {shown(name)}: supported are {', '.join(ARCHITECTURES)}")
     return ARCHITECTURES[name]

@@ -1,7 +1,7 @@
 """Text to token ids and back, for byte-level BPE vocabularies, built from the model file itself."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +10,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from paternoster_engine.model.chat_template import ChatTemplate, ChatTemplateError
 from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.model.fields import Fields, parse_object
 
 _CONTROL, _USER_DEFINED = 3, 4
 """GGUF token types that are matched in the text before BPE."""
@@ -54,6 +55,7 @@ class Tokenizer:
         self.eos_token_ids = tuple(dict.fromkeys(eos_token_ids))
         self._chat_template = None if chat_template is None else ChatTemplate(chat_template, special_names)
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.largest_id = max((*backend.get_vocab(with_added_tokens=True).values(), *self.eos_token_ids), default=0)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
@@ -63,22 +65,30 @@ class Tokenizer:
             raise UnsupportedModelError(f"tokenizer.ggml.model is {kind!r}: only 'gpt2' (byte-level BPE) is built in")
         if pre not in PRE_TOKENIZERS:
             raise UnsupportedModelError(f"tokenizer.ggml.pre is {pre!r}: built in are {', '.join(PRE_TOKENIZERS)}")
-        tokens: list[str] = metadata["tokenizer.ggml.tokens"]
-        merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
-        backend = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+        fields = Fields(metadata, "the GGUF file")
+        tokens = fields.texts("tokenizer.ggml.tokens")
+        types = metadata.get("tokenizer.ggml.token_type", ())
+        if len(types) != len(tokens):
+            raise fields.refusal("the length of tokenizer.ggml.token_type", len(types), f"{len(tokens)}, one a token")
+        merges = [tuple(merge.split(" ")) for merge in fields.texts("tokenizer.ggml.merges")]
+        if odd := next((merge for merge in merges if len(merge) != 2), None):
+            raise fields.refusal("an element of tokenizer.ggml.merges", " ".join(odd), "two tokens and a space between")
+        with _refused_by_library("the GGUF file's vocabulary"):
+            backend = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
         backend.pre_tokenizer = PRE_TOKENIZERS[pre]
         if pre in NORMALIZERS:
             backend.normalizer = NORMALIZERS[pre]
         backend.decoder = decoders.ByteLevel()
-        for token, token_type in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True):
+        for token, token_type in zip(tokens, types, strict=True):
             if token_type in (_CONTROL, _USER_DEFINED):
                 backend.add_tokens([AddedToken(token, special=token_type == _CONTROL, normalized=False)])
         keys = {name: f"tokenizer.ggml.{name}_token_id" for name in ("bos", "eos", "eot", "eom")}
-        ids: dict[str, int] = {name: metadata[key] for name, key in keys.items() if key in metadata}
+        most = len(tokens) - 1
+        ids = {name: fields.whole(key, most, least=0) for name, key in keys.items() if key in metadata}
         return cls(
             backend,
             [ids[name] for name in ("eos", "eot", "eom") if name in ids],
-            metadata.get("tokenizer.chat_template"),
+            fields.text("tokenizer.chat_template", default=None),
             {f"{name}_token": tokens[ids[name]] for name in ("bos", "eos") if name in ids},
         )
 
@@ -87,25 +97,32 @@ class Tokenizer:
         cls,
         tokenizer_json: str,
         tokenizer_config: Mapping[str, Any],
-        eos_token_ids: int | Sequence[int] | None,
+        eos_token_ids: Any,
         chat_template: str | None,
     ) -> "Tokenizer":
-        """From a ``tokenizer.json``; raises :class:`UnsupportedModelError`."""
-        decoder = (json.loads(tokenizer_json).get("decoder") or {}).get("type")
+        """From a ``tokenizer.json``; raises :class:`ModelError`."""
+        document = Fields(parse_object(tokenizer_json, "tokenizer.json"), "tokenizer.json")
+        decoder = document.mapping("decoder").get("type")
         if decoder != "ByteLevel":
             raise UnsupportedModelError(f"tokenizer.json has the decoder {decoder!r}: only 'ByteLevel' is built in")
-        backend = tokenizers.Tokenizer.from_str(tokenizer_json)
+        with _refused_by_library("tokenizer.json"):
+            backend = tokenizers.Tokenizer.from_str(tokenizer_json)
+        config = Fields(tokenizer_config, "tokenizer_config.json")
         names: dict[str, str] = {}
         for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
             token = tokenizer_config.get(key)
             if token is not None:
-                names[key] = token["content"] if isinstance(token, Mapping) else token
+                inner = Fields(token, f"{key} of tokenizer_config.json") if isinstance(token, Mapping) else None
+                names[key] = config.text(key) if inner is None else inner.text("content")
         if eos_token_ids is None:
             eos = backend.token_to_id(names["eos_token"]) if "eos_token" in names else None
             eos_token_ids = [] if eos is None else [eos]
-        elif isinstance(eos_token_ids, int):
+        elif not isinstance(eos_token_ids, list):
             eos_token_ids = [eos_token_ids]
-        return cls(backend, eos_token_ids, chat_template or tokenizer_config.get("chat_template"), names)
+        for i in eos_token_ids:
+            if type(i) is not int or i < 0:
+                raise config.refusal("eos_token_id", i, "a token's id, or a list of them")
+        return cls(backend, eos_token_ids, chat_template or config.text("chat_template", default=None), names)
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of ``text``; special tokens written in it are recognised."""
@@ -129,7 +146,8 @@ class Tokenizer:
             return b""
         if token_id in self._added_token_ids:
             return token.encode()
-        return bytes(_BYTE_OF[character] for character in token)
+        # A character that stands for no byte is in no vocabulary that was trained; it stands for itself.
+        return b"".join(bytes((_BYTE_OF[c],)) if c in _BYTE_OF else c.encode(errors="replace") for c in token)
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_token_ids
@@ -149,6 +167,18 @@ class Tokenizer:
     @cached_property
     def _special_token_ids(self) -> frozenset[int]:
         return frozenset(i for i, token in self._backend.get_added_tokens_decoder().items() if token.special)
+
+
+@contextmanager
+def _refused_by_library(what: str) -> Iterator[None]:
+    """The library raises plain exceptions for files that it cannot take; its panics are no ``Exception`` at all."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())
+        raise UnsupportedModelError(f"{what} is none that can be read: {reason[:200]}") from error
 
 
 def _byte_alphabet() -> dict[str, int]:

@@ -2,48 +2,49 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from gguf import GGUFReader, TensorNameMap, get_tensor_name_map
+from gguf import TensorNameMap, get_tensor_name_map
 from gguf.constants import MODEL_ARCH_NAMES
 from gguf.quants import dequantize
 
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
+from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.weights.gguf_file import StoredTensor, read_gguf
 
 
 class GgufCheckpoint:
     """One .gguf file, memory-mapped; tensors are dequantised to float32 on demand."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            reader = GGUFReader(path)
-        except (ValueError, OSError) as error:
-            raise ModelError(f"{path} is not a readable GGUF file: {error}") from error
         self._path = path
-        self._metadata: dict[str, Any] = {key: field.contents() for key, field in reader.fields.items()}
-        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
-        self.architecture: str = self._metadata["general.architecture"]
+        file = read_gguf(path)
+        self._fields, self._tensors = file.fields, file.tensors
+        self.architecture = Fields(self._fields, path.name).text("general.architecture")
 
     @cached_property
     def config(self) -> ModelConfig:
-        return ModelConfig.from_gguf(self._metadata, frozenset(self._tensors), self._path.stem)
+        return ModelConfig.from_gguf(self._fields, frozenset(self._tensors), self._path.stem)
 
     @cached_property
     def _names(self) -> TensorNameMap:
         architectures = {name: architecture for architecture, name in MODEL_ARCH_NAMES.items()}
         return get_tensor_name_map(architectures[self.architecture], self.config.num_layers)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._stored(name).shape
+
     def tensor(self, name: str) -> torch.Tensor:
-        stored = self._names.get_name(name, try_suffixes=(".weight",))
-        if stored not in self._tensors:
-            raise ModelError(f"{self._path.name} has no tensor {stored or name!r}")
-        source = self._tensors[stored]
+        stored = self._stored(name)
+        try:
+            values = dequantize(stored.data, stored.kind)
+        except NotImplementedError as error:
+            raise ModelError(f"{self._path.name}: {name} is stored as {stored.kind.name}: not built in") from error
         # Unquantised tensors come as views of the read-only map.
-        weight = torch.from_numpy(np.require(dequantize(source.data, source.tensor_type), requirements="W"))
+        weight = torch.from_numpy(np.require(values, requirements="W"))
         if self.architecture == "llama" and name.endswith("q_proj.weight"):
             return _unpermute(weight, self.config.num_heads)
         if self.architecture == "llama" and name.endswith("k_proj.weight"):
@@ -51,7 +52,13 @@ class GgufCheckpoint:
         return weight
 
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.from_gguf(self._metadata)
+        return Tokenizer.from_gguf(self._fields)
+
+    def _stored(self, name: str) -> StoredTensor:
+        stored = self._names.get_name(name, try_suffixes=(".weight",))
+        if stored not in self._tensors:
+            raise ModelError(f"{self._path.name} has no tensor {stored or name!r}")
+        return self._tensors[stored]
 
 
 def _unpermute(weight: torch.Tensor, num_heads: int) -> torch.Tensor:

@@ -1,0 +1,104 @@
+"""What a model's file says of itself, field by field: the type and the bounds are checked before it is used."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paternoster_engine.model.errors import ModelError, UnsupportedModelError
+
+_SHOWN = 60
+_REQUIRED: Any = object()
+
+
+class Fields:
+    """Fields by name; each reader raises :class:`UnsupportedModelError` naming the field, its value and what may be.
+
+    ``default`` is for a field that is absent or null.
+    """
+
+    def __init__(self, values: Mapping[str, Any], file: str) -> None:
+        self._values = values
+        self._file = file
+
+    def whole(self, key: str, most: int, *, least: int = 1, default: Any = _REQUIRED) -> int:
+        """A whole number from ``least`` to ``most``."""
+        value = self._get(key, default)
+        if value is default:
+            return value  # type: ignore[no-any-return]
+        if type(value) is not int or not least <= value <= most:
+            raise self.refusal(key, value, f"a whole number from {least} to {most}")
+        return value
+
+    def positive(self, key: str, *, default: Any = _REQUIRED) -> float:
+        """A finite number above 0."""
+        value = self._get(key, default)
+        if value is default:
+            return value  # type: ignore[no-any-return]
+        try:
+            number = float(value) if type(value) in (int, float) else math.nan
+        except OverflowError:
+            number = math.inf
+        if not 0 < number < math.inf:
+            raise self.refusal(key, value, "a finite number above 0")
+        return number
+
+    def flag(self, key: str) -> bool:
+        """Absent is false."""
+        return self._of(key, bool, "true or false", default=False)  # type: ignore[no-any-return]
+
+    def text(self, key: str, *, default: Any = _REQUIRED) -> str:
+        return self._of(key, str, "a text", default)  # type: ignore[no-any-return]
+
+    def texts(self, key: str) -> list[str]:
+        """A list of texts."""
+        value = self._of(key, list, "a list of texts", _REQUIRED)
+        if not all(isinstance(item, str) for item in value):
+            raise self.refusal(key, value, "a list of texts")
+        return value  # type: ignore[no-any-return]
+
+    def mapping(self, key: str) -> "Mapping[str, Any]":
+        """Absent is empty."""
+        return self._of(key, Mapping, "an object", default={})  # type: ignore[no-any-return]
+
+    def refusal(self, key: str, value: Any, allowed: str) -> UnsupportedModelError:
+        """The error to raise."""
+        return UnsupportedModelError(f"{self._file}: {key} is {shown(value)}: must be {allowed}")
+
+    def _of(self, key: str, kind: type, allowed: str, default: Any) -> Any:
+        value = self._get(key, default)
+        if value is not default and not isinstance(value, kind):
+            raise self.refusal(key, value, allowed)
+        return value
+
+    def _get(self, key: str, default: Any) -> Any:
+        value = self._values.get(key)
+        if value is not None:
+            return value
+        if default is _REQUIRED:
+            raise UnsupportedModelError(f"{self._file} has no field {key!r}")
+        return default
+
+
+def shown(value: Any) -> str:
+    """``value`` for a message of one line, shortened."""
+    if isinstance(value, Sequence) and len(value) > _SHOWN:
+        text = repr(value[:_SHOWN])
+    elif isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 512:
+        return f"a number of {value.bit_length()} bits"
+    else:
+        text = repr(value)
+    return " ".join(text.split()) if len(text) <= _SHOWN else " ".join(text[:_SHOWN].split()) + "..."
+
+
+def parse_object(text: str, where: str) -> dict[str, Any]:
+    """``text`` as a JSON object; raises :class:`ModelError` saying ``where`` it is none."""
+    try:
+        document = json.loads(text)
+    except RecursionError as error:
+        raise ModelError(f"{where} is nested too deep") from error
+    except ValueError as error:
+        raise ModelError(f"{where} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ModelError(f"{where} is {shown(document)}: must be a JSON object")
+    return document

@@ -1,0 +1,1 @@
+"""Files of models: what they may say, and their tensors by name."""

@@ -1,0 +1,45 @@
+"""``paternoster serve`` and a model that is broken: one line on stderr, exit status 3, without a traceback."""
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paternoster_contract.labels import MODEL_EXIT_STATUS
+
+PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
+
+
+def _refusal(model: str) -> str:
+    command = [PATERNOSTER, "serve", "--model", model, "--port", "0", "--device", "cpu"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == MODEL_EXIT_STATUS, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("count", [2**63, 2**33])
+def test_count_that_lies(count: int, tiny_gguf: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(tiny_gguf[:16] + struct.pack("<Q", count) + tiny_gguf[24:])
+    line = _refusal(path.as_uri())
+    assert line.startswith(f"paternoster serve: {path} is not a readable GGUF file: the number of fields is {count}: ")
+
+
+def test_file_that_is_cut(tiny_gguf: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(tiny_gguf[:300])
+    assert str(path) in _refusal(path.as_uri())
+
+
+def test_config_of_another_type(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "llama", "hidden_size": "x"}')
+    assert "config.json: hidden_size is 'x': must be a whole number" in _refusal(folder.as_uri())
+
+
+def test_template_that_does_not_compile(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{% for %}")
+    assert "chat template" in _refusal(folder.as_uri())
