@@ -15,6 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from paternoster_contract import paths
 from paternoster_contract.key_files import KeyFiles
 from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, bearer
+from paternoster_contract.supervise import supervise
 from paternoster_gateway.admission import admit
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.drain import CloseWhileLeaving, Leaving
@@ -46,7 +47,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await proxy.open()
-        following = asyncio.create_task(source.follow())
+        following = supervise(source.follow, "follow-table")
         yield
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from paternoster_contract.supervise import supervise
 from paternoster_gateway.tls import Certificate
 
 LINGER_SECONDS = 1.0
@@ -98,7 +99,7 @@ class Server(uvicorn.Server):
         self.servers.append(
             await loop.create_server(protocol, sock=listener, ssl=certificate.context, backlog=config.backlog)
         )
-        self._tasks.append(loop.create_task(certificate.follow()))
+        self._tasks.append(supervise(certificate.follow, "follow-certificate"))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         at_once = sig != signal.SIGTERM or self._leaving.begun or self._farewell_seconds == 0
@@ -109,7 +110,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
 
         def begin() -> None:
-            self._tasks.append(loop.create_task(self._farewell(sig, frame)))
+            self._tasks.append(supervise(lambda: self._farewell(sig, frame), "farewell"))
 
         loop.call_soon_threadsafe(begin)
 

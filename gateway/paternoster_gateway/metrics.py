@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections import Counter as Counts
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,13 +15,28 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
 )
+from prometheus_client.core import CounterMetricFamily
 
 from paternoster_contract import __version__
 from paternoster_contract.metrics import BUILD
 from paternoster_contract.routing import ModelRoute
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
+from paternoster_contract.supervise import failures
 
 _BUCKETS = (.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160)  # fmt: skip
+
+
+class TaskFailures:
+    """A counter of the background tasks of this process that failed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(self._name, "Unexpected ends of background tasks.", labels=["task"])
+        for task, count in failures.items():
+            family.add_metric([task], count)
+        yield family
 
 
 class GatewayMetrics:
@@ -33,6 +48,7 @@ class GatewayMetrics:
             collector(registry=self.registry)
         build = Info(BUILD, "Version of the program.", registry=self.registry)
         build.info({"component": "gateway", "version": __version__})
+        self.registry.register(TaskFailures("paternoster_gateway_task_failures"))
         self.instance = uuid.uuid4().hex
         self.in_flight: Counts[str] = Counts()
         """Requests by model, held ones not included."""

@@ -16,6 +16,9 @@ PERIOD_SECONDS = 0.5
 LONGEST_TABLE = 16 * 2**20
 """Bytes: some 200 000 replicas. What is longer is no operator's, and would take this process's memory and its time."""
 
+LONGEST_FAULT = 300
+"""Characters of what is logged of a table that is none."""
+
 
 class TableSource:
     """Follows a routing table at an HTTP URL or in a file."""
@@ -46,7 +49,7 @@ class TableSource:
                 self._on_change()
             fault = ""
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            fault = str(error) or type(error).__name__
+            fault = (str(error) or type(error).__name__)[:LONGEST_FAULT]
         if fault and fault != self._fault:
             log.warning("routing table at %s: %s; going on with the last one", self._location, fault)
         self._fault = fault

@@ -14,6 +14,7 @@ from typing import Any
 import kopf
 
 from paternoster_contract import labels
+from paternoster_contract.supervise import supervise
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.lease import Leadership
 from paternoster_operator.cluster.port import ClusterError, Key
@@ -108,9 +109,11 @@ async def start(settings: kopf.OperatorSettings, memo: Any, resource_index: Any,
     memo.operator = Operator(memo.cluster, memo.settings)
     memo.operator.synced = False
     memo.http, _port = await serve(build_app(memo.operator), memo.host, memo.port)
-    memo.tasks = [asyncio.create_task(memo.operator.make_root_keys())]
+    memo.tasks = [supervise(memo.operator.make_root_keys, "make-root-keys")]
     await resource_is_served(memo.cluster)
-    memo.tasks.append(asyncio.create_task(notice_emptiness(memo.cluster, memo.operator, memo.namespaces)))
+    memo.tasks.append(
+        supervise(lambda: notice_emptiness(memo.cluster, memo.operator, memo.namespaces), "notice-emptiness")
+    )
     memo.leadership = None
     if memo.lease is None:
         memo.operator.start()
@@ -120,7 +123,7 @@ async def start(settings: kopf.OperatorSettings, memo: Any, resource_index: Any,
         memo.operator.start()
 
     memo.leadership = Leadership(memo.cluster.api, memo.lease, lead, memo.operator.pause)
-    memo.tasks.append(asyncio.create_task(memo.leadership.run()))
+    memo.tasks.append(supervise(memo.leadership.run, "leadership"))
 
 
 @kopf.on.cleanup()

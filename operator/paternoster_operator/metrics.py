@@ -1,7 +1,7 @@
 """The operator's own metrics."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import (
@@ -14,10 +14,12 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
 )
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.utils import floatToGoString
 
 from paternoster_contract import __version__
 from paternoster_contract.metrics import BUILD, ENGINE_METRICS
+from paternoster_contract.supervise import failures
 from paternoster_operator.api.objective_types import Slo
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.scaling.decision import Decision, LoopDecision
@@ -29,6 +31,19 @@ OBJECTIVES = {"ttft": "time_to_first_token_seconds", "itl": "inter_token_latency
 _EDGES = {metric.key: metric.buckets for metric in ENGINE_METRICS}
 
 
+class TaskFailures:
+    """A counter of the background tasks of this process that failed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(self._name, "Unexpected ends of background tasks.", labels=["task"])
+        for task, count in failures.items():
+            family.add_metric([task], count)
+        yield family
+
+
 class OperatorMetrics:
     """One registry for one operator; series of a deleted object are removed with it."""
 
@@ -38,6 +53,7 @@ class OperatorMetrics:
             collector(registry=self.registry)
         build = Info(BUILD, "Version of the program.", registry=self.registry)
         build.info({"component": "operator", "version": __version__})
+        self.registry.register(TaskFailures("paternoster_operator_task_failures"))
         self.reconciles = self._counter("reconciles", "Reconciles by outcome.", "outcome")
         for outcome in ("ok", "error"):  # a counter that appears with its first event hides that event from rate()
             self.reconciles.labels(outcome)

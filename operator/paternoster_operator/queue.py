@@ -12,6 +12,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from paternoster_contract.supervise import supervise
+
 K = TypeVar("K")
 
 log = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ class WorkQueue(Generic[K]):
             self._changed.set()
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._work()) for _ in range(self._workers)]
+        self._tasks = [supervise(self._work, "work-queue") for _ in range(self._workers)]
 
     async def stop(self) -> None:
         """Cancel the workers and wait for them."""

@@ -5,6 +5,7 @@ import logging
 import time
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_contract.supervise import supervise
 from paternoster_operator.activation import wake
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
@@ -79,8 +80,8 @@ class Operator:
         self._acting = True
         self.metrics.leading.set(1)
         self._queue.start()
-        self._waking = asyncio.create_task(
-            wake(self._reconciler.fleets, self._scraper.held_by_fleet, self.enqueue), name="wake"
+        self._waking = supervise(
+            lambda: wake(self._reconciler.fleets, self._scraper.held_by_fleet, self.enqueue), "wake"
         )
         # Before the cache is whole, a pod that is not in it may still be there. The events that fill it enqueue, too.
         if self.synced:

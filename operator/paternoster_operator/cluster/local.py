@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from paternoster_contract.supervise import supervise
 from paternoster_operator.api.names import child_name
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.ownership import refuse_foreign
@@ -156,7 +157,7 @@ class LocalCluster:
             return
         leaving = self._running.pop(name)
         others = self._leaving.setdefault(name, {})
-        others[leaving] = asyncio.create_task(leaving.delete())
+        others[leaving] = supervise(leaving.delete, "delete-deployment", again=False)
         others[leaving].add_done_callback(lambda _: others.pop(leaving))
 
     def _stamped(self, document: Object) -> Object:

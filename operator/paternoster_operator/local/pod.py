@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_PORT_NAME
+from paternoster_contract.supervise import supervise
 from paternoster_operator.local.probe import Probes
 from paternoster_operator.local.program import HOST, Launch, Program, find_program, free_port
 from paternoster_operator.local.secrets import MountedSecrets
@@ -111,7 +112,7 @@ class LocalPod:
         """Out of the routing table from now on; the task ends when the process has answered all and is gone."""
         if self._deletion is None:
             self._metadata["deletionTimestamp"] = _now()
-            self._deletion = asyncio.create_task(self._finish())
+            self._deletion = supervise(self._finish, "delete-pod", again=False)
         return self._deletion
 
     def kill(self) -> None:

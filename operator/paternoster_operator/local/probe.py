@@ -8,6 +8,8 @@ from typing import Any
 
 import aiohttp
 
+from paternoster_contract.supervise import supervise
+
 STARTUP_PERIOD_SECONDS = 0.25
 """Asking a process on this machine costs nothing, so that a started one is seen at once."""
 
@@ -51,7 +53,7 @@ async def run_probes(probes: Probes, check: Check, on_ready: Callable[[bool], No
         if time.monotonic() >= deadline:
             return f"did not start within {seconds:g} s"
         await asyncio.sleep(STARTUP_PERIOD_SECONDS)
-    readiness = asyncio.create_task(_readiness(probes.readiness, check, on_ready))
+    readiness = supervise(lambda: _readiness(probes.readiness, check, on_ready), "readiness-probe")
     try:
         failures = 0
         while failures < probes.liveness.failure_threshold:

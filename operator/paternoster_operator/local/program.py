@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
+from paternoster_contract.supervise import supervise
 from paternoster_operator.local.probe import Probes, http_check, run_probes
 from paternoster_operator.local.process import Process
 
@@ -52,8 +53,7 @@ class Program:
         self._process: Process | None = None
         self._stopping = False
         self._changed = asyncio.Event()
-        self._task = asyncio.create_task(self._keep_running())
-        self._task.add_done_callback(self._tell_failure)
+        self._task = supervise(self._keep_running, "keep-running")
 
     @property
     def running(self) -> bool:
@@ -136,10 +136,6 @@ class Program:
     def _tell(self) -> None:
         self._changed.set()
         self._on_change()
-
-    def _tell_failure(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and task.exception() is not None:
-            log.error("%s is not looked after any more", self.name, exc_info=task.exception())
 
 
 def backoff_seconds(failures: int) -> float:

@@ -7,9 +7,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from paternoster_contract import paths
+from paternoster_contract.supervise import supervise
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.local import LocalCluster
 from paternoster_operator.cluster.port import Key
@@ -88,7 +90,7 @@ class LocalSession:
         said = []
         for key in self._wanted.keys() - wanted.keys():
             said.append(f"{key.name}: removed; its replicas finish their requests")
-            removal = asyncio.create_task(self.cluster.remove(key))
+            removal = supervise(partial(self.cluster.remove, key), "remove-deployment", again=False)
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
         for key, resource in wanted.items():
