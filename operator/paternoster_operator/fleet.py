@@ -38,6 +38,8 @@ class Fleet:
     """The last decisions that changed something, oldest first."""
     num_changes: int = 0
     """How many there were in all."""
+    refused: frozenset[str] = frozenset()
+    """Pods whose numbers were not believed at the last look."""
     storming: bool = False
     """Preemptions were too many at the last look, with the cap at its floor."""
     load_written: float = float("-inf")

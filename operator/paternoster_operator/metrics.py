@@ -64,6 +64,9 @@ class OperatorMetrics:
             "paternoster_operator_leading", "1 while this operator acts, 0 while another does.", registry=self.registry
         )
         self.failures = self._counter("reconcile_failures", "Looks that could not do all.", *_OBJECT, "reason")
+        self.reports_refused = self._counter(
+            "reports_refused", "Numbers of engines that were not believed, by the field.", *_OBJECT, "reason"
+        )
         self.decisions = self._counter(
             "decisions",
             "Decisions of the scaling law: changes, and each beginning to hold or to advise for another reason.",
@@ -79,6 +82,7 @@ class OperatorMetrics:
             "objective",
             "bucket",
         )
+        self._by_fleet = (self.condition, self.slo, self.decisions, self.failures, self.reports_refused)
         self._conditions: dict[Key, set[tuple[str, str, str]]] = {}
         self._objectives: dict[Key, Slo] = {}
         self._gauges = {
@@ -149,14 +153,28 @@ class OperatorMetrics:
 
     def forget(self, key: Key) -> None:
         """End every series of ``key``."""
-        for metric in (*self._gauges.values(), self.condition, self.slo, self.decisions, self.failures):
+        for metric in (
+            *self._gauges.values(),
+            self.condition,
+            self.slo,
+            self.decisions,
+            self.failures,
+            self.reports_refused,
+        ):
             metric.remove_by_labels(_labels(key))
         self._conditions.pop(key, None)
         self._objectives.pop(key, None)
 
     def forget_all(self) -> None:
         """End every series of every LLMDeployment: another operator tells of them now."""
-        for metric in (*self._gauges.values(), self.condition, self.slo, self.decisions, self.failures):
+        for metric in (
+            *self._gauges.values(),
+            self.condition,
+            self.slo,
+            self.decisions,
+            self.failures,
+            self.reports_refused,
+        ):
             metric.clear()
         self._conditions.clear()
         self._objectives.clear()

@@ -6,6 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from paternoster_contract import labels
+from paternoster_contract.engine_args import EngineArgs
+
+MAX_QUEUED_REQUESTS: int = EngineArgs.model_fields["max_queued_requests"].default
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,11 @@ class PodView:
     """Somebody asks, by an annotation, that it admits no more."""
     startup_seconds: float | None = None
     """From its creation until it was ready; None while it is not, and where its engine ended on the way."""
+
+    capacity: int | None = None
+    """max_num_seqs in its command; None where that does not say."""
+    queue: int = MAX_QUEUED_REQUESTS
+    """max_queued_requests likewise; without it the default."""
 
     @property
     def serving(self) -> bool:
@@ -158,8 +166,19 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
         created=metadata.get("creationTimestamp"),
         missing_claim=_missing_claim(spec, status),
         drain_wanted=metadata.get("annotations", {}).get(labels.DRAIN) == "true",
+        capacity=_flag(spec, "--max-num-seqs"),
+        queue=_flag(spec, "--max-queued-requests") or MAX_QUEUED_REQUESTS,
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
     )
+
+
+def _flag(spec: Mapping[str, Any], name: str) -> int | None:
+    """The number that a flag of some container's command has."""
+    for container in spec.get("containers", []):
+        words = [*container.get("command", []), *container.get("args", [])]
+        if name in words[:-1] and (text := words[words.index(name) + 1]).isdecimal():
+            return int(text)
+    return None
 
 
 def _missing_claim(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.names.directory import Directory
 from paternoster_operator.observe import Observed
+from paternoster_operator.plausible import Refusal, implausible
 from paternoster_operator.report.conditions import Access, Condition
 from paternoster_operator.report.events import decision_event
 from paternoster_operator.report.obstacle import Obstacle
@@ -119,10 +120,19 @@ class Reconciler:
         fleet.observed = Observed.from_cluster(self._cluster.child(key, "Deployment"), self._cluster.pods(key))
         observed = fleet.observed
         urls = {pod.name: pod.admin_url for pod in observed.answering if pod.admin_url is not None}
-        stats, fleet.gateways = await asyncio.gather(self._scraper.engines(urls), self._scraper.gateways())
+        (stats, faults), fleet.gateways = await asyncio.gather(self._scraper.engines(urls), self._scraper.gateways())
         now = self._clock()
-        for pod, sample in stats.items():
-            fleet.windows.observe(pod, sample, now, longest_window(policy.cap))
+        refused = {pod: Refusal("form", fault) for pod, fault in faults.items()}
+        for pod in observed.answering:
+            if (sample := stats.get(pod.name)) is None:
+                continue
+            last, since = fleet.windows.latest(pod.name), now - fleet.windows.last_time(pod.name, now)
+            refusal = implausible(sample, last, since, capacity=pod.capacity, queue=pod.queue)
+            if refusal is None:
+                fleet.windows.observe(pod.name, sample, now, longest_window(policy.cap))
+            else:
+                refused[pod.name] = refusal
+        await self._refuse_reports(key, fleet, refused)
         fleet.windows.keep({pod.name for pod in observed.pods})
         fleet.startup.observe(observed.pods)
         window = longest_window(policy.cap)
@@ -136,7 +146,17 @@ class Reconciler:
             pending_pods=len(observed.pending),
             held=held_by_fleet(fleet.gateways).get(resource.metadata.uid, 0),
             startup_seconds=fleet.startup.average,
+            refused=tuple(f"{pod}: {refusal}" for pod, refusal in sorted(refused.items())),
         )
+
+    async def _refuse_reports(self, key: Key, fleet: Fleet, refused: Mapping[str, Refusal]) -> None:
+        """Count each, and tell of a pod's first."""
+        for pod, refusal in refused.items():
+            self._metrics.reports_refused.labels(*key, refusal.field).inc()
+            if pod not in fleet.refused:
+                log.warning("%s: what %s tells of itself is not believed: %s", key, pod, refusal)
+                await self._cluster.record_event(key, Event("Warning", "ReportsRefused", f"{pod}: {refusal}"))
+        fleet.refused = frozenset(refused)
 
     def _state(self, fleet: Fleet, policy: ScalingPolicy) -> LawState:
         """The law's memory; at first what runs already, so that a restarted operator changes nothing by itself."""

@@ -18,6 +18,10 @@ from paternoster_contract.stats import EngineStats, GatewayStats
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", EngineStats, GatewayStats)
+LONGEST_STATS = {EngineStats: 64 * 2**10, GatewayStats: 16 * 2**20}
+"""Bytes of an answer."""
+LONGEST_ANSWER = 64 * 2**10
+"""Bytes of an admin API's."""
 _NO_FIELDS: set[str] = set()
 """Of every answer: which fields it had is never asked, and would be two thirds of the memory of a sample."""
 _FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValidationError, ValueError)
@@ -35,10 +39,14 @@ class Scraper:
         if self._session is not None:
             await self._session.close()
 
-    async def engines(self, urls: Mapping[str, str]) -> dict[str, EngineStats]:
-        """Numbers of each engine by pod name, for those of ``urls`` (pod name -> base URL) that answered."""
+    async def engines(self, urls: Mapping[str, str]) -> tuple[dict[str, EngineStats], dict[str, str]]:
+        """Numbers of each engine by pod name, for those of ``urls`` (pod name -> base URL) that answered; and by pod
+        name what is wrong with an answer that is none.
+        """
         answers = await asyncio.gather(*(self._stats(url, EngineStats) for url in urls.values()))
-        return {pod: stats for pod, stats in zip(urls, answers, strict=True) if stats is not None}
+        told = dict(zip(urls, answers, strict=True))
+        stats = {pod: answer for pod, answer in told.items() if isinstance(answer, EngineStats)}
+        return stats, {pod: answer for pod, answer in told.items() if isinstance(answer, str)}
 
     async def gateways(self) -> list[GatewayStats]:
         """What each gateway tells; one that does not answer in time is left out."""
@@ -50,7 +58,7 @@ class Scraper:
             log.debug("gateway %s: %s", self._gateway_url, error)
             return []
         answers = await asyncio.gather(*(self._stats(url, GatewayStats) for url in urls))
-        return [stats for stats in answers if stats is not None]
+        return [stats for stats in answers if isinstance(stats, GatewayStats)]
 
     async def held_by_fleet(self) -> dict[str, int]:
         """Requests that all gateways hold, or have told to come again, by uid; a silent gateway counts none."""
@@ -71,11 +79,12 @@ class Scraper:
         for key in keys or ("",):
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             try:
-                async with self._open().request(method, url, headers=headers, **body) as response:
+                call = self._open().request(method, url, headers=headers, allow_redirects=False, **body)
+                async with call as response:
                     if response.status == 200:
-                        LiveConfig.model_validate_json(await response.read())
+                        LiveConfig.model_validate_json(await _body(response, LONGEST_ANSWER))
                         return
-                    text = await response.text()
+                    text = (await _body(response, LONGEST_ANSWER)).decode(errors="replace")
                     log.warning("%s did not %s: HTTP %d: %s", url, what, response.status, text[:200])
                     if response.status != 401:
                         return
@@ -83,25 +92,51 @@ class Scraper:
                 log.warning("%s did not %s: %s", url, what, error or type(error).__name__)
                 return
 
-    async def _stats(self, url: str, kind: type[S]) -> S | None:
-        """What an engine or a gateway tells about itself; None when it does not answer in time or in that form."""
+    async def _stats(self, url: str, kind: type[S]) -> S | str | None:
+        """What an engine or a gateway tells about itself; None when it does not answer in time, and what is wrong with
+        an answer that is none.
+        """
         try:
-            stats = kind.model_validate_json(await self._get(url + paths.STATS))
+            stats = kind.model_validate_json(await self._get(url + paths.STATS, LONGEST_STATS[kind]))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            fault = f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}".removeprefix(": ")
+            log.debug("%s: %s", url, fault)
+            return fault
+        except _TooLong as error:
+            return str(error)
         except _FAULTS as error:
             log.debug("%s: %s", url, error or type(error).__name__)
             return None
         object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
         return stats
 
-    async def _get(self, url: str) -> bytes:
-        async with self._open().get(url) as response:
-            response.raise_for_status()
-            return await response.read()
+    async def _get(self, url: str, longest: int) -> bytes:
+        async with self._open().get(url, allow_redirects=False) as response:
+            if response.status != 200:
+                raise OSError(f"HTTP {response.status}")
+            return await _body(response, longest)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout)
+            self._session = aiohttp.ClientSession(
+                timeout=self._timeout, auto_decompress=False, headers={"Accept-Encoding": "identity"}
+            )
         return self._session
+
+
+class _TooLong(ValueError):
+    """An answer that is longer than any can be."""
+
+
+async def _body(response: aiohttp.ClientResponse, longest: int) -> bytes:
+    """Raises :class:`_TooLong` once there are more than ``longest`` bytes."""
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(2**16):
+        body += chunk
+        if len(body) > longest:
+            raise _TooLong(f"the answer is longer than {longest} bytes")
+    return bytes(body)
 
 
 def held_by_fleet(gateways: Iterable[GatewayStats]) -> dict[str, int]:

@@ -155,6 +155,10 @@ def _metrics_fresh(signals: Signals) -> Condition:
         return Condition("MetricsFresh", "True", "AllPodsReporting")
     if signals.ready == 0:
         return Condition("MetricsFresh", "Unknown", "NoPodsReporting", "no replica serves")
+    if signals.refused:
+        return Condition(
+            "MetricsFresh", "False", "ReportsRefused", f"not believed: {'; '.join(signals.refused)[:1000]}"
+        )
     reason = "NoPodsReporting" if len(signals.stale_pods) == signals.ready else "SomePodsStale"
     return Condition("MetricsFresh", "False", reason, f"no recent numbers from {', '.join(signals.stale_pods)}")
 

@@ -41,6 +41,8 @@ class Signals:
     fresh: bool = False
     """Every serving replica reported lately."""
     stale_pods: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    """What engines told and was not believed, by pod."""
     window_seconds: float = 0.0
 
     running: int = 0
@@ -127,6 +129,11 @@ class SignalWindows:
         samples = self._samples.get(pod)
         return samples[-1][1] if samples else None
 
+    def last_time(self, pod: str, default: float) -> float:
+        """When the latest sample of a pod was taken."""
+        samples = self._samples.get(pod)
+        return samples[-1][0] if samples else default
+
     def keep(self, pods: Collection[str]) -> None:
         """Forget the engines that are not in ``pods``."""
         for pod in self._samples.keys() - set(pods):
@@ -142,6 +149,7 @@ class SignalWindows:
         held: int = 0,
         flow_seconds: float | None = None,
         startup_seconds: float | None = None,
+        refused: tuple[str, ...] = (),
     ) -> Signals:
         """Numbers of the serving replicas ``ready_pods`` over the last ``window_seconds``, and of the traffic over the
         last ``flow_seconds`` (as long, if None).
@@ -159,6 +167,7 @@ class SignalWindows:
             pending=pending_pods,
             fresh=bool(ready_pods) and len(recent) == len(ready_pods),
             stale_pods=tuple(sorted(set(ready_pods) - recent.keys())),
+            refused=refused,
             window_seconds=window_seconds,
             running=sum(s.running for s in stats),
             waiting=sum(s.waiting for s in stats),

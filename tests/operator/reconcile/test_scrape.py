@@ -23,9 +23,10 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     scraper = Scraper(timeout_seconds=2, gateway_url=None)
     try:
-        answers = await scraper.engines({"ride-0": url, "ride-1": url, "gone": "http://127.0.0.1:1"})
+        answers, refused = await scraper.engines({"ride-0": url, "ride-1": url, "gone": "http://127.0.0.1:1"})
     finally:
         await scraper.close()
         await runner.cleanup()
     assert answers == {"ride-0": TOLD, "ride-1": TOLD}
+    assert refused == {}
     assert {len(answer.model_fields_set) for answer in answers.values()} == {0}

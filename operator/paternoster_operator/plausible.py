@@ -1,0 +1,80 @@
+"""Whether an engine's numbers can be: by its pod's own settings, and by what it told before. Pure.
+
+What passes is not thereby true. But nothing that passes is more than one replica of that size could have done, so no
+engine moves what the law sees by more than its share.
+"""
+
+from dataclasses import dataclass
+
+from paternoster_contract.stats import EngineStats
+
+STEPS_PER_SECOND = 1000
+"""More than any engine makes: each advances a sequence by a token, or ends it."""
+TOKENS_PER_SECOND = 2_000_000
+"""More prompt tokens than any engine computes or finds in its cache."""
+REQUESTS_PER_SECOND = 10_000
+"""More than an engine's HTTP server takes or refuses."""
+LARGEST_GROUP = 4096
+"""Sequences of one request in the queue beyond its limit."""
+SLACK_SECONDS = 60.0
+"""The time between two looks is no engine's time between two answers: it may have been kept from its CPU."""
+
+_BY_SEQUENCE = ("generation_tokens_total", "inter_token_count_total", "first_token_count_total", "preemptions_total",
+                "requests_preempted_total", "queue_count_total")  # fmt: skip
+_BY_TOKEN = ("prompt_tokens_total", "cached_prompt_tokens_total", "computed_tokens_total", "recomputed_tokens_total")
+_BY_REQUEST = ("requests_total", "requests_finished_total", "requests_rejected_total")
+_SECONDS = ("queue_seconds_total", "first_token_seconds_total", "inter_token_seconds_total")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a report is not believed."""
+
+    field: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def implausible(
+    stats: EngineStats, last: EngineStats | None, seconds: float, *, capacity: int | None, queue: int
+) -> Refusal | None:
+    """Why ``stats`` cannot be, ``seconds`` after ``last``; None where they can.
+
+    ``capacity`` and ``queue``: max_num_seqs and max_queued_requests of the pod, where its manifest says so.
+    """
+    if capacity is not None and stats.capacity != capacity:
+        return Refusal("capacity", f"capacity is {stats.capacity}: must be {capacity}, as its pod says")
+    for field, most in (
+        ("live_cap", stats.capacity),
+        ("running", stats.capacity),
+        ("waiting", queue + stats.capacity + LARGEST_GROUP),
+        ("kv_blocks_used", stats.kv_blocks),
+        ("kv_blocks_cached", stats.kv_blocks),
+    ):
+        value = getattr(stats, field)
+        if value > most:
+            return Refusal(field, f"{field} is {value}: must be at most {most}")
+    return None if last is None else _leap(stats, last, seconds + SLACK_SECONDS, queue)
+
+
+def _leap(stats: EngineStats, last: EngineStats, seconds: float, queue: int) -> Refusal | None:
+    """A counter that fell, or grew by more than it can; a restarted engine began at 0 after ``last``."""
+    same = stats.instance == last.instance
+    # Everybody in the queue and in the batch waits all the time, and one that leaves counts what it waited before, too.
+    waits = (queue + stats.capacity + LARGEST_GROUP) * 86_400.0
+    for fields, most in (
+        (_BY_SEQUENCE, stats.capacity * STEPS_PER_SECOND * seconds),
+        (_BY_TOKEN, TOKENS_PER_SECOND * seconds),
+        (_BY_REQUEST, REQUESTS_PER_SECOND * seconds),
+        (_SECONDS, waits),
+    ):
+        for field in fields:
+            value, before = getattr(stats, field), getattr(last, field) if same else 0
+            if value < before:
+                return Refusal(field, f"{field} is {value}: must be at least {before}, as it was")
+            if value - before > most:
+                grew = f"{field} grew by {value - before} in {seconds - SLACK_SECONDS:.0f} s"
+                return Refusal(field, f"{grew}: must be at most {most:.0f}")
+    return None
