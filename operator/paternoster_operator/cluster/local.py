@@ -23,7 +23,8 @@ KEPT_EVENTS = 200
 class LocalCluster:
     """Implements :class:`Cluster` without an API server; ``on_change(key)`` is called whenever something changed."""
 
-    def __init__(self, on_change: Callable[[Key], None], logs: Path) -> None:
+    def __init__(self, on_change: Callable[[Key], None], logs: Path, private: Path | None = None) -> None:
+        """``private``: where Secrets are mounted from; without it, a temporary folder."""
         self.logs = logs
         self.events: dict[Key, deque[tuple[str, Event]]] = {}
         """(RFC 3339 time, event) of each LLMDeployment, oldest first."""
@@ -36,7 +37,7 @@ class LocalCluster:
         self._running: dict[Key, LocalDeployment] = {}
         self._secrets: dict[Key, dict[str, str]] = {}
         """Those that no LLMDeployment owns."""
-        self._mounted = MountedSecrets(self._secret)
+        self._mounted = MountedSecrets(self._secret, private)
         self._leaving: dict[Key, dict[LocalDeployment, asyncio.Task[None]]] = {}
         """Deleted, with pods that still finish their requests, and the task that waits for them."""
         self._version = 0

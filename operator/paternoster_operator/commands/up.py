@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     import asyncio
+    import os
     import socket
 
     from paternoster_operator.api.manifest import InvalidManifest
@@ -29,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_operator.local.session import LocalSession, state_folder
     from paternoster_operator.terminal.ride import ride
 
+    os.umask(0o077)  # other users of the machine have no part in what is said, asked or kept here
     watch = ManifestWatch(args.file)
     watch.changed()
     try:

@@ -143,7 +143,8 @@ class LocalPod:
         for named in self._container["ports"]:
             named["containerPort"] = free_port()
             flags += [_PORT_FLAGS[named["name"]], str(named["containerPort"])]
-        env = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
+        own = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
+        env = self._secrets.temporary | own
         url = f"http://{HOST}:{self._container['ports'][0]['containerPort']}"
         return Launch([find_program(command[0]), *flags, "--host", HOST], env, url)
 

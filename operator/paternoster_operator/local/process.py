@@ -36,9 +36,10 @@ class Process:
     @classmethod
     async def start(cls, command: Sequence[str], env: Mapping[str, str], log: Path) -> "Process":
         """Start ``command`` with ``env`` over this process's own environment; output is appended to ``log``."""
-        log.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
+            os.fchmod(descriptor, 0o600)  # an older version may have made it
             log_start = os.fstat(descriptor).st_size
             child = await asyncio.create_subprocess_exec(
                 *command,

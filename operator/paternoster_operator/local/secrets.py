@@ -14,8 +14,10 @@ Reader = Callable[[Key], Mapping[str, str] | None]
 class MountedSecrets:
     """Writes what ``read`` gives of the Secrets that pods mount, and again when it changed."""
 
-    def __init__(self, read: Reader) -> None:
+    def __init__(self, read: Reader, private: Path | None = None) -> None:
+        """They come below ``private``, or where temporary files do."""
         self._read = read
+        self._private = private
         self._root: Path | None = None
         self._mounted: dict[str, tuple[str, Mapping[str, Any]]] = {}
         """Namespace and spec of each pod."""
@@ -29,6 +31,11 @@ class MountedSecrets:
         return {
             mount["mountPath"]: str(self._folder(pod, mount["name"])) for mount in mounts if mount["name"] in projected
         }
+
+    @property
+    def temporary(self) -> dict[str, str]:
+        """Environment in which a program leaves its temporary files there, too."""
+        return {} if self._private is None else {"TMPDIR": str(self._private)}
 
     def unmount(self, pod: str) -> None:
         """Take its files away; a pod that has none is no error."""
@@ -49,7 +56,7 @@ class MountedSecrets:
 
     def _folder(self, pod: str, volume: str) -> Path:
         if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="paternoster-secrets-"))
+            self._root = Path(tempfile.mkdtemp(prefix="paternoster-secrets-", dir=self._private))
         return self._root / pod / volume
 
     def _write(self, pod: str) -> None:
@@ -64,7 +71,9 @@ class MountedSecrets:
 
 def write_privately(file: Path, content: str | None) -> None:
     """Replace ``file`` in one step, readable by this user alone; None takes it away."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    # The mode is for the last folder of a path alone.
+    file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.parent.mkdir(mode=0o700, exist_ok=True)
     if content is None:
         file.unlink(missing_ok=True)
         return

@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +13,7 @@ from paternoster_contract.supervise import supervise
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.local import LocalCluster
 from paternoster_operator.cluster.port import Key
+from paternoster_operator.local.private import private_folder, session_folder
 from paternoster_operator.local.probe import Probe, Probes
 from paternoster_operator.local.program import HOST, Launch, Program, find_program
 from paternoster_operator.local.secrets import write_privately
@@ -55,10 +54,11 @@ class LocalSession:
         self.logs = logs
         self.endpoint = f"http://{HOST}:{port}"
         self._port = port
-        self.cluster = LocalCluster(lambda key: self.operator.enqueue(key), logs)
+        self._folder = session_folder(state_folder())
+        self.cluster = LocalCluster(lambda key: self.operator.enqueue(key), logs, self._folder.path)
         self._settings = Settings(gateway_url=self.endpoint)
         self.operator = Operator(self.cluster, self._settings)
-        self._gateway_key = Path(tempfile.mkdtemp(prefix="paternoster-gateway-")) / "key"
+        self._gateway_key = self._folder.path / "gateway" / "key"
         self._wanted: dict[Key, LLMDeployment] = {}
         self._removals: set[asyncio.Task[None]] = set()
         self._gateway: Program | None = None
@@ -81,8 +81,9 @@ class LocalSession:
             await self.close()
             raise SessionError(f"the gateway does not start: {reason}; see {self._gateway.log_file}")
         path = state_file()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"server": self.server, "endpoint": self.endpoint, "pid": os.getpid()}) + "\n")
+        private_folder(path.parent)
+        said = {"server": self.server, "endpoint": self.endpoint, "pid": os.getpid()}
+        write_privately(path, json.dumps(said) + "\n")
 
     def want(self, resources: Sequence[LLMDeployment]) -> list[str]:
         """Make these the resources there are; returns a line for each that changed."""
@@ -109,7 +110,7 @@ class LocalSession:
         if self._gateway is not None:
             await self._gateway.stop(GATEWAY_GRACE_SECONDS)
         await self._http.cleanup()
-        shutil.rmtree(self._gateway_key.parent, ignore_errors=True)
+        self._folder.close()
         self._forget()
 
     def kill(self) -> None:
@@ -130,7 +131,7 @@ class LocalSession:
             find_program("paternoster"), "gateway", "--host", HOST, "--port", str(self._port),
             "--routes", self.server + paths.ROUTES, "--engine-key", str(self._gateway_key),
         ]  # fmt: skip
-        return Launch(command, {}, self.endpoint)
+        return Launch(command, {"TMPDIR": str(self._folder.path)}, self.endpoint)
 
     def _forget(self) -> None:
         """Take the state file away, unless another session has written its own since."""

