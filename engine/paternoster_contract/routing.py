@@ -34,3 +34,7 @@ class RoutingTable(BaseModel):
     """All served models by name."""
 
     models: dict[str, ModelRoute] = Field(default_factory=dict)
+
+    def has(self, url: str) -> bool:
+        """Whether any model has a replica at ``url``."""
+        return any(replica.url == url for route in self.models.values() for replica in route.replicas)

@@ -21,6 +21,7 @@ from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.drain import CloseWhileLeaving, Leaving
 from paternoster_gateway.errors import GatewayError, bad_request
 from paternoster_gateway.keys import SentKeys
+from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import PASSED_ON, Answer, Call, Proxy
 from paternoster_gateway.table import TableSource
@@ -40,9 +41,11 @@ def create_app(
     leaving = leaving or Leaving()
     roots = KeyFiles(engine_key) if engine_key else None
     metrics = GatewayMetrics()
-    balancer = Balancer(lambda: source.table)
+    liveness = Liveness(lambda url: proxy.healthy(url), lambda url: source.table.has(url), metrics.hangs.inc)
+    metrics.hung_gauge.set_function(lambda: len(liveness.hung))
+    balancer = Balancer(lambda: source.table, hung=lambda: liveness.hung)
     source = TableSource(routes, balancer.release_held, SentKeys(roots, GATEWAY_TO_OPERATOR))
-    proxy = Proxy(balancer, metrics, SentKeys(roots, GATEWAY_TO_ENGINE))
+    proxy = Proxy(balancer, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -24,11 +24,18 @@ class Balancer:
     model's name may pass to another fleet.
     """
 
-    def __init__(self, table: Callable[[], RoutingTable], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        table: Callable[[], RoutingTable],
+        clock: Callable[[], float] = time.monotonic,
+        hung: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        """``hung``: URLs of replicas that get nothing new."""
         self.in_flight: Counter[str] = Counter()
         """Requests by replica URL."""
         self._table = table
         self._clock = clock
+        self._hung = hung
         self._aside: dict[str, float] = {}
         self._held: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
         """By model and fleet, as ``_refused``."""
@@ -64,7 +71,7 @@ class Balancer:
             replica = self._pick(ready, tried)
             if replica is not None:
                 return replica
-            if not route.hold and not ready:
+            if not route.hold and ready.pick(avoid=self._hung()) is None:
                 self._refuse(admission, route)
             if deadline is None:
                 deadline = self._clock() + route.hold_timeout_seconds
@@ -114,7 +121,7 @@ class Balancer:
         self._turn += 1
         now = self._clock()
         self._aside = {url: until for url, until in self._aside.items() if until > now}
-        return ready.pick(avoid={*tried, *self._aside}, turn=self._turn)
+        return ready.pick(avoid={*tried, *self._aside, *self._hung()}, turn=self._turn)
 
     def _change(self, url: str, difference: int) -> None:
         self.in_flight[url] += difference

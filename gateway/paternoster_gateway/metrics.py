@@ -64,6 +64,12 @@ class GatewayMetrics:
         self.broken = Counter(
             f"{prefix}broken_streams", "Answers a replica broke off.", ["model"], registry=self.registry
         )
+        self.hangs = Counter(
+            f"{prefix}hangs", "Times that a replica answered no probe and was left.", registry=self.registry
+        )
+        self.hung_gauge = Gauge(
+            f"{prefix}replicas_hung", "Replicas that get no requests until they answer a probe.", registry=self.registry
+        )
         self.first_byte = Histogram(
             f"{prefix}time_to_first_byte_seconds", "Arrival to the first byte of an answer.", ["model"],
             buckets=_BUCKETS, registry=self.registry,

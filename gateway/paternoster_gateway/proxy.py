@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from paternoster_contract import paths
 from paternoster_contract.routing import Replica
+from paternoster_gateway import liveness
 from paternoster_gateway.admission import Admission
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
 from paternoster_gateway.keys import SentKeys
+from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
 
 log = logging.getLogger(__name__)
@@ -58,8 +61,9 @@ class Answer:
 class Proxy:
     """Sends calls to replicas."""
 
-    def __init__(self, balancer: Balancer, metrics: GatewayMetrics, keys: SentKeys) -> None:
+    def __init__(self, balancer: Balancer, metrics: GatewayMetrics, keys: SentKeys, watched: Liveness) -> None:
         self._balancer = balancer
+        self._liveness = watched
         self._metrics = metrics
         self._keys = keys
         self._session: aiohttp.ClientSession | None = None
@@ -73,8 +77,19 @@ class Proxy:
         )
 
     async def close(self) -> None:
+        await self._liveness.close()
         if self._session is not None:
             await self._session.close()
+
+    async def healthy(self, url: str) -> bool:
+        """Whether the replica at ``url`` says in time that it is not hung; any other answer will do."""
+        assert self._session is not None
+        timeout = aiohttp.ClientTimeout(total=liveness.PROBE_SECONDS)
+        try:
+            async with self._session.get(url + paths.HEALTH, timeout=timeout, allow_redirects=False) as response:
+                return response.status < 500
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return False
 
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of some replica; raises :class:`GatewayError` when none could be had."""
@@ -85,7 +100,8 @@ class Proxy:
             stack.enter_context(self._balancer.counted(replica))
             last = len(tried) + 1 >= MAX_ATTEMPTS
             try:
-                response = await stack.enter_async_context(await self._ask(replica, call, admission.fleet))
+                async with self._liveness.expecting(replica.url):
+                    response = await stack.enter_async_context(await self._ask(replica, call, admission.fleet))
                 final = response.headers.get("x-should-retry") == "false"
                 if response.status == 401:
                     log.warning(
@@ -99,13 +115,14 @@ class Proxy:
                     reason = f"status_{response.status}"
                 else:
                     # The first piece belongs to the attempt: an engine that dies before it can be replaced.
-                    first = await response.content.readany()
+                    async with self._liveness.expecting(replica.url):
+                        first = await response.content.readany()
                     headers = _end_to_end(response.headers)
                     return Answer(response.status, headers, self._body(call, replica, response, first, stack))
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                log.warning("%s did not answer: %s", replica.url, error or type(error).__name__)
+                log.warning("%s did not answer: %s", replica.url, str(error) or type(error).__name__)
                 self._balancer.put_aside(replica)
-                reason = "unreachable"
+                reason = "hung" if replica.url in self._liveness.hung else "unreachable"
                 if last:
                     await stack.aclose()
                     raise unavailable(f"{len(tried) + 1} replicas of `{call.model}` did not answer.", 1) from error
@@ -131,13 +148,15 @@ class Proxy:
     ) -> AsyncIterator[bytes]:
         async with stack:
             try:
-                yield first
-                async for chunk in response.content.iter_any():
+                chunk = first
+                while chunk:
                     yield chunk
+                    async with self._liveness.expecting(replica.url):
+                        chunk = await response.content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 self._metrics.broken.labels(call.model).inc()
                 self._balancer.put_aside(replica)
-                log.warning("%s broke off an answer: %s", replica.url, error or type(error).__name__)
+                log.warning("%s broke off an answer: %s", replica.url, str(error) or type(error).__name__)
                 if not response.content_type.startswith("text/event-stream"):
                     raise
                 yield b"\n\n" + GatewayError(502, "BadGatewayError", "The replica broke off its answer.").event()

@@ -12,6 +12,7 @@ import aiohttp
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
+from paternoster_contract import paths
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 Behave = Callable[["FakeEngine", web.Request], Awaitable[web.StreamResponse]]
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass
 class FakeEngine:
-    """An HTTP server whose answer to every POST is ``behave``."""
+    """An HTTP server whose answer to every POST is ``behave``, and which tells its health unless it is hung."""
 
     name: str
     behave: Behave
@@ -30,6 +31,15 @@ class FakeEngine:
     """Of each request, as :attr:`bodies`."""
     gone: int = 0
     """Requests whose client went away before the answer was whole."""
+    hung: bool = False
+    """Whether ``/health`` stays without an answer."""
+    probes: int = 0
+
+    async def health(self, _: web.Request) -> web.StreamResponse:
+        self.probes += 1
+        while self.hung:
+            await asyncio.sleep(0.02)
+        return web.Response()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(await request.read())
@@ -65,6 +75,7 @@ def route(*engines: FakeEngine, ready: bool = True, **fields: Any) -> ModelRoute
 @asynccontextmanager
 async def running(engine: FakeEngine) -> AsyncIterator[FakeEngine]:
     app = web.Application(client_max_size=2**26)
+    app.router.add_get(paths.HEALTH, engine.health)
     app.router.add_post("/{path:.*}", engine.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
