@@ -1,7 +1,6 @@
 """The gateway's HTTP surface."""
 
 import asyncio
-import json
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -18,8 +17,9 @@ from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, be
 from paternoster_contract.supervise import supervise
 from paternoster_gateway.admission import admit
 from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.body import named_model
 from paternoster_gateway.drain import CloseWhileLeaving, Leaving
-from paternoster_gateway.errors import GatewayError, bad_request
+from paternoster_gateway.errors import GatewayError, install
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
@@ -57,6 +57,7 @@ def create_app(
         await proxy.close()
 
     app = FastAPI(title="Paternoster gateway", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    install(app)
     app.add_middleware(CloseWhileLeaving, leaving=leaving)
 
     async def forward(request: Request) -> Response:
@@ -138,13 +139,7 @@ async def _read(request: Request, max_body_bytes: int) -> Call:
         body += chunk
         if len(body) > max_body_bytes:
             raise GatewayError(413, "RequestTooLargeError", f"The body is longer than {max_body_bytes} bytes.")
-    try:
-        document = json.loads(body)
-    except ValueError as error:
-        raise bad_request(f"The body is not JSON: {error}") from error
-    model = document.get("model") if isinstance(document, dict) else None
-    if not isinstance(model, str):
-        raise bad_request("`model` must be given, as the name of a served model.", "model")
+    model = named_model(body)
     headers = {name: value for name, value in request.headers.items() if name in PASSED_ON - {REQUEST_ID.lower()}}
     headers[REQUEST_ID] = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
     key = bearer(request.headers.get("Authorization", ""))

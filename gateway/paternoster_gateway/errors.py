@@ -1,7 +1,15 @@
 """Errors that the gateway answers itself, in OpenAI's body."""
 
 import json
+from http import HTTPStatus
 from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+MAX_SHOWN = 200
+"""Most characters of a refused value shown in an answer."""
 
 
 class GatewayError(Exception):
@@ -28,12 +36,31 @@ class GatewayError(Exception):
         return b"data: " + json.dumps(self.body()).encode() + b"\n\ndata: [DONE]\n\n"
 
 
+def install(app: FastAPI) -> None:
+    """Make what ``app`` itself says to unknown paths and methods, and its own faults, an OpenAI error body."""
+
+    async def http(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        known = GatewayError(error.status_code, _kind(error.status_code), error.detail)
+        return JSONResponse(known.body(), known.status, error.headers)
+
+    async def fault(_: Request, error: Exception) -> JSONResponse:
+        return JSONResponse(GatewayError(500, "InternalServerError", "Internal server error").body(), 500)
+
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, fault)
+
+
+def _kind(status: int) -> str:
+    return {404: "NotFoundError", 405: "MethodNotAllowedError"}.get(status, HTTPStatus(status).phrase)
+
+
 def bad_request(message: str, param: str | None = None) -> GatewayError:
     return GatewayError(400, "BadRequestError", message, param=param)
 
 
 def unknown_model(model: str) -> GatewayError:
-    return GatewayError(404, "NotFoundError", f"The model `{model}` does not exist.", param="model")
+    return GatewayError(404, "NotFoundError", f"The model `{model[:MAX_SHOWN]}` does not exist.", param="model")
 
 
 def unauthorized() -> GatewayError:

@@ -1,0 +1,112 @@
+"""Bodies that are the client's fault are its 400 at the gateway, and cost the others nothing."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_gateway.app import FORWARDED, create_app
+
+PATH = "/v1/chat/completions"
+LONGEST = 2**20
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """Of a gateway whose model ``m`` has no replica and holds nobody."""
+    routes = tmp_path / "routes.json"
+    routes.write_text(RoutingTable(models={"m": ModelRoute(hold=False)}).model_dump_json())
+    app = create_app(str(routes), max_body_bytes=LONGEST)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://gateway") as client,
+    ):
+        while (await client.get("/ready")).status_code != 200:
+            await asyncio.sleep(0.01)
+        yield client
+
+
+def error(answer: httpx.Response) -> str:
+    """Its message; of OpenAI's form or the test fails."""
+    told = answer.json()["error"]
+    assert set(told) == {"message", "type", "param", "code"}
+    assert told["code"] == answer.status_code
+    assert len(told["message"]) < 1000
+    return str(told["message"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'{"model": "\ud800"}',
+        rb'{"model": "m", "prompt": "\udfff"}',
+        rb'{"model": "m", "\udc00\ud800": 1}',
+        b'{"model": "m", "prompt": "\xed\xa0\x80"}',
+        b'{"model": "m", "prompt": ' + b"[" * 100_000,
+        b'{"model": "m", "prompt": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"a":' * 100_000,
+        b'{"model": "m", "max_tokens": ' + b"1" * 100_000 + b"}",
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b'{"model": null}',
+        b'{"model": ["m"]}',
+        b'{"model": 1}',
+    ],
+    ids=lambda body: repr(body[:30]),
+)
+async def test_bodies_of_no_use_are_answered_400(client: httpx.AsyncClient, body: bytes) -> None:
+    answer = await client.post(PATH, content=body)
+    assert answer.status_code == 400
+    assert error(answer)
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/v1/embeddings", "/admin/drain", "/openapi.json", "//v1/completions"])
+async def test_unknown_paths_are_an_openai_error(client: httpx.AsyncClient, path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = await client.request(method, path, content=b"{}")
+        assert answer.status_code == 404
+        assert error(answer)
+
+
+async def test_unknown_methods_are_an_openai_error(client: httpx.AsyncClient) -> None:
+    for method, path in (("GET", PATH), ("DELETE", "/v1/models"), ("PATCH", "/health")):
+        answer = await client.request(method, path)
+        assert answer.status_code == 405
+        assert answer.headers["Allow"]
+        assert error(answer)
+
+
+async def test_a_long_name_is_told_shortened(client: httpx.AsyncClient) -> None:
+    answer = await client.post(PATH, json={"model": "x" * (LONGEST - 100)})
+    assert answer.status_code == 404
+    assert error(answer)
+
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters()), inner, max_size=4),
+    max_leaves=20,
+)
+NAMES = st.sampled_from(["m", "other", "\ud800", "\x00", ""]) | TREES
+BODIES = st.one_of(
+    st.binary(max_size=200),
+    TREES.map(lambda tree: json.dumps(tree).encode()),
+    st.builds(lambda name, rest: json.dumps({"rest": rest, "model": name}).encode(), NAMES, TREES),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(body=BODIES, path=st.sampled_from(FORWARDED))
+async def test_no_body_is_a_fault_of_the_gateway(client: httpx.AsyncClient, body: bytes, path: str) -> None:
+    answer = await client.post(path, content=body)
+    assert answer.status_code in (400, 404, 503), answer.text
+    assert error(answer)
+    assert (await client.get("/health")).status_code == 200
