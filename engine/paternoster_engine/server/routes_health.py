@@ -1,7 +1,7 @@
 """Probes and numbers, open to everyone."""
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client.exposition import choose_encoder
 
 from paternoster_contract import __version__, paths
@@ -33,7 +33,7 @@ async def stats(state: State) -> EngineStats:
     return build_stats(state)
 
 
-@router.get(paths.METRICS)
+@router.get(paths.METRICS, response_class=PlainTextResponse)
 async def metrics(request: Request, state: State) -> Response:
     """Prometheus text; of the process alone while the model loads."""
     registry = process_registry() if state.loading else state.served.registry
