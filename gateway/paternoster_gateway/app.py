@@ -10,6 +10,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import ClientDisconnect
 
 from paternoster_contract import paths
 from paternoster_contract.key_files import KeyFiles
@@ -19,7 +20,7 @@ from paternoster_gateway.admission import admit
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.body import named_model
 from paternoster_gateway.drain import CloseWhileLeaving, Leaving
-from paternoster_gateway.errors import GatewayError, install
+from paternoster_gateway.errors import GatewayError, client_gone, install
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
@@ -31,9 +32,7 @@ REQUEST_ID = "X-Request-Id"
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-def create_app(
-    routes: str, *, max_body_bytes: int, engine_key: Path | None = None, leaving: Leaving | None = None
-) -> FastAPI:
+def create_app(routes: str, *, engine_key: Path | None = None, leaving: Leaving | None = None) -> FastAPI:
     """A gateway over the routing table at ``routes``, a URL or a file; ``leaving`` says when its end has begun.
 
     The keys that it sends are made from those at ``engine_key``; without it, none is sent.
@@ -64,7 +63,7 @@ def create_app(
         started = time.monotonic()
         model = ""
         try:
-            call = await _read(request, max_body_bytes)
+            call = await _read(request)
             model = call.model if call.model in source.table.models else ""
             # Whoever has no key is told so before anything else is done or counted for the model.
             admission = admit(source.table, call.model, call.key)
@@ -132,18 +131,17 @@ def create_app(
     return app
 
 
-async def _read(request: Request, max_body_bytes: int) -> Call:
+async def _read(request: Request) -> Call:
     """The request, whole: it may have to be sent twice. Raises :class:`GatewayError`."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > max_body_bytes:
-            raise GatewayError(413, "RequestTooLargeError", f"The body is longer than {max_body_bytes} bytes.")
+    try:
+        body = await request.body()
+    except ClientDisconnect:
+        raise client_gone() from None
     model = named_model(body)
     headers = {name: value for name, value in request.headers.items() if name in PASSED_ON - {REQUEST_ID.lower()}}
     headers[REQUEST_ID] = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
     key = bearer(request.headers.get("Authorization", ""))
-    return Call(request.scope["path"], model, bytes(body), headers, key)
+    return Call(request.scope["path"], model, body, headers, key)
 
 
 async def _unless_gone(request: Request, sending: "asyncio.Future[Answer] | object") -> Answer:
@@ -157,7 +155,7 @@ async def _unless_gone(request: Request, sending: "asyncio.Future[Answer] | obje
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        raise GatewayError(499, "ClientClosedRequest", "The client closed its request.")
+        raise client_gone()
     finally:
         gone.cancel()
         if not task.done():

@@ -10,15 +10,15 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import Callable
 from types import FrameType
 
-import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from paternoster_contract.http_limits import HttpLimits
 from paternoster_contract.supervise import supervise
 from paternoster_gateway.tls import Certificate
+from paternoster_http.server import LimitedServer
 
 LINGER_SECONDS = 1.0
 """After the last answer of before the signal: for the next request on its connection."""
@@ -57,8 +57,8 @@ class CloseWhileLeaving:
             self._leaving.older_answers -= older
 
 
-class Server(uvicorn.Server):
-    """uvicorn that says farewell for ``farewell_seconds`` or longer after SIGTERM, then finishes.
+class Server(LimitedServer):
+    """An HTTP server that says farewell for ``farewell_seconds`` or longer after SIGTERM, then finishes.
 
     Both together take ``drain_seconds`` beyond the farewell at most; a second signal ends the farewell at once.
     With ``tls`` it serves HTTPS, too, on that socket.
@@ -67,17 +67,14 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         app: FastAPI,
+        limits: HttpLimits,
         leaving: Leaving,
         *,
         farewell_seconds: float,
         drain_seconds: int,
         tls: tuple[socket.socket, Certificate] | None = None,
     ) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=drain_seconds
-            )
-        )
+        super().__init__(app, limits, lifespan="on", timeout_graceful_shutdown=drain_seconds)
         self._leaving = leaving
         self._farewell_seconds = farewell_seconds
         self._drain_seconds = drain_seconds
@@ -86,20 +83,10 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._tls is None:
-            return
-        listener, certificate = self._tls
-        config, loop = self.config, asyncio.get_running_loop()
-
-        def protocol() -> asyncio.Protocol:
-            make: Callable[..., asyncio.Protocol] = config.http_protocol_class
-            return make(config=config, server_state=self.server_state, app_state=self.lifespan.state)
-
-        # uvicorn takes one context for all sockets; its own way to a protocol is the same.
-        self.servers.append(
-            await loop.create_server(protocol, sock=listener, ssl=certificate.context, backlog=config.backlog)
-        )
-        self._tasks.append(supervise(certificate.follow, "follow-certificate"))
+        if self._tls is not None:
+            listener, certificate = self._tls
+            self.listen(listener, certificate.context)
+            self._tasks.append(supervise(certificate.follow, "follow-certificate"))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         at_once = sig != signal.SIGTERM or self._leaving.begun or self._farewell_seconds == 0

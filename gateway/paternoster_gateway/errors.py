@@ -63,6 +63,11 @@ def unknown_model(model: str) -> GatewayError:
     return GatewayError(404, "NotFoundError", f"The model `{model[:MAX_SHOWN]}` does not exist.", param="model")
 
 
+def client_gone() -> GatewayError:
+    """For the metrics alone: nobody reads it."""
+    return GatewayError(499, "ClientClosedRequest", "The client closed its request.")
+
+
 def unauthorized() -> GatewayError:
     return GatewayError(401, "AuthenticationError", "Missing or wrong key in the Authorization header.")
 

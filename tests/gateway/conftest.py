@@ -8,12 +8,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-import uvicorn
 from fakes import Behave, Door, FakeEngine, running
 from fastapi import FastAPI
 
+from paternoster_contract.http_limits import HttpLimits
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.app import create_app
+from paternoster_http.server import LimitedServer
 
 
 @pytest.fixture
@@ -50,21 +51,21 @@ def roots(tmp_path: Path) -> Path:
 @pytest.fixture
 async def door(table: Path) -> AsyncIterator[Door]:
     """A gateway without keys of its own."""
-    async with serving(create_app(str(table), max_body_bytes=2**20)) as url:
+    async with serving(create_app(str(table)), HttpLimits(max_body_bytes=2**20)) as url:
         yield Door(url, table)
 
 
 @pytest.fixture
 async def keyed_door(table: Path, roots: Path) -> AsyncIterator[Door]:
     """A gateway whose keys are made from ``roots``."""
-    async with serving(create_app(str(table), max_body_bytes=2**24, engine_key=roots)) as url:
+    async with serving(create_app(str(table), engine_key=roots)) as url:
         yield Door(url, table)
 
 
 @asynccontextmanager
-async def serving(app: FastAPI) -> AsyncIterator[str]:
+async def serving(app: FastAPI, limits: HttpLimits | None = None) -> AsyncIterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        server = LimitedServer(app, limits or HttpLimits())
         running = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started:
             await asyncio.sleep(0.01)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from paternoster_engine.model.tokenizer import Tokenizer
 
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.flags import flag_errors
 from paternoster_contract.labels import MODEL_EXIT_STATUS
-from paternoster_engine.commands.flag_errors import flag_errors
 
 HELP = "serve a model over the OpenAI API"
 

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-import uvicorn
 from fastapi import FastAPI
 
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.http_limits import HttpLimits
 from paternoster_contract.key_files import KeyFiles
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelConfig
@@ -27,6 +27,7 @@ from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics import EngineCollector
 from paternoster_engine.server.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
+from paternoster_http.server import LimitedServer
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,6 @@ T = TypeVar("T")
 Build = Callable[[EngineArgs], tuple[Engine, Tokenizer, ModelConfig]]
 
 BACKLOG = 2048
-KEEP_ALIVE = 75
-"""Seconds: longer than clients keep idle connections, so that none is closed under a request on its way."""
 LAST_BYTES = 5
 """Seconds that connections get for their last bytes once every answer is made."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -45,22 +44,11 @@ class EngineLost(RuntimeError):
     """The engine cannot compute any more, though the process was not asked to end."""
 
 
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers: the process has its own."""
+class HttpServer(LimitedServer):
+    """Without uvicorn's signal handlers: the process has its own."""
 
-    def __init__(self, app: FastAPI) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http="httptools",
-                lifespan="off",
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=LAST_BYTES,
-            )
-        )
+    def __init__(self, app: FastAPI, limits: HttpLimits) -> None:
+        super().__init__(app, limits, lifespan="off", server_header=False, timeout_graceful_shutdown=LAST_BYTES)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -109,10 +97,11 @@ class EngineProcess:
         self._build = build
         self._ending = asyncio.Event()
         self._says = [f"listening on {base_url(listener)}"]
-        self._http = [(listener, HttpServer(create_app(state, _keys(args.api_keys))))]
+        self._http = [(listener, HttpServer(create_app(state, _keys(args.api_keys)), args))]
         if admin_listener is not None:
             self._says.append(f"admin API on {base_url(admin_listener)}")
-            self._http.append((admin_listener, HttpServer(create_admin_app(state, _keys(args.admin_keys)))))
+            admin = create_admin_app(state, _keys(args.admin_keys))
+            self._http.append((admin_listener, HttpServer(admin, args)))
 
     async def run(self) -> None:
         """Serve until a signal; raises what the loading of the model raises, and :class:`EngineLost`."""

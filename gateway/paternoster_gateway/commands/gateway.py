@@ -9,6 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
+from paternoster_contract.flags import flag_errors
+from paternoster_contract.http_limits import HttpLimits
+
 if TYPE_CHECKING:
     from paternoster_gateway.tls import Certificate
 
@@ -39,9 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key in PEM")
     parser.add_argument("--tls-port", type=int, default=8443, help="port for HTTPS (default: %(default)s)")
     parser.add_argument(
-        "--max-body-bytes", type=int, default=16 * 2**20, help="longest request body (default: %(default)s)"
-    )
-    parser.add_argument(
         "--farewell-seconds",
         type=float,
         default=0,
@@ -53,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=300,
         help="seconds that SIGTERM lets answers finish in (default: %(default)s)",
     )
+    HttpLimits.add_flags(parser.add_argument_group("limits", "what one client may cost; each port has them for itself"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,8 +64,14 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_gateway.tls import OnlyProbesInPlain
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        limits = HttpLimits.from_namespace(args)
+    except ValidationError as error:
+        for line in flag_errors(error):
+            print(f"paternoster gateway: {line}", file=sys.stderr)
+        return 2
     leaving = Leaving()
-    app = create_app(args.routes, max_body_bytes=args.max_body_bytes, engine_key=args.engine_key, leaving=leaving)
+    app = create_app(args.routes, engine_key=args.engine_key, leaving=leaving)
     tls = None
     try:
         listener = _bind(args.host, args.port)
@@ -72,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
     except _Unusable as error:
         print(f"paternoster gateway: {error}", file=sys.stderr)
         return 2
-    server = Server(app, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls)
+    server = Server(
+        app, limits, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls
+    )
     print(f"listening on http://{args.host}:{listener.getsockname()[1]}", flush=True)
     if tls is not None:
         print(f"listening on https://{args.host}:{tls[0].getsockname()[1]}", flush=True)

@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from paternoster_operator.api.autoscaling_types import ScaleToZero, Schedule
 from paternoster_operator.api.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
+from paternoster_operator.api.http_types import HttpLimits
 from paternoster_operator.api.names import NAME_PATTERN, child_name
 from paternoster_operator.api.objective_types import Cost, Slo
 from paternoster_operator.api.scheduling_types import SecretName, Toleration, TopologySpread
@@ -62,6 +63,7 @@ class Engine(Document):
     """Serve repeated prompt prefixes from the KV pool."""
     batch_invariant: bool = False
     """Give a request the same tokens alone and in any batch; slower."""
+    http: HttpLimits = Field(default_factory=HttpLimits)
 
 
 class Gpu(Document):

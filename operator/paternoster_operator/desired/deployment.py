@@ -94,6 +94,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = Installati
         batch_invariant=spec.engine.batch_invariant,
         drain_timeout=spec.drain.timeout_seconds,
         vllm_metrics=installation.vllm_metrics,
+        **spec.engine.http.settings(),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from paternoster_engine.commands.flag_errors import flag_errors
+from paternoster_contract.flags import flag_errors
 
 
 def finish(command: str, session: Callable[[], int]) -> int:

@@ -1,0 +1,52 @@
+"""What one client of an HTTP server may cost; docs/limits.md has the defaults beside those of nginx and Envoy."""
+
+from pydantic import Field
+
+from paternoster_contract.flags import Settings
+
+
+class HttpLimits(Settings):
+    """Bounds of one listening port."""
+
+    max_header_bytes: int = Field(
+        default=32_768, ge=1024, le=2**20, description="bytes of a request line and its headers; beyond: 431"
+    )
+    max_headers: int = Field(default=100, ge=10, le=1000, description="headers of a request; beyond: 431")
+    max_url_bytes: int = Field(default=8192, ge=256, le=2**16, description="bytes of a URL; beyond: 414")
+    max_body_bytes: int = Field(
+        default=16 * 2**20, ge=1024, le=2**30, description="bytes of a request's body; beyond: 413"
+    )
+    header_timeout: float = Field(
+        default=20,
+        gt=0,
+        le=3600,
+        description="seconds from a connection's or a request's first byte to the end of its headers, and for a TLS "
+        "handshake; beyond: 408",
+    )
+    body_timeout: float = Field(
+        default=60, gt=0, le=3600, description="seconds for the next 64 KiB of a body, or its rest; beyond: 408"
+    )
+    write_timeout: float = Field(
+        default=60,
+        gt=0,
+        le=3600,
+        description="seconds in which a client must take the next 64 KiB of an answer while no more of it can be sent; "
+        "beyond: the connection is closed and the request cancelled",
+    )
+    keep_alive_timeout: int = Field(
+        default=75, ge=1, le=3600, description="seconds between two requests on a connection; beyond: it is closed"
+    )
+    max_connections: int = Field(
+        default=4096,
+        ge=16,
+        le=2**20,
+        description="connections of a port, and no more than half of the file descriptors; beyond: the one that has "
+        "waited longest for its client is closed, and none is accepted where none waits",
+    )
+    max_connections_per_address: int = Field(
+        default=0,
+        ge=0,
+        le=2**20,
+        description="connections from one IPv4 address or one IPv6 /64; beyond: closed at once. 0 for no limit: behind "
+        "a proxy all clients have the proxy's address",
+    )

@@ -1,0 +1,1 @@
+"""HTTP servers whose clients are bounded before they are believed."""

@@ -1,0 +1,250 @@
+"""uvicorn's HTTP/1.1 connection, bounded: in bytes before they are kept, in time, and in requests sent ahead."""
+
+from asyncio import AbstractEventLoop, Transport
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from paternoster_contract import paths
+from paternoster_contract.http_limits import HttpLimits
+from paternoster_http.connections import Place
+from paternoster_http.refusal import Refusal
+
+PIECE = 64 * 1024
+"""Bytes of a body or an answer whose time is bounded."""
+MAX_PIPELINED = 8
+"""Requests that a client may send ahead of an answer."""
+LINGER_SECONDS = 2.0
+"""After a refusal, for a client that still sends: closing at once would take the answer from it (RFC 9112, 9.6)."""
+PROBES = frozenset(path.encode() for path in (paths.HEALTH, paths.READY, paths.STATS, paths.METRICS))
+"""Answered at once, also where all other places are taken."""
+
+
+class _Flow(FlowControl):
+    """Reads nothing more while requests wait behind another one."""
+
+    def __init__(self, transport: Transport, protocol: "LimitedHttpProtocol") -> None:
+        super().__init__(transport)
+        self._protocol = protocol
+
+    def resume_reading(self) -> None:
+        if not self._protocol.pipeline:
+            super().resume_reading()
+
+
+class LimitedHttpProtocol(HttpToolsProtocol):
+    """One connection. :meth:`check` must be called about once a second: the times are bounded there."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        limits: HttpLimits,
+        max_requests: int,
+        place: Place,
+        _loop: AbstractEventLoop | None = None,
+    ) -> None:
+        """``max_requests``: in progress at the server above which only probes are answered."""
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._max_requests = max_requests
+        self._place = place
+        self._parsed = False
+        """Whether the parser has given out something, so that it keeps no more than the last bytes it was fed."""
+        self._kept = 0
+        """Bytes fed since then."""
+        self._header_bytes = 0
+        self._in_body = False
+        self._body_bytes = 0
+        self._piece_bytes = 0
+        self._waiting_since: float | None = None
+        """For what the client has to send next; None between requests."""
+        self._blocked = False
+        self._unsent: tuple[float, int] | None = None
+        """Since when, and how many bytes, the client does not take."""
+        self._refused_at: float | None = None
+
+    # The connection
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = _Flow(transport, self)
+        self._place.close = transport.abort
+        self._waiting_since = self.loop.time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._place.leave()
+        self._unset_keepalive_if_required()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._blocked = False
+        self._unsent = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused_at is not None:
+            return
+        self._unset_keepalive_if_required()
+        if self._waiting_since is None and not self._in_body:
+            self._waiting_since = self.loop.time()
+        try:
+            room = self._limits.max_header_bytes - self._kept
+            if len(data) <= room:
+                self._feed(data)
+            else:
+                self._feed(data[:room])
+                if not self._parsed and not self.transport.is_closing():
+                    raise self._too_many_header_bytes()
+                self._feed(data[room:])
+        except Refusal as refusal:
+            self._refuse(refusal)
+
+    def _feed(self, data: bytes) -> None:
+        self._parsed = False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # no other protocol is spoken here: the request is answered as what it is
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, Refusal):
+                raise error.__context__ from None
+            raise Refusal(400, "Invalid HTTP request received.") from None
+        self._kept = 0 if self._parsed else self._kept + len(data)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer, unless that would stand in another answer's place; read no more requests and let the client go."""
+        cycle = self.cycle
+        open_cycle = cycle is not None and not cycle.response_complete
+        # In its body the request has been given to the application, before that it has not.
+        answerable = not self.pipeline and (
+            open_cycle and not cycle.response_started if self._in_body else not open_cycle
+        )
+        if not answerable:
+            self.transport.abort()
+            return
+        self._refused_at = self.loop.time()
+        self._waiting_since = None
+        if open_cycle:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._unset_keepalive_if_required()
+        self.transport.write(refusal.answer())
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+
+    # The parser's callbacks
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise Refusal(400, f"More than {MAX_PIPELINED} requests sent ahead of an answer.")
+        super().on_message_begin()
+        self._header_bytes = 0
+        self._parsed = True
+
+    def on_url(self, url: bytes) -> None:
+        if len(self.url) + len(url) > self._limits.max_url_bytes:
+            raise Refusal(414, f"The URL is longer than {self._limits.max_url_bytes} bytes.")
+        super().on_url(url)
+        self._count_header_bytes(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= self._limits.max_headers:
+            raise Refusal(431, f"The request has more than {self._limits.max_headers} headers.")
+        self._count_header_bytes(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if len(self.tasks) >= self._max_requests and self.url.partition(b"?")[0] not in PROBES:
+            raise Refusal(503, "The server has too many requests in progress.")
+        length = next((value for name, value in self.headers if name == b"content-length"), b"")
+        if length.isdigit() and (len(length) > 19 or int(length) > self._limits.max_body_bytes):
+            raise self._body_too_long()
+        super().on_headers_complete()
+        self._in_body = True
+        self._body_bytes = self._piece_bytes = 0
+        self._waiting_since = self.loop.time()
+        self._parsed = True
+
+    def on_body(self, body: bytes) -> None:
+        self._parsed = True
+        self._body_bytes += len(body)
+        if self._body_bytes > self._limits.max_body_bytes:
+            raise self._body_too_long()
+        self._piece_bytes += len(body)
+        if self._piece_bytes >= PIECE:
+            self._piece_bytes = 0
+            self._waiting_since = self.loop.time()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_body = False
+        self._waiting_since = None
+        self._parsed = True
+        if not self.cycle.response_complete:
+            self._place.works()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # The last one that waited has begun.
+        self.flow.resume_reading()
+        if not self.pipeline and not self._in_body:
+            self._place.waits()
+
+    def _count_header_bytes(self, count: int) -> None:
+        self._header_bytes += count
+        if self._header_bytes > self._limits.max_header_bytes:
+            raise self._too_many_header_bytes()
+
+    def _too_many_header_bytes(self) -> Refusal:
+        return Refusal(431, f"The headers are longer than {self._limits.max_header_bytes} bytes.")
+
+    def _body_too_long(self) -> Refusal:
+        return Refusal(413, f"The body is longer than {self._limits.max_body_bytes} bytes.")
+
+    # Time
+
+    def check(self, now: float) -> None:
+        """End the connection if its client is too slow; ``now`` in seconds of the loop's clock."""
+        if self._untaken_for(now) > self._limits.write_timeout:
+            self.transport.abort()
+        elif self.transport.is_closing():
+            return
+        elif self._refused_at is not None:
+            if now - self._refused_at > LINGER_SECONDS:
+                self.transport.abort()
+        elif self._waiting_since is None:
+            return
+        elif self.flow.read_paused:
+            self._waiting_since = now
+        elif now - self._waiting_since > (self._limits.body_timeout if self._in_body else self._limits.header_timeout):
+            self._time_out()
+
+    def _untaken_for(self, now: float) -> float:
+        if not (self._blocked or self.transport.is_closing()):
+            return 0.0
+        # While it is blocked, or closing, nobody writes: what is less was taken.
+        size = self.transport.get_write_buffer_size()
+        if self._unsent is None or size <= self._unsent[1] - PIECE:
+            self._unsent = now, size
+        return now - self._unsent[0]
+
+    def _time_out(self) -> None:
+        if self._in_body:
+            self._refuse(Refusal(408, f"The body came too slowly: less than {PIECE} bytes "
+                                      f"in {self._limits.body_timeout:g} s."))  # fmt: skip
+        elif self._kept or self._header_bytes:
+            self._refuse(Refusal(408, f"The headers were not whole within {self._limits.header_timeout:g} s."))
+        else:
+            self.transport.close()
