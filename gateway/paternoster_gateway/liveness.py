@@ -18,8 +18,8 @@ QUIET_SECONDS = 1.0
 """Without a byte from a replica that owes some: then it is probed."""
 PROBE_SECONDS = 2.5
 """For the answer to a probe. A healthy engine takes milliseconds, on a machine with far too few cores a second."""
-PROBES = 2
-"""Without an answer, one after another, until a replica is hung: one may be lost because this process was stopped."""
+PROBES = 3
+"""Without an answer, one after another, until a replica is hung: two may be lost on a machine without a processor to spare."""
 AGAIN_SECONDS = 1.0
 """Between probes of a replica that is hung."""
 
