@@ -14,7 +14,6 @@ from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.app import FORWARDED, create_app
 
 PATH = "/v1/chat/completions"
-LONGEST = 2**20
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     """Of a gateway whose model ``m`` has no replica and holds nobody."""
     routes = tmp_path / "routes.json"
     routes.write_text(RoutingTable(models={"m": ModelRoute(hold=False)}).model_dump_json())
-    app = create_app(str(routes), max_body_bytes=LONGEST)
+    app = create_app(str(routes))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),
@@ -85,7 +84,7 @@ async def test_unknown_methods_are_an_openai_error(client: httpx.AsyncClient) ->
 
 
 async def test_a_long_name_is_told_shortened(client: httpx.AsyncClient) -> None:
-    answer = await client.post(PATH, json={"model": "x" * (LONGEST - 100)})
+    answer = await client.post(PATH, json={"model": "x" * 1_000_000})
     assert answer.status_code == 404
     assert error(answer)
 
