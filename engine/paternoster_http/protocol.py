@@ -1,5 +1,6 @@
 """uvicorn's HTTP/1.1 connection, bounded: in bytes before they are kept, in time, and in requests sent ahead."""
 
+import re
 from asyncio import AbstractEventLoop, Transport
 from typing import Any
 
@@ -22,6 +23,8 @@ LINGER_SECONDS = 2.0
 """After a refusal, for a client that still sends: closing at once would take the answer from it (RFC 9112, 9.6)."""
 PROBES = frozenset(path.encode() for path in (paths.HEALTH, paths.READY, paths.STATS, paths.METRICS))
 """Answered at once, also where all other places are taken."""
+CONTROL_CHARACTER = re.compile(rb"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
+"""In a path: routers take one with a newline at its end for the one without, and who checks keys may not."""
 
 
 class _Flow(FlowControl):
@@ -165,7 +168,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        if len(self.tasks) >= self._max_requests and self.url.partition(b"?")[0] not in PROBES:
+        path = self.url.partition(b"?")[0]
+        if CONTROL_CHARACTER.search(path):
+            raise Refusal(400, "The path has control characters.")
+        if len(self.tasks) >= self._max_requests and path not in PROBES:
             raise Refusal(503, "The server has too many requests in progress.")
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         if length.isdigit() and (len(length) > 19 or int(length) > self._limits.max_body_bytes):

@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 )
 def test_memory_does_not_follow_a_flood_of_headers(server: Gateway, start: bytes, piece: bytes) -> None:
     before = server.rss()
-    with server.connected(16) as clients:
+    with server.connected(6) as clients:
         for client in clients:
             client.sendall(start)
             send_what_is_taken(client, piece, 8 * MIB, seconds=1)

@@ -1,0 +1,90 @@
+"""The engine's two ports have the limits, each for itself: what floods the one leaves the other alone."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from raw_http import GET, POST, answer_of, status_of
+
+from paternoster_contract.http_limits import HttpLimits
+from paternoster_contract.key_files import KeyFiles
+from paternoster_engine.server.app import create_admin_app, create_app
+from paternoster_engine.server.process import HttpServer, listen
+from paternoster_engine.server.state import ServerState
+
+
+@pytest.fixture
+async def ports() -> AsyncIterator[tuple[int, int]]:
+    """Of an engine that still loads its model: API and admin."""
+    state, limits = ServerState(), HttpLimits(max_connections=32)
+    listeners = [listen("127.0.0.1", 0) for _ in range(2)]
+    servers = [HttpServer(create_app(state), limits), HttpServer(create_admin_app(state), limits)]
+    each = zip(servers, listeners, strict=True)
+    running = [asyncio.create_task(server.serve([listener])) for server, listener in each]
+    while not all(server.started for server in servers):
+        await asyncio.sleep(0.01)
+    api, admin = (listener.getsockname()[1] for listener in listeners)
+    yield api, admin
+    for server in servers:
+        server.should_exit = True
+    await asyncio.gather(*running)
+
+
+def ask(port: int, request: bytes) -> tuple[int, bytes]:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(request)
+        return answer_of(client)
+
+
+def get(port: int, path: bytes) -> int:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(GET % path)
+        return status_of(client)
+
+
+async def test_both_ports_refuse_a_body_of_400_megabytes_at_once(ports: tuple[int, int]) -> None:
+    for port in ports:
+        status, answer = await asyncio.to_thread(ask, port, POST + b"Content-Length: 400000000\r\n\r\n")
+        assert status == 413
+        assert b"RequestTooLargeError" in answer
+
+
+async def test_a_newline_at_the_end_of_a_path_does_not_get_past_the_keys(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("secret")
+    listener = listen("127.0.0.1", 0)
+    server = HttpServer(create_app(ServerState(), KeyFiles(file)), HttpLimits())
+    running = asyncio.create_task(server.serve([listener]))
+    while not server.started:
+        await asyncio.sleep(0.01)
+    port = listener.getsockname()[1]
+    for path, status in {
+        b"/tokenize": 401,
+        b"/tokenize%0A": 400,
+        b"/detokenize%0a": 400,
+        b"/v1/models%7F": 400,
+    }.items():
+        assert await asyncio.to_thread(get, port, path) == status, path
+    server.should_exit = True
+    await running
+
+
+async def test_a_flood_of_the_api_leaves_probes_and_the_admin_port_alone(ports: tuple[int, int]) -> None:
+    api, admin = ports
+
+    def flood() -> list[socket.socket]:
+        clients = [socket.create_connection(("127.0.0.1", api), timeout=20) for _ in range(100)]
+        for client in clients[:32]:
+            client.sendall(POST + b"Content-Length: 1000\r\n\r\n{")
+        return clients
+
+    clients = await asyncio.to_thread(flood)
+    try:
+        for _ in range(5):
+            assert await asyncio.to_thread(get, admin, b"/health") == 200
+            assert await asyncio.to_thread(get, api, b"/health") == 200
+    finally:
+        for client in clients:
+            client.close()
