@@ -88,6 +88,11 @@ class EngineArgs(HttpLimits):
     )
     watermark_percent: int = Field(default=1, ge=0, le=50, description="share of the KV pool kept free when admitting")
     max_queued_requests: int = Field(default=1024, ge=1, description="queue length above which requests are refused")
+    parse_special_tokens: bool = Field(
+        default=False,
+        description="let what is spelled like a control token in chat messages, such as <|im_end|>, be that token; "
+        "otherwise it is plain text",
+    )
     prefix_cache: bool = Field(default=True, description="serve repeated prompt prefixes from the KV pool")
     mode: Literal["continuous", "dynamic", "static"] = Field(
         default="continuous",

@@ -9,6 +9,7 @@ from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import FORCE_PREEMPT_ENV
 from paternoster_engine import build
 from paternoster_engine.build import build_engine
+from paternoster_engine.chat.template import ChatTemplate
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.errors import ModelError
@@ -25,7 +26,9 @@ def test_the_default_model_answers(caplog: pytest.LogCaptureFixture, monkeypatch
     assert (engine.scheduler.live_cap, engine.scheduler.config.watermark_blocks) == (4, blocks // 10)
     assert config.context_length == 8192
 
-    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "What is the capital of Japan?"}])
+    template = ChatTemplate(tokenizer.chat_template or "", tokenizer.special_names)
+    messages = [{"role": "user", "content": "What is the capital of Japan?"}]
+    prompt = template.render(messages, 10_000, add_generation_prompt=True)
     params = SamplingParams(max_tokens=30, temperature=0.0)
     request = Request("q", tokenizer.encode(prompt), params, eos_token_ids=tokenizer.eos_token_ids)
     engine.scheduler.add(request)

@@ -8,7 +8,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from paternoster_engine.model.chat_template import ChatTemplate, ChatTemplateError
+from paternoster_engine.chat.marks import MARK, Marker
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, parse_object
 
@@ -40,8 +40,12 @@ NORMALIZERS = {"qwen2": normalizers.NFC()}
 """The same -> what is done to the text before that, where anything is."""
 
 
+COMPOSED = 3
+"""NFC makes at most so many bytes into one: three letters of Hangul with three bytes each are one syllable of three."""
+
+
 class Tokenizer:
-    """A byte-level BPE tokenizer with its special tokens and chat template."""
+    """A byte-level BPE tokenizer with its special tokens, and the chat template's source."""
 
     def __init__(
         self,
@@ -53,7 +57,7 @@ class Tokenizer:
         """``special_names``: such as ``bos_token`` -> ``<s>``, for the chat template."""
         self._backend = backend
         self.eos_token_ids = tuple(dict.fromkeys(eos_token_ids))
-        self._chat_template = None if chat_template is None else ChatTemplate(chat_template, special_names)
+        self.chat_template, self.special_names = chat_template, special_names
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.largest_id = max((*backend.get_vocab(with_added_tokens=True).values(), *self.eos_token_ids), default=0)
 
@@ -126,13 +130,22 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of ``text``; special tokens written in it are recognised."""
-        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
-        return ids
+        return self.encoding(text, add_special_tokens).ids
+
+    def encoding(self, text: str, add_special_tokens: bool = False) -> tokenizers.Encoding:
+        """``len`` and ``ids`` of the tokens of ``text``; marks in it are taken out.
+
+        Other threads run meanwhile; making a list of many ids holds them up, and asking for the length does not.
+        """
+        backend = self._unmarking if MARK in text else self._backend
+        # The only one of its methods that releases the interpreter's lock and makes no strings and offsets of tokens.
+        encodings: list[tokenizers.Encoding] = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return encodings[0]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ``ids``; bytes that are no UTF-8 become U+FFFD."""
-        text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
-        return text
+        texts: list[str] = self._backend.decode_batch([list(ids)], skip_special_tokens=skip_special_tokens)
+        return texts[0]
 
     def id_to_token(self, token_id: int) -> str | None:
         """The vocabulary's own spelling of a token, None outside the vocabulary."""
@@ -152,13 +165,35 @@ class Tokenizer:
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_token_ids
 
-    def apply_chat_template(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **variables: Any
-    ) -> str:
-        """Prompt text of a conversation; raises :class:`ChatTemplateError`."""
-        if self._chat_template is None:
-            raise ChatTemplateError("the model file has no chat template")
-        return self._chat_template.render(messages, add_generation_prompt=add_generation_prompt, **variables)
+    def most_bytes(self, num_tokens: int) -> int:
+        """The longest text in UTF-8 that ``num_tokens`` tokens can be."""
+        return num_tokens * self._longest_token * (1 if self._backend.normalizer is None else COMPOSED)
+
+    @cached_property
+    def marker(self) -> Marker:
+        """Marks this model's control tokens in messages."""
+        added = self._backend.get_added_tokens_decoder().values()
+        special = [token.content for token in added if token.special]
+        others = [token.content for token in added if not token.special]
+        return Marker(special, others, self.chat_template or "")
+
+    @cached_property
+    def _unmarking(self) -> tokenizers.Tokenizer:
+        """The same tokenizer, but for marks, which it takes out between added tokens and the rest of its work."""
+        data = json.loads(self._backend.to_str())
+        normalizers = [{"type": "Replace", "pattern": {"String": MARK}, "content": ""}, data["normalizer"]]
+        data["normalizer"] = {"type": "Sequence", "normalizers": [item for item in normalizers if item is not None]}
+        for token in data["added_tokens"]:
+            # Those that are looked for in the normalized text would be found again once the marks are gone.
+            token["normalized"] = False
+        return tokenizers.Tokenizer.from_str(json.dumps(data))
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Bytes. A byte-level token has one character for each of its bytes."""
+        added = self._backend.get_added_tokens_decoder().values()
+        plain = self._backend.get_vocab(with_added_tokens=False)
+        return max(max(map(len, plain), default=1), max((len(token.content.encode()) for token in added), default=1))
 
     @cached_property
     def _added_token_ids(self) -> frozenset[int]:

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from paternoster_engine.chat.errors import ChatTemplateError, RendererLost
 from paternoster_engine.core.errors import (
     NeverFits,
     PromptTooLong,
@@ -17,9 +19,9 @@ from paternoster_engine.core.errors import (
     TenantRateExceeded,
     TooManyBeams,
 )
-from paternoster_engine.model.chat_template import ChatTemplateError
 from paternoster_engine.server.generation import DeadlineExceeded, EngineEnding, StepFailed
 from paternoster_engine.server.loop import LoopStopped
+from paternoster_engine.server.text_work import TextQueueFull
 
 MAX_LISTED = 10
 """Most validation errors told in one answer."""
@@ -88,11 +90,45 @@ TABLE: Mapping[type[Exception], Answer] = {
     TenantRateExceeded: Answer(429, "RateLimitError", "user"),
     DeadlineExceeded: Answer(504, "DeadlineExceededError", "deadline_ms", final=True),
     QueueFull: Answer(503, "Service Unavailable", retry_after=1),
+    TextQueueFull: Answer(503, "ServiceUnavailableError", retry_after=1),
+    RendererLost: Answer(503, "ServiceUnavailableError", retry_after=1),
     Loading: Answer(503, "ServiceUnavailableError", retry_after=5),
     Draining: Answer(503, "ServiceUnavailableError", retry_after=1),
     EngineEnding: Answer(503, "ServiceUnavailableError", retry_after=1),
     LoopStopped: Answer(503, "ServiceUnavailableError", retry_after=1),
 }
+
+
+class ErrorObject(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class ErrorBody(BaseModel):
+    """Every answer that is none of 2xx."""
+
+    error: ErrorObject
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": description}
+    for status, description in {
+        400: "the body is no JSON, or a field is not what it may be: `param` names it",
+        401: "the key is missing or wrong",
+        404: "no such model",
+        413: "the body is too large",
+        429: "a limit of this user is reached",
+        499: "the client was gone",
+        500: "the engine failed",
+        503: "the engine loads, drains or is busy: try again later or elsewhere",
+        504: "the deadline passed",
+        # With this one fastapi writes no 422 of its own, which is never sent.
+        "default": "anything else",
+    }.items()
+}
+"""What OpenAPI is told of failures."""
 
 
 def error_body(message: str, type: str, code: int, param: str | None = None) -> dict[str, Any]:
@@ -128,13 +164,26 @@ def install(app: FastAPI) -> None:
 
     async def http(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        body = error_body(error.detail, HTTPStatus(error.status_code).phrase, error.status_code)
+        phrase = HTTPStatus(error.status_code).phrase
+        body = error_body(_unreadable(error.__cause__) or error.detail, phrase, error.status_code)
         return JSONResponse(body, error.status_code, error.headers)
 
     for kind in (*TABLE, Exception):
         app.add_exception_handler(kind, known)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
+
+
+def _unreadable(cause: BaseException | None) -> str | None:
+    """Why a body could not be read, where that is more than that its JSON is wrong."""
+    match cause:
+        case RecursionError():
+            return "The body is nested too deeply"
+        case UnicodeDecodeError():
+            return "The body is not UTF-8"
+        case ValueError():
+            return f"The body is not valid JSON: {str(cause)[:MAX_SHOWN]}"
+    return None
 
 
 def _invalid_body(content_type: str, errors: Sequence[Mapping[str, Any]]) -> JSONResponse:
@@ -161,7 +210,10 @@ def _tell(error: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     # Cut long texts before they are copied: a value may be megabytes.
-    text = repr(value[:MAX_SHOWN]) if isinstance(value, str | list) else repr(value)
+    try:
+        text = repr(value[:MAX_SHOWN]) if isinstance(value, str | list) else repr(value)
+    except RecursionError:
+        text = type(value).__name__
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 

@@ -114,6 +114,7 @@ class EngineProcess:
             fault = await self._until_the_end(served.loop)
             await self._drain()
             await served.loop.stop()
+            served.close()
             if fault is not None:
                 raise EngineLost(fault)
         finally:
@@ -129,7 +130,16 @@ class EngineProcess:
         registry = process_registry()
         registry.register(EngineCollector(loop, distributions, name, vllm_aliases=self._args.vllm_metrics))
         loop.start()
-        served = ServedModel(name, tokenizer, model.vocab_size, loop, distributions, registry)
+        served = ServedModel(
+            name,
+            tokenizer,
+            model.vocab_size,
+            loop,
+            distributions,
+            registry,
+            parse_special_tokens=self._args.parse_special_tokens,
+        )
+        await asyncio.to_thread(served.renderer.warm_up)
         self._state.serve(served)
         # What was loaded lives as long as the process: the collector need not look at it again.
         gc.collect()

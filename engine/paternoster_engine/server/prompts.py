@@ -1,10 +1,13 @@
 """From what a client sent to requests that the scheduler takes."""
 
-import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tokenizers import Encoding
+
+from paternoster_engine.chat.marks import MARK
+from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.server.beam_fields import beam_params
 from paternoster_engine.server.errors import InvalidValue
@@ -17,9 +20,17 @@ from paternoster_engine.server.openai_types import (
 from paternoster_engine.server.state import ServedModel
 
 
-async def encode(served: ServedModel, text: str, add_special_tokens: bool) -> list[int]:
-    """Token ids of ``text``, made outside of the event loop: a prompt can be long."""
-    return await asyncio.to_thread(served.tokenizer.encode, text, add_special_tokens)
+async def encode(served: ServedModel, field: str, texts: Sequence[str], add_special_tokens: bool) -> list[Encoding]:
+    """Tokens of each of ``texts``, which are the ``field`` of a body.
+
+    Raises :class:`InvalidValue` for texts that could never fit, before they are read, and :class:`TextQueueFull`.
+    """
+    size = _size(served, field, texts)
+
+    def work() -> list[Encoding]:
+        return [served.tokenizer.encoding(text, add_special_tokens) for text in texts]
+
+    return await served.text_work.run(size, work)
 
 
 async def encode_chat(
@@ -27,38 +38,80 @@ async def encode_chat(
     messages: Sequence[ChatMessage],
     add_generation_prompt: bool = True,
     add_special_tokens: bool = False,
-) -> list[int]:
-    """Token ids of a conversation; raises :class:`ChatTemplateError`."""
-    text = served.tokenizer.apply_chat_template(
-        [message.for_template() for message in messages], add_generation_prompt=add_generation_prompt
-    )
-    return await encode(served, text, add_special_tokens)
+) -> Encoding:
+    """Tokens of a conversation; raises :class:`ChatTemplateError`, :class:`RendererLost`, and as :func:`encode`."""
+    told = [message.for_template() for message in messages]
+    size = _size(served, "messages", ["".join("".join(message.values()) for message in told)])
+
+    def work() -> Encoding:
+        marked = told if served.parse_special_tokens else served.tokenizer.marker.mark(told)
+        marks = sum(value.count(MARK) for message in marked for value in message.values())
+        most = served.longest_text + marks * len(MARK.encode())
+        text = served.renderer.render(marked, most, add_generation_prompt=add_generation_prompt)
+        return served.tokenizer.encoding(text, add_special_tokens)
+
+    return await served.text_work.run(size, work)
+
+
+def _size(served: ServedModel, field: str, texts: Sequence[str]) -> int:
+    """Bytes of ``texts`` together; raises :class:`InvalidValue` for what the context or the engine cannot hold."""
+    sizes = [len(text.encode()) for text in texts]
+    if max(sizes) > served.longest_text:
+        raise InvalidValue(
+            field,
+            f"This model's maximum context length is {served.max_model_len} tokens, which are at most "
+            f"{served.longest_text} bytes of text. However, {field} has {max(sizes)} bytes.",
+        )
+    if sum(sizes) > served.text_work.most:
+        raise InvalidValue(
+            field,
+            f"{field}: has {sum(sizes)} bytes in all its texts, of at most {served.text_work.most} in one request",
+        )
+    return sum(sizes)
 
 
 async def chat_requests(served: ServedModel, body: ChatCompletionRequest, name: str) -> list[Request]:
     """The sequences of a chat call; without a limit each may fill what the context leaves."""
-    prompt = await encode_chat(served, body.messages)
+    prompt = await token_ids(served, await encode_chat(served, body.messages), body.limit or 1)
     limit = body.limit if body.limit is not None else max(1, served.longest_request - len(prompt))
     return _requests(served, body, [prompt], limit, name)
 
 
 async def completion_requests(served: ServedModel, body: CompletionRequest, name: str) -> list[Request]:
     """The sequences of a completion call, prompt by prompt."""
+    texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
+    encodings = iter(await encode(served, "prompt", texts, body.add_special_tokens) if texts else [])
     prompts = []
     for prompt in body.prompt:
         if isinstance(prompt, str):
-            prompts.append(await encode(served, prompt, body.add_special_tokens))
+            prompts.append(await token_ids(served, next(encodings), body.max_tokens))
         else:
             check_token_ids(served, "prompt", prompt)
             prompts.append(prompt)
     return _requests(served, body, prompts, body.max_tokens, name)
 
 
+async def token_ids(served: ServedModel, encoding: Encoding, max_tokens: int) -> list[int]:
+    """Raises :class:`PromptTooLong` before a list is made that nobody can use: that would hold up everybody."""
+    if len(encoding) + max_tokens > served.max_model_len:
+        error = PromptTooLong(len(encoding), max_tokens, served.max_model_len)
+        rejected = served.scheduler.counters.rejected
+        await served.loop.call(lambda: rejected.update([error.reason]))
+        raise error
+    ids: list[int] = encoding.ids
+    return ids
+
+
 def check_token_ids(served: ServedModel, field: str, token_ids: Sequence[int]) -> None:
     """Raises :class:`InvalidValue` for an id that the model does not know."""
     largest = max(token_ids, default=0)
     if largest >= served.vocab_size:
-        raise InvalidValue(field, f"{field}: token id {largest} must be below {served.vocab_size}")
+        raise InvalidValue(field, f"{field}: token id {_short(largest)} must be below {served.vocab_size}")
+
+
+def _short(number: int) -> str:
+    digits = str(number)
+    return digits if len(digits) <= 20 else digits[:20] + "..."
 
 
 def _requests(

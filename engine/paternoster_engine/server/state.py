@@ -9,11 +9,13 @@ from functools import cached_property
 from prometheus_client import CollectorRegistry
 
 from paternoster_contract.stats import EngineState
+from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.distributions import Distributions
 from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel
 from paternoster_engine.server.loop import EngineLoop
+from paternoster_engine.server.text_work import TextWork
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class ServedModel:
     loop: EngineLoop
     distributions: Distributions
     registry: CollectorRegistry
+    parse_special_tokens: bool = False
+    """Whether control tokens that are spelled in messages are those tokens."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -42,6 +46,24 @@ class ServedModel:
         config = self.scheduler.config
         # The last token sampled is never computed and needs no place in the pool.
         return min(config.max_model_len, config.num_blocks * config.block_size + 1)
+
+    @cached_property
+    def longest_text(self) -> int:
+        """Bytes of the longest text that the context could hold."""
+        return self.tokenizer.most_bytes(self.max_model_len)
+
+    @cached_property
+    def text_work(self) -> TextWork:
+        return TextWork(self.longest_text)
+
+    @cached_property
+    def renderer(self) -> Renderer:
+        return Renderer(self.tokenizer.chat_template, self.tokenizer.special_names)
+
+    def close(self) -> None:
+        """End what reads texts; the loop is ended by itself."""
+        self.text_work.close()
+        self.renderer.close()
 
 
 class ServerState:

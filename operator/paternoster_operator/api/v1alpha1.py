@@ -61,6 +61,9 @@ class Engine(Document):
     """Waiting requests above which an engine refuses new ones with 503."""
     prefix_cache: bool = True
     """Serve repeated prompt prefixes from the KV pool."""
+    parse_special_tokens: bool = False
+    """Let what is spelled like a control token in chat messages, such as <|im_end|>, be that token; otherwise it is
+    plain text."""
     batch_invariant: bool = False
     """Give a request the same tokens alone and in any batch; slower."""
     http: HttpLimits = Field(default_factory=HttpLimits)

@@ -91,6 +91,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = Installati
         kv_cache_memory=None if memory is None else int(quantity(memory)),
         max_queued_requests=spec.engine.max_queued_requests,
         prefix_cache=spec.engine.prefix_cache,
+        parse_special_tokens=spec.engine.parse_special_tokens,
         batch_invariant=spec.engine.batch_invariant,
         drain_timeout=spec.drain.timeout_seconds,
         vllm_metrics=installation.vllm_metrics,

@@ -150,7 +150,7 @@ def test_tokenizer_json_matches_the_gguf_one(checkpoint: Checkpoint, tmp_path: P
     save_file({"model.norm.weight": torch.ones(2)}, tmp_path / "model.safetensors")
     ours, theirs = checkpoint.tokenizer(), open_checkpoint(resolve(f"file://{tmp_path}")).tokenizer()
     text = "Hi 42!<|im_end|> naïve"
-    messages = [{"role": "user", "content": "Hi"}]
     assert theirs.encode(text) == ours.encode(text)
     assert theirs.eos_token_ids == ours.eos_token_ids == (2,)
-    assert theirs.apply_chat_template(messages) == ours.apply_chat_template(messages)
+    assert theirs.special_names["eos_token"] == ours.special_names["eos_token"]
+    assert theirs.chat_template == ours.chat_template

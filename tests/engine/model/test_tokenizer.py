@@ -5,7 +5,6 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from paternoster_engine.model.chat_template import ChatTemplate, ChatTemplateError
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.source import ModelSource
@@ -44,19 +43,6 @@ def test_encodes_texts_and_decodes_them_back(tokenizer: Tokenizer, theirs: PreTr
     assert ids == theirs.encode(text, add_special_tokens=False)
     assert tokenizer.decode(ids, skip_special_tokens=False) == text
     assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-
-
-@pytest.mark.parametrize("generation_prompt", [True, False])
-def test_chat_template_renders_as_transformers_does(
-    tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, generation_prompt: bool
-) -> None:
-    for messages in (
-        [{"role": "user", "content": "Hi <b>&</b> 'you'"}],
-        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A\nB"}],
-        [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}, {"role": "user", "content": "3"}],
-    ):
-        expected = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=generation_prompt)
-        assert tokenizer.apply_chat_template(messages, add_generation_prompt=generation_prompt) == expected
 
 
 def test_end_tokens_come_from_the_file(tokenizer: Tokenizer) -> None:
@@ -98,26 +84,6 @@ def test_broken_bytes_are_not_held_back_for_long(tokenizer: Tokenizer) -> None:
     for _ in range(5):
         assert len(detokenizer.push(lead)) <= 1
     assert detokenizer.flush() == "\ufffd"
-
-
-def test_a_template_that_refuses_says_why() -> None:
-    template = ChatTemplate("{{ raise_exception('roles must alternate') }}", {})
-    with pytest.raises(ChatTemplateError, match="roles must alternate"):
-        template.render([])
-
-
-def test_a_template_cannot_reach_out_of_the_sandbox() -> None:
-    template = ChatTemplate("{{ messages.__class__.__mro__ }}{{ messages.append(1) }}", {})
-    with pytest.raises(ChatTemplateError):
-        template.render([])
-
-
-def test_templates_may_use_blocks_json_dates_and_loop_control() -> None:
-    source = (
-        "{% for m in messages %}\n  {% if m == 2 %}\n    {% continue %}\n  {% endif %}\n"
-        "{{ m }},{% endfor %}{{ {'a': '<é>'} | tojson }}{{ strftime_now('%Y') | length }}{{ bos_token }}"
-    )
-    assert ChatTemplate(source, {"bos_token": "<s>"}).render([1, 2, 3]) == '1,3,{"a": "<é>"}4<s>'
 
 
 @pytest.mark.parametrize(

@@ -4,151 +4,25 @@ import asyncio
 import os
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from scripted_server import Serve, scripted_server
 
-from paternoster_engine.core.batch import Batch, ScheduledRequest
-from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.logprobs import TokenLogprobs
-from paternoster_engine.core.request import Request
-from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.engine import Engine
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.runner.tell_logprobs import prompt_rows
-from paternoster_engine.runner.worker import Worker
-from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.distributions import Distributions
-from paternoster_engine.server.loop import EngineLoop
-from paternoster_engine.server.metrics import EngineCollector
-from paternoster_engine.server.process_metrics import process_registry
-from paternoster_engine.server.state import ServedModel, ServerState
 
-CONFIG = SchedulerConfig(max_num_seqs=4, max_batched_tokens=64, max_model_len=128, block_size=8, num_blocks=64)
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
-WAIT = 30
-"""Seconds after which a test that waits for a thread gives up."""
-
-
-class ScriptedRunner:
-    """Every request gets the same tokens, over and over; a step waits while ``gate`` is closed.
-
-    With ``reader``, the asyncio loop of a client, a step also waits until that loop has passed on the step before.
-    """
-
-    def __init__(
-        self, tokens: Sequence[int], broken_steps: Sequence[int], reader: asyncio.AbstractEventLoop | None
-    ) -> None:
-        self.tokens = tokens
-        self.broken_steps = broken_steps
-        self.reader = reader
-        self.gate = threading.Event()
-        self.gate.set()
-        self.entered = threading.Event()
-
-    def execute(self, batch: Batch) -> list[int | None]:
-        self.entered.set()
-        assert self.gate.wait(WAIT)
-        if self.reader is not None:
-            asyncio.run_coroutine_threadsafe(_rounds(50), self.reader).result(WAIT)
-        if batch.step in self.broken_steps:
-            raise RuntimeError("the device is gone")
-        return [self._sample(item) for item in batch.scheduled]
-
-    def prepare(self, batch: Batch) -> Callable[[], list[int | None]]:
-        return lambda: self.execute(batch)
-
-    def _sample(self, item: ScheduledRequest) -> int | None:
-        request = item.request
-        for row in prompt_rows(item):
-            request.prompt_logprobs.append(_told(request, request.prompt[row + 1], request.params.prompt_logprobs))
-        if not item.samples:
-            return None
-        token = self.tokens[len(request.output) % len(self.tokens)]
-        if request.group is not None:
-            # The token itself, and less likely ones with the numbers after it.
-            request.continuations = [(token + i, -0.5 - i) for i in range(request.group.num_continuations)]
-        elif request.params.logprobs is not None:
-            request.logprobs.append(_told(request, token, request.params.logprobs))
-        return token
-
-
-def _told(request: Request, token: int, num_top: int | None) -> TokenLogprobs:
-    """The token is the second best, after the one with the next number. The lower the seed, the likelier they are."""
-    best = -0.5 * (1 + request.seed % 8)
-    top = [(token + 1, best), (token, best - 1), *((token + i, best - i) for i in range(2, 20))]
-    return TokenLogprobs(token, best - 1, 2, tuple(top[: num_top or 0]))
-
-
-async def _rounds(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-@dataclass
-class Server:
-    """All parts of a server under test, and a client of each of its ports."""
-
-    state: ServerState
-    loop: EngineLoop
-    runner: ScriptedRunner
-    client: httpx.AsyncClient
-    admin: httpx.AsyncClient
-
-
-Serve = Callable[..., AbstractAsyncContextManager[Server]]
 
 
 @pytest.fixture
 def serve(tokenizer: Tokenizer) -> Serve:
     """``async with serve("what the model says") as server``; keyword arguments are fields of the scheduler's config."""
-
-    @asynccontextmanager
-    async def serving(
-        text: str = "one two three four",
-        *,
-        broken_steps: Sequence[int] = (),
-        vllm_aliases: bool = True,
-        loaded: bool = True,
-        paced: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-        **config: int | float | str,
-    ) -> AsyncIterator[Server]:
-        script = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
-        runner = ScriptedRunner(script, broken_steps, asyncio.get_running_loop() if paced else None)
-        worker = Worker(runner) if config.get("overlap") else None
-        engine = Engine(Scheduler(replace(CONFIG, **config)), worker or runner, clock)
-        distributions = Distributions("scripted")
-        loop = EngineLoop(engine, distributions, clock)
-        registry = process_registry()
-        registry.register(EngineCollector(loop, distributions, "scripted", vllm_aliases=vllm_aliases))
-        state = ServerState()
-        loop.start()
-        if loaded:
-            state.serve(ServedModel("scripted", tokenizer, tokenizer.vocab_size, loop, distributions, registry))
-        async with _client(create_app(state)) as client, _client(create_admin_app(state)) as admin:
-            try:
-                yield Server(state, loop, runner, client, admin)
-            finally:
-                runner.gate.set()
-                await loop.stop()
-                if worker is not None:
-                    worker.close()
-
-    return serving
-
-
-def _client(app: FastAPI) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://engine")
+    return scripted_server(tokenizer)
 
 
 @dataclass

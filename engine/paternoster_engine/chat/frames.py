@@ -1,0 +1,25 @@
+"""What renderer and worker say to each other: JSON behind its length."""
+
+import json
+from typing import Any, BinaryIO
+
+_LENGTH = 8
+
+
+def write(stream: BinaryIO, value: Any) -> None:
+    data = json.dumps(value).encode()
+    stream.write(len(data).to_bytes(_LENGTH, "little") + data)
+    stream.flush()
+
+
+def read(stream: BinaryIO) -> Any:
+    """Raises ``EOFError`` when the other side is gone."""
+    data = _exactly(stream, int.from_bytes(_exactly(stream, _LENGTH), "little"))
+    return json.loads(data)
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data

