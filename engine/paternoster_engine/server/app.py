@@ -31,8 +31,9 @@ def _app(title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers:
     app = FastAPI(title=title, version=__version__)
     app.state.server = state
     errors.install(app)
-    for router in (*routers, routes_health.router):
-        app.include_router(router)
+    for router in routers:
+        app.include_router(router, responses=errors.RESPONSES)
+    app.include_router(routes_health.router)
     # The middleware added last is the outermost.
     app.add_middleware(BearerKeys, keys=keys)
     app.add_middleware(InFlight, state=state)

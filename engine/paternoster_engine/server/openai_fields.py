@@ -6,6 +6,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
 MAX_PROMPTS = 128
+MAX_MESSAGES = 2048
+"""Messages of a conversation, and parts of a message's content; OpenAI's limit of messages."""
 MAX_CHOICES = 128
 """OpenAI's limit of ``n``."""
 MAX_LOGPROBS = 20
@@ -24,6 +26,19 @@ def only(*allowed: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
+def whole_characters(text: str) -> str:
+    """Raises ``ValueError`` for a lone surrogate, which JSON can spell and no encoding of text has."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        lone = text[error.start]
+        raise ValueError(f"has the lone surrogate {lone!r} at {error.start}: send whole characters") from error
+    return text
+
+
+Text = Annotated[str, AfterValidator(whole_characters)]
+
+
 def _check_prompts(value: Any) -> list[str | list[int]]:
     """The four forms of ``prompt`` made into one: a list whose items are texts or lists of token ids."""
     one = isinstance(value, str) or (isinstance(value, list) and any(type(item) is int for item in value))
@@ -34,6 +49,8 @@ def _check_prompts(value: Any) -> list[str | list[int]]:
         ids = isinstance(prompt, list) and all(type(item) is int and item >= 0 for item in prompt)
         if not prompt or not (isinstance(prompt, str) or ids):
             raise ValueError("each prompt must be a text or a list of token ids, and not empty")
+        if isinstance(prompt, str):
+            whole_characters(prompt)
     return prompts
 
 
@@ -42,7 +59,7 @@ Prompts = Annotated[
     PlainValidator(_check_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
 ]
 StopStrings = Annotated[
-    list[Annotated[str, Field(min_length=1)]],
+    list[Annotated[Text, Field(min_length=1)]],
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]),
     Field(max_length=16),
 ]

@@ -8,15 +8,17 @@ same as leaving a field out.
 from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
 from paternoster_engine.server.openai_fields import (
     MAX_CHOICES,
     MAX_LOGPROBS,
+    MAX_MESSAGES,
     Body,
     Prompts,
     StopStrings,
+    Text,
     TokenIds,
     only,
 )
@@ -30,7 +32,7 @@ class StreamOptions(Body):
 class GenerationRequest(Body):
     """What chat and text completions have in common."""
 
-    model: str | None = Field(default=None, description="served model (default: the one there is)")
+    model: Text | None = Field(default=None, description="served model (default: the one there is)")
     stream: bool = False
     stream_options: StreamOptions | None = None
 
@@ -49,7 +51,7 @@ class GenerationRequest(Body):
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
 
-    user: str | None = Field(
+    user: Text | None = Field(
         default=None, max_length=256, description="whom fair shares and quotas count the request for"
     )
     priority: int = Field(default=0, ge=-1000, le=1000, description="class; lower is served first, as in vLLM")
@@ -136,7 +138,7 @@ class GenerationRequest(Body):
 
 class TextPart(Body):
     type: Literal["text"]
-    text: str
+    text: Text
 
 
 Content = Annotated[
@@ -145,35 +147,66 @@ Content = Annotated[
         lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
         json_schema_input_type=str | list[TextPart],
     ),
+    Field(max_length=MAX_MESSAGES),
 ]
 
 
 class ChatMessage(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content = Field(default_factory=list)
-    name: str | None = None
+    content: Content = Field(default_factory=list, validate_default=True)
+    name: Text | None = None
     refusal: Annotated[Any, only("")] = ""
     annotations: Annotated[Any, only([])] = Field(default_factory=list)
+    tool_call_id: Text | None = Field(
+        default=None, validate_default=True, description="of a tool's message: the call that it answers"
+    )
     audio: Annotated[Any, only()] = None
     tool_calls: Annotated[Any, only([])] = Field(default_factory=list)
     function_call: Annotated[Any, only()] = None
 
+    @field_validator("content")
+    @classmethod
+    def _need_content(cls, value: list[TextPart], info: ValidationInfo) -> list[TextPart]:
+        # An assistant's may be missing: so are answers that ended at once.
+        if not value and info.data.get("role") != "assistant":
+            raise ValueError("only a message of role assistant can be without")
+        return value
+
+    @field_validator("tool_call_id")
+    @classmethod
+    def _of_tools(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if (info.data.get("role") == "tool") != (value is not None):
+            raise ValueError("a message of role tool needs one, and no other has one")
+        return value
+
     def for_template(self) -> dict[str, str]:
         """The message as chat templates read it."""
         message = {"role": self.role, "content": "".join(part.text for part in self.content)}
-        return message if self.name is None else message | {"name": self.name}
+        given = {"name": self.name, "tool_call_id": self.tool_call_id}
+        return message | {name: value for name, value in given.items() if value is not None}
+
+
+def _tools_answer(messages: list[ChatMessage]) -> list[ChatMessage]:
+    """Raises ``ValueError`` for a tool's message that answers nobody."""
+    for before, message in zip([None, *messages], messages, strict=False):
+        if message.role == "tool" and (before is None or before.role not in ("assistant", "tool")):
+            raise ValueError("a message of role tool must come after the assistant's that calls the tool")
+    return messages
+
+
+Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_tools_answer)]
 
 
 class ChatCompletionRequest(GenerationRequest):
     """Body of ``POST /v1/chat/completions``."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: Messages
     max_tokens: int | None = Field(default=None, ge=1, description="older name of max_completion_tokens")
     max_completion_tokens: int | None = Field(default=None, ge=1, description="default: what the context leaves")
 
     parallel_tool_calls: bool = Field(default=True, description="of no effect: there are no tools")
-    prompt_cache_key: str | None = Field(default=None, description="taken and not used: every prompt is cached")
-    safety_identifier: str | None = Field(default=None, description="taken and not used")
+    prompt_cache_key: Text | None = Field(default=None, description="taken and not used: every prompt is cached")
+    safety_identifier: Text | None = Field(default=None, description="taken and not used")
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
     tools: Annotated[Any, only([])] = Field(default_factory=list)
@@ -267,9 +300,9 @@ class CompletionRequest(GenerationRequest):
 class TokenizeRequest(Body):
     """Body of ``POST /tokenize``: either ``prompt`` or ``messages``."""
 
-    model: str | None = None
-    prompt: str | None = None
-    messages: list[ChatMessage] | None = Field(default=None, min_length=1)
+    model: Text | None = None
+    prompt: Text | None = None
+    messages: Messages | None = None
     add_special_tokens: bool | None = Field(default=None, description="default: true for a prompt, false for messages")
     add_generation_prompt: bool = True
     return_token_strs: bool = False
@@ -284,5 +317,5 @@ class TokenizeRequest(Body):
 class DetokenizeRequest(Body):
     """Body of ``POST /detokenize``."""
 
-    model: str | None = None
+    model: Text | None = None
     tokens: TokenIds

@@ -13,7 +13,7 @@ from paternoster_engine.server.stats import build_stats
 router = APIRouter()
 
 
-@router.get(paths.HEALTH)
+@router.get(paths.HEALTH, responses={503: {"description": "the engine hangs or is gone"}})
 async def health(state: State) -> JSONResponse:
     """Liveness: 503 once the engine loop has not come round for too long."""
     if state.healthy:
@@ -22,7 +22,7 @@ async def health(state: State) -> JSONResponse:
     return JSONResponse({"status": "stalled", "last_tick_age_seconds": round(age, 3)}, 503)
 
 
-@router.get(paths.READY)
+@router.get(paths.READY, responses={503: {"description": "the engine loads or drains"}})
 async def ready(state: State) -> JSONResponse:
     """Readiness: 200 while new requests are admitted."""
     return JSONResponse({"status": state.phase}, 200 if state.phase is EngineState.READY else 503)
