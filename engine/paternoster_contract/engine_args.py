@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from paternoster_contract.http_limits import HttpLimits
 
+from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
+
 
 class EngineArgs(HttpLimits):
     """Start-up settings of one engine, with the limits of its HTTP ports; fixed for the life of the process."""
@@ -34,6 +36,11 @@ class EngineArgs(HttpLimits):
     )
     admin_keys: str | None = Field(
         default=None, min_length=1, description="the same for the admin API; its keys are not those of the API"
+    )
+    identity_header: bool = Field(
+        default=False,
+        description="believe whom a request is from where it says so in X-Paternoster-Identity; only for an engine "
+        "whose api-keys are a gateway's alone, as whoever has one of them can be any tenant",
     )
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", description="auto: bfloat16 where the device computes it natively, float32 elsewhere"
@@ -94,6 +101,11 @@ class EngineArgs(HttpLimits):
         "otherwise it is plain text",
     )
     prefix_cache: bool = Field(default=True, description="serve repeated prompt prefixes from the KV pool")
+    cache_isolation: Literal["tenant", "fleet"] = Field(
+        default="tenant",
+        description="who is served from prefixes that a tenant's prompts left. tenant: that tenant alone, where "
+        "identities are known; fleet: everybody",
+    )
     mode: Literal["continuous", "dynamic", "static"] = Field(
         default="continuous",
         description="continuous: admit at every step; static: a batch drains whole before the next; dynamic: static, "
@@ -126,6 +138,15 @@ class EngineArgs(HttpLimits):
     )
     priority_aging: float = Field(
         default=0, ge=0, description="order priority: seconds of waiting that are worth one class; 0 for no aging"
+    )
+    min_priority: int = Field(
+        default=0,
+        ge=MIN_PRIORITY,
+        le=MAX_PRIORITY,
+        description="most urgent class that a request may ask for, where its key says nothing else",
+    )
+    max_priority: int = Field(
+        default=MAX_PRIORITY, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="the same, least urgent"
     )
     pause_lower_classes: bool = Field(
         default=False,
@@ -175,6 +196,12 @@ class EngineArgs(HttpLimits):
             )
         if self.admin_port == self.port != 0:
             raise ValueError(f"admin_port is {self.admin_port}: must differ from port; 0 takes a free one")
+        if self.identity_header and self.api_keys is None:
+            raise ValueError("identity_header is True: must be False without api_keys, as anybody could say anything")
+        if self.min_priority > self.max_priority:
+            raise ValueError(
+                f"min_priority is {self.min_priority}: must be at most max_priority, which is {self.max_priority}"
+            )
         if self.reserved_slots >= self.max_num_seqs:
             raise ValueError(
                 f"reserved_slots is {self.reserved_slots}: must be below max_num_seqs, which is {self.max_num_seqs}"

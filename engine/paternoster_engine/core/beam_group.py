@@ -32,6 +32,8 @@ class BeamGroup:
                 arrival=leader.arrival,
                 priority=leader.priority,
                 tenant=leader.tenant,
+                limits=leader.limits,
+                cache_scope=leader.cache_scope,
                 status=RequestStatus.PREEMPTED,
             )
             for i in range(1, params.beam.width)

@@ -14,8 +14,7 @@ class Gate:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
-        limited = config.max_queued_per_tenant > 0 or config.tenant_tokens_per_second > 0
-        self.quota = TenantQuota(config) if limited else None
+        self.quota = TenantQuota(config)
 
     def admit(self, requests: Sequence[Request], waiting: Sequence[Request]) -> None:
         """All of one call or none of them, none charged then.
@@ -24,9 +23,8 @@ class Gate:
         """
         for ahead, request in enumerate(requests):
             self._check(request, [*waiting, *requests[:ahead]] if ahead else waiting)
-        if self.quota is not None:
-            for request in requests:
-                self.quota.charge(request, request.num_prompt, request.arrival)
+        for request in requests:
+            self.quota.charge(request, request.num_prompt, request.arrival)
 
     def _check(self, request: Request, waiting: Sequence[Request]) -> None:
         config = self._config
@@ -42,5 +40,4 @@ class Gate:
             raise TooManyBeams(request.width, config.max_num_seqs)
         if len(waiting) >= config.max_queued_requests:
             raise QueueFull(len(waiting))
-        if self.quota is not None:
-            self.quota.check(request, waiting)
+        self.quota.check(request, waiting)

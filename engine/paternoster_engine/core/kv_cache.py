@@ -1,5 +1,6 @@
 """Which blocks a request holds: shared prefixes, forks, growth block by block, and release."""
 
+import json
 from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -8,7 +9,12 @@ from paternoster_engine.core.batch import BlockCopy
 from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.request import Request
 
-_ROOT = b""
+
+def cache_scope(*names: str) -> bytes:
+    """The scope of all requests with these ``names``, such as their tenant and salt; one for all without any."""
+    if not any(names):
+        return b""
+    return blake2b(json.dumps(names).encode(), digest_size=16, person=b"cache scope").digest()
 
 
 def chain_key(parent: bytes, tokens: list[int]) -> bytes:
@@ -223,6 +229,6 @@ class KVCache:
         keys = request.block_keys
         while len(keys) <= index:
             start = len(keys) * self.block_size
-            parent = keys[-1] if keys else _ROOT
+            parent = keys[-1] if keys else request.cache_scope
             keys.append(chain_key(parent, request.tokens(start, start + self.block_size)))
         return keys[index]

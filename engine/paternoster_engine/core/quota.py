@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import TenantQueueFull, TenantRateExceeded
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.tenant import TenantLimits
 
 DEFAULT_BURST_SECONDS = 10.0
 MAX_BUCKETS = 4096
-"""Tenants remembered before those with full buckets are forgotten."""
+"""Most tenants remembered."""
 
 
 @dataclass(slots=True)
@@ -18,8 +19,13 @@ class _Bucket:
     level: float
     filled: float
     """When the level was right."""
+    rate: float
+    burst: float
     empty_since: float | None = None
     """When it was last overdrawn; None while it is above zero."""
+
+    def level_at(self, now: float) -> float:
+        return min(self.burst, self.level + (now - self.filled) * self.rate)
 
 
 class TenantQuota:
@@ -31,43 +37,53 @@ class TenantQuota:
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
-        self._max_queued = config.max_queued_per_tenant
-        self._rate = config.tenant_tokens_per_second
-        self._burst = config.tenant_token_burst or DEFAULT_BURST_SECONDS * self._rate
+        """``config`` has the limits of tenants whose requests bring none."""
+        self._limits = TenantLimits(
+            max_queued=config.max_queued_per_tenant,
+            tokens_per_second=config.tenant_tokens_per_second,
+            token_burst=config.tenant_token_burst,
+        )
         self._buckets: dict[str, _Bucket] = {}
 
     def check(self, request: Request, waiting: Sequence[Request]) -> None:
         """Raises :class:`TenantQueueFull` or :class:`TenantRateExceeded`."""
-        tenant = request.tenant
-        if self._max_queued and sum(other.tenant == tenant for other in waiting) >= self._max_queued:
-            raise TenantQueueFull(tenant, self._max_queued)
-        if self._rate:
-            bucket = self._bucket(tenant, request.arrival)
+        tenant, limits = request.tenant, request.limits or self._limits
+        if limits.max_queued and sum(other.tenant == tenant for other in waiting) >= limits.max_queued:
+            raise TenantQueueFull(tenant, limits.max_queued)
+        if limits.tokens_per_second:
+            bucket = self._bucket(tenant, limits, request.arrival)
             if bucket.empty_since is not None and bucket.empty_since < request.arrival:
-                raise TenantRateExceeded(tenant, self._rate, max(1, math.ceil(-bucket.level / self._rate)))
+                wait = max(1, math.ceil(-bucket.level / bucket.rate))
+                raise TenantRateExceeded(tenant, bucket.rate, wait)
 
     def charge(self, request: Request, num_tokens: int, now: float) -> None:
-        if self._rate:
-            bucket = self._bucket(request.tenant, now)
+        limits = request.limits or self._limits
+        if limits.tokens_per_second:
+            bucket = self._bucket(request.tenant, limits, now)
             bucket.level -= num_tokens
             if bucket.level <= 0 and bucket.empty_since is None:
                 bucket.empty_since = now
 
-    def _bucket(self, tenant: str, now: float) -> _Bucket:
+    def _bucket(self, tenant: str, limits: TenantLimits, now: float) -> _Bucket:
+        rate = limits.tokens_per_second
+        burst = limits.token_burst or DEFAULT_BURST_SECONDS * rate
         bucket = self._buckets.get(tenant)
         if bucket is None:
             if len(self._buckets) >= MAX_BUCKETS:
-                self._forget_full(now)
-            bucket = self._buckets[tenant] = _Bucket(self._burst, now)
+                self._forget(now)
+            bucket = self._buckets[tenant] = _Bucket(burst, now, rate, burst)
         elif now > bucket.filled:
-            bucket.level = self._level(bucket, now)
+            bucket.level = bucket.level_at(now)
             bucket.filled = now
             if bucket.level > 0:
                 bucket.empty_since = None
+        bucket.rate, bucket.burst = rate, burst
         return bucket
 
-    def _level(self, bucket: _Bucket, now: float) -> float:
-        return min(self._burst, bucket.level + (now - bucket.filled) * self._rate)
-
-    def _forget_full(self, now: float) -> None:
-        self._buckets = {t: b for t, b in self._buckets.items() if self._level(b, now) < self._burst}
+    def _forget(self, now: float) -> None:
+        """Full buckets, and where few are, half of all: those that lack least, so that few tokens are given away."""
+        lacking = {t: b for t, b in self._buckets.items() if b.level_at(now) < b.burst}
+        if len(lacking) > MAX_BUCKETS // 2:
+            emptiest = sorted(lacking, key=lambda t: lacking[t].level_at(now) - lacking[t].burst)
+            lacking = {t: lacking[t] for t in emptiest[: MAX_BUCKETS // 2]}
+        self._buckets = lacking

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from paternoster_engine.core.logprobs import TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.tenant import TenantLimits
 
 if TYPE_CHECKING:
     from paternoster_engine.core.beam_group import BeamGroup
@@ -49,6 +50,10 @@ class Request:
     """Class: lower is served first, as in vLLM. Below 0 may use the reserved slots."""
     tenant: str = ""
     """Whom fair shares and quotas count the request for."""
+    limits: TenantLimits | None = None
+    """The tenant's own weight and quotas; None for those that the engine has for everybody."""
+    cache_scope: bytes = b""
+    """Prefix-cache blocks are found by requests of the same scope alone; empty, or a digest of 16 bytes."""
     deadline: float | None = None
     """When it is no longer worth a prefill, on the clock of ``arrival``."""
     twin: "Request | None" = None

@@ -55,7 +55,7 @@ class Scheduler:
         self._queue = make_queue(config)
         self._gate = Gate(config)
         self._deadlines = Deadlines()
-        self._meters_output = config.order == "fair-share" or self._gate.quota is not None
+        self._meters_output = config.uses_tenants
         self._requests: dict[str, Request] = {}
         self._running: list[Request] = []
         self._places = Places(config, self._running, live_cap)
@@ -167,7 +167,7 @@ class Scheduler:
             request.first_token = now if request.first_token is None else request.first_token
             request.last_token = now
             self.counters.generation_tokens += 1
-            if self._meters_output:
+            if self._meters_output or request.limits is not None:
                 self._meter_output(request, now)
             reason = finish_reason(request, token, self.config.max_model_len)
             if reason is not None:
@@ -316,7 +316,7 @@ class Scheduler:
         request.first_token = now if request.first_token is None else request.first_token
         request.last_token = now
         self.counters.generation_tokens += count
-        if self._meters_output:
+        if self._meters_output or request.limits is not None:
             for _ in range(count):
                 self._meter_output(request, now)
         if group.search.done:
@@ -327,5 +327,4 @@ class Scheduler:
 
     def _meter_output(self, request: Request, now: float) -> None:
         self._queue.sampled(request)
-        if self._gate.quota is not None:
-            self._gate.quota.charge(request, 1, now)
+        self._gate.quota.charge(request, 1, now)

@@ -4,21 +4,26 @@ from collections.abc import Mapping
 
 from fastapi import APIRouter, FastAPI
 
-from paternoster_contract import __version__
+from paternoster_contract import __version__, paths
 from paternoster_contract.key_files import KeyFiles
 from paternoster_engine.server import errors, routes_admin, routes_health, routes_openai, routes_tokenize
 from paternoster_engine.server.auth import BearerKeys
+from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.middleware import InFlight, RequestId
 from paternoster_engine.server.state import ServerState
 
 
-def create_app(state: ServerState, keys: KeyFiles | None = None) -> FastAPI:
+def create_app(state: ServerState, keys: KeyFiles | None = None, tenants: TenantRules = TenantRules()) -> FastAPI:
     """What clients use; ``keys`` are theirs, None for an API that is open.
 
     Answers from the first moment on: while the model loads, with 503 to all that needs it.
     """
-    guarded = {} if keys is None else dict.fromkeys(("/v1", "/tokenize", "/detokenize"), keys)
-    return _app("Paternoster engine", state, guarded, routes_openai.router, routes_tokenize.router)
+    # Numbers tell of other clients, too: the admin port has them for whoever measures.
+    guarded = ("/v1", "/tokenize", "/detokenize", paths.STATS, paths.METRICS)
+    opens = {} if keys is None else dict.fromkeys(guarded, keys)
+    app = _app("Paternoster engine", state, opens, routes_openai.router, routes_tokenize.router)
+    app.state.tenants = tenants
+    return app
 
 
 def create_admin_app(state: ServerState, keys: KeyFiles | None = None) -> FastAPI:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
 from paternoster_engine.server.openai_fields import (
     MAX_CHOICES,
@@ -52,9 +53,19 @@ class GenerationRequest(Body):
     skip_special_tokens: bool = True
 
     user: Text | None = Field(
-        default=None, max_length=256, description="whom fair shares and quotas count the request for"
+        default=None,
+        max_length=256,
+        description="whom fair shares and quotas count the request for; of no effect where the key says who sends it",
     )
-    priority: int = Field(default=0, ge=-1000, le=1000, description="class; lower is served first, as in vLLM")
+    priority: int = Field(
+        default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="class; lower is served first, as in vLLM"
+    )
+    cache_salt: Text | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="serve the prompt from prefixes of the same salt alone, and keep its own from others, as in vLLM",
+    )
     deadline_ms: int | None = Field(
         default=None, ge=1, lt=2**53, description="milliseconds after which the request is not worth a prefill any more"
     )

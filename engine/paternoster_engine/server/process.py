@@ -23,6 +23,7 @@ from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.distributions import Distributions
+from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics import EngineCollector
 from paternoster_engine.server.process_metrics import process_registry
@@ -97,7 +98,8 @@ class EngineProcess:
         self._build = build
         self._ending = asyncio.Event()
         self._says = [f"listening on {base_url(listener)}"]
-        self._http = [(listener, HttpServer(create_app(state, _keys(args.api_keys)), args))]
+        api = create_app(state, _keys(args.api_keys), TenantRules.from_args(args))
+        self._http = [(listener, HttpServer(api, args))]
         if admin_listener is not None:
             self._says.append(f"admin API on {base_url(admin_listener)}")
             admin = create_admin_app(state, _keys(args.admin_keys))

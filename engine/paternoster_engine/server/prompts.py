@@ -11,6 +11,7 @@ from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.server.beam_fields import beam_params
 from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai_types import (
     ChatCompletionRequest,
     ChatMessage,
@@ -70,14 +71,14 @@ def _size(served: ServedModel, field: str, texts: Sequence[str]) -> int:
     return sum(sizes)
 
 
-async def chat_requests(served: ServedModel, body: ChatCompletionRequest, name: str) -> list[Request]:
+async def chat_requests(served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller) -> list[Request]:
     """The sequences of a chat call; without a limit each may fill what the context leaves."""
     prompt = await token_ids(served, await encode_chat(served, body.messages), body.limit or 1)
     limit = body.limit if body.limit is not None else max(1, served.longest_request - len(prompt))
-    return _requests(served, body, [prompt], limit, name)
+    return _requests(served, body, [prompt], limit, name, sender)
 
 
-async def completion_requests(served: ServedModel, body: CompletionRequest, name: str) -> list[Request]:
+async def completion_requests(served: ServedModel, body: CompletionRequest, name: str, sender: Caller) -> list[Request]:
     """The sequences of a completion call, prompt by prompt."""
     texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
     encodings = iter(await encode(served, "prompt", texts, body.add_special_tokens) if texts else [])
@@ -88,7 +89,7 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
         else:
             check_token_ids(served, "prompt", prompt)
             prompts.append(prompt)
-    return _requests(served, body, prompts, body.max_tokens, name)
+    return _requests(served, body, prompts, body.max_tokens, name, sender)
 
 
 async def token_ids(served: ServedModel, encoding: Encoding, max_tokens: int) -> list[int]:
@@ -115,13 +116,19 @@ def _short(number: int) -> str:
 
 
 def _requests(
-    served: ServedModel, body: GenerationRequest, prompts: Sequence[list[int]], max_tokens: int, name: str
+    served: ServedModel,
+    body: GenerationRequest,
+    prompts: Sequence[list[int]],
+    max_tokens: int,
+    name: str,
+    sender: Caller,
 ) -> list[Request]:
     """All sequences of each prompt, next to each other, or its one search.
 
     Sequences share the prompt's blocks: the others fork from the first.
     """
     _check_class(served, body)
+    sender.check_priority(body.priority)
     check_token_ids(served, "stop_token_ids", body.stop_token_ids)
     beam = beam_params(body)
     params = body.sampling_params(max_tokens, beam)
@@ -129,6 +136,7 @@ def _requests(
     # One sequence tells of the prompt, unless each begins with it; the others find its blocks in the prefix cache.
     others = params if body.echoes else replace(params, prompt_logprobs=None)
     arrival = served.loop.clock()
+    limits, scope = sender.limits(served.scheduler.config), sender.cache_scope(body)
     requests = [
         Request(
             request_id=f"{name}-{index * count + choice}",
@@ -138,7 +146,9 @@ def _requests(
             eos_token_ids=served.tokenizer.eos_token_ids,
             seed=secrets.randbits(63) if params.seed is None else params.seed + choice,
             priority=body.priority,
-            tenant=body.user or "",
+            tenant=sender.tenant(body),
+            limits=limits,
+            cache_scope=scope,
             deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
         )
         for index, prompt in enumerate(prompts)

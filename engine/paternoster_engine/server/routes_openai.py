@@ -10,6 +10,7 @@ from paternoster_engine.server.answers import Answer, ChatAnswer, TextAnswer, fr
 from paternoster_engine.server.beam_generation import BeamGeneration
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation import Generation
+from paternoster_engine.server.identity import From
 from paternoster_engine.server.openai_objects import ChatCompletion, ModelCard, ModelList, TextCompletion
 from paternoster_engine.server.openai_types import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.prompts import chat_requests, completion_requests
@@ -29,19 +30,19 @@ async def models(state: State) -> ModelList:
 
 
 @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
-async def chat_completions(request: Request, body: ChatCompletionRequest, state: State) -> Response:
+async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     answer = ChatAnswer(served.name, served.tokenizer, body)
-    sequences = await chat_requests(served, body, answer.id)
+    sequences = await chat_requests(served, body, answer.id, sender)
     generation = _generation(served, body, sequences)
     return await _answer(request, body, answer, generation)
 
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
-async def completions(request: Request, body: CompletionRequest, state: State) -> Response:
+async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     answer = TextAnswer(served.name, served.tokenizer, body)
-    sequences = await completion_requests(served, body, answer.id)
+    sequences = await completion_requests(served, body, answer.id, sender)
     generation = _generation(served, body, sequences)
     return await _answer(request, body, answer, generation)
 

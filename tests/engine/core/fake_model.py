@@ -16,6 +16,7 @@ from paternoster_engine.core.logprobs import TokenLogprobs
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
 from paternoster_engine.core.scheduler import Scheduler, StepOutput
+from paternoster_engine.core.tenant import TenantLimits
 
 VOCABULARY = 50
 
@@ -135,6 +136,8 @@ class Ride:
         ignore_eos: bool = True,
         priority: int = 0,
         tenant: str = "",
+        limits: TenantLimits | None = None,
+        cache_scope: bytes = b"",
         patience: float | None = None,
         prompt_logprobs: int | None = None,
         beam: BeamParams | None = None,
@@ -158,6 +161,8 @@ class Ride:
             arrival=self.now,
             priority=priority,
             tenant=tenant,
+            limits=limits,
+            cache_scope=cache_scope,
             deadline=deadline,
             twin=twin,
         )

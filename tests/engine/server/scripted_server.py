@@ -21,6 +21,7 @@ from paternoster_engine.runner.tell_logprobs import prompt_rows
 from paternoster_engine.runner.worker import Worker
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.distributions import Distributions
+from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics import EngineCollector
 from paternoster_engine.server.process_metrics import process_registry
@@ -113,6 +114,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         paced: bool = False,
         parse_special_tokens: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        tenants: TenantRules = TenantRules(),
         **config: int | float | str,
     ) -> AsyncIterator[Server]:
         script = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
@@ -130,7 +132,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         )
         if loaded:
             state.serve(served)
-        async with _client(create_app(state)) as client, _client(create_admin_app(state)) as admin:
+        async with _client(create_app(state, tenants=tenants)) as client, _client(create_admin_app(state)) as admin:
             try:
                 yield Server(state, loop, runner, client, admin)
             finally:

@@ -61,7 +61,7 @@ def test_what_is_guarded(tmp_path: Path) -> None:
     app, admin = create_app(ServerState(), keys), create_admin_app(ServerState(), keys)
     guarded = [
         (app, "/v1/models"), (app, "/v1/chat/completions"), (app, "/v1"), (app, "/v1/nope"), (app, "/tokenize"),
-        (app, "/detokenize"), (admin, "/admin/config"), (admin, "/admin/drain"), (admin, "/admin"),
+        (app, "/detokenize"), (app, "/stats"), (app, "/metrics"), (admin, "/admin/config"), (admin, "/admin/drain"), (admin, "/admin"),
     ]  # fmt: skip
     for server, path in guarded:
         assert ask(server, "POST", path) == 401
@@ -69,8 +69,10 @@ def test_what_is_guarded(tmp_path: Path) -> None:
         assert ask(server, "POST", path, "k") == 401
         assert ask(server, "POST", path, "bearer k") not in (401, 500)
     for server in (app, admin):
-        for path in ("/health", "/ready", "/metrics", "/version", "/stats"):
+        for path in ("/health", "/ready", "/version"):
             assert ask(server, "GET", path) in (200, 503)
+    for path in ("/stats", "/metrics"):
+        assert ask(admin, "GET", path) in (200, 503), "operator and scrapers are told"
 
 
 def test_without_the_flags_all_is_open() -> None:

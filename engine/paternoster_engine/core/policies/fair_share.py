@@ -10,7 +10,7 @@ OUTPUT_TOKEN_COST = 2.0
 """An output token takes a row in every step; the weights of the VTC paper and of common price lists."""
 
 MAX_COUNTERS = 4096
-"""Tenants remembered before those are forgotten whose counters a return would lift anyway."""
+"""Tenants remembered besides those that wait or run."""
 
 
 class FairShare:
@@ -24,7 +24,7 @@ class FairShare:
     displaces = False
 
     def __init__(self, weights: Mapping[str, float]) -> None:
-        """``weights``: share of a tenant relative to others; 1 for those not named."""
+        """``weights``: share of tenants whose requests bring none, relative to others; 1 for those not named."""
         self._weights = weights
         self._queues: dict[str, deque[Request]] = {}
         """Tenants that wait; none of the queues is empty."""
@@ -72,13 +72,15 @@ class FairShare:
         return False
 
     def admitted(self, request: Request) -> None:
-        self._charge(request.tenant, PROMPT_TOKEN_COST * request.num_prompt)
+        self._charge(request, PROMPT_TOKEN_COST * request.num_prompt)
 
     def sampled(self, request: Request) -> None:
-        self._charge(request.tenant, OUTPUT_TOKEN_COST)
+        self._charge(request, OUTPUT_TOKEN_COST)
 
-    def _charge(self, tenant: str, cost: float) -> None:
-        self.counters[tenant] = self.counters.get(tenant, 0.0) + cost / self._weights.get(tenant, 1.0)
+    def _charge(self, request: Request, cost: float) -> None:
+        tenant, limits = request.tenant, request.limits
+        weight = self._weights.get(tenant, 1.0) if limits is None else limits.weight
+        self.counters[tenant] = self.counters.get(tenant, 0.0) + cost / weight
 
     def _lift(self, tenant: str) -> None:
         """``tenant`` comes to a queue it was not in."""
@@ -87,5 +89,13 @@ class FairShare:
         else:
             floor = self.counters.get(self._last_to_leave or "", 0.0)
         if len(self.counters) >= MAX_COUNTERS:
-            self.counters = {t: c for t, c in self.counters.items() if t in self._queues or c > floor}
+            self._forget(floor)
         self.counters[tenant] = max(self.counters.get(tenant, 0.0), floor)
+
+    def _forget(self, floor: float) -> None:
+        """Those whose counters a return would lift anyway; where they are few, the least served half of all."""
+        absent = {t: c for t, c in self.counters.items() if t not in self._queues and c > floor}
+        if len(absent) > MAX_COUNTERS // 2:
+            absent = dict(sorted(absent.items(), key=lambda item: item[1])[-(MAX_COUNTERS // 2) :])
+        self.counters = {t: c for t, c in self.counters.items() if t in self._queues or t == self._last_to_leave}
+        self.counters |= absent

@@ -1,0 +1,91 @@
+"""Whom a request is from, and what that one may ask for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.identity import HEADER, Identity
+from paternoster_contract.limits import MAX_PRIORITY
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.kv_cache import cache_scope
+from paternoster_engine.core.tenant import TenantLimits
+from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai_types import GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRules:
+    """What the server makes of identities."""
+
+    believes_header: bool = False
+    """Only a gateway has a key of the API, and so it alone can have sent the header."""
+    isolates_cache: bool = True
+    min_priority: int = 0
+    """Of requests without an identity, as ``max_priority``."""
+    max_priority: int = MAX_PRIORITY
+
+    @classmethod
+    def from_args(cls, args: EngineArgs) -> "TenantRules":
+        return cls(args.identity_header, args.cache_isolation == "tenant", args.min_priority, args.max_priority)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever sent a request: an identity, or somebody of whom there is only what the body says."""
+
+    rules: TenantRules
+    identity: Identity | None = None
+
+    def tenant(self, body: GenerationRequest) -> str:
+        """A key says who its client is; without one ``user`` is a courtesy between clients that trust each other."""
+        return (body.user or "") if self.identity is None else self.identity.tenant
+
+    def limits(self, config: SchedulerConfig) -> TenantLimits | None:
+        """The tenant's own; what its key does not say is as the engine has it for everybody."""
+        who = self.identity
+        if who is None:
+            return None
+        rate, burst = config.tenant_tokens_per_second, config.tenant_token_burst
+        if who.tokens_per_second is not None:
+            rate, burst = who.tokens_per_second, 0.0
+        return TenantLimits(
+            weight=config.tenant_weights.get(who.tenant, 1.0) if who.weight is None else who.weight,
+            max_queued=config.max_queued_per_tenant if who.max_queued is None else who.max_queued,
+            tokens_per_second=rate,
+            token_burst=burst if who.token_burst is None else who.token_burst,
+        )
+
+    def cache_scope(self, body: GenerationRequest) -> bytes:
+        """Which cached prefixes it may be served from, and adds to."""
+        isolated = self.identity is not None and self.rules.isolates_cache
+        return cache_scope(self.tenant(body) if isolated else "", body.cache_salt or "")
+
+    def check_priority(self, priority: int) -> None:
+        """Raises :class:`InvalidValue` for a class that the caller may not ask for."""
+        bounds = self.rules if self.identity is None else self.identity
+        if not bounds.min_priority <= priority <= bounds.max_priority:
+            whose = "this engine's clients" if self.identity is None else "your key"
+            raise InvalidValue(
+                "priority",
+                f"priority: {whose} may ask for {bounds.min_priority} to {bounds.max_priority} (got {priority})",
+            )
+
+
+async def caller(request: Request) -> Caller:
+    """Raises :class:`InvalidValue` for an identity that no gateway sends."""
+    rules: TenantRules = request.app.state.tenants
+    values: Sequence[str] = request.headers.getlist(HEADER) if rules.believes_header else ()
+    if not values:
+        return Caller(rules)
+    try:
+        if len(values) > 1:
+            raise ValueError("it is there more than once")
+        return Caller(rules, Identity.decode(values[0]))
+    except ValueError as error:
+        raise InvalidValue(HEADER, f"{HEADER}: {error}") from error
+
+
+From = Annotated[Caller, Depends(caller)]

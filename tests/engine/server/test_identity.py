@@ -1,0 +1,120 @@
+"""Whom an engine believes a request to be from, and that a body's ``user`` and ``priority`` decide nothing then."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.identity import HEADER, MAX_HEADER, Identity
+from paternoster_engine.server.identity import TenantRules
+
+BODY = {"prompt": [1] * 40, "max_tokens": 1}
+
+
+def header(identity: Identity) -> dict[str, str]:
+    return {HEADER: identity.encode()}
+
+
+async def ask(server: Any, headers: Mapping[str, str] = {}, **fields: object) -> Any:
+    return await server.client.post("/v1/completions", json=BODY | fields, headers=headers)
+
+
+async def hits(server: Any) -> int:
+    total: int = (await server.client.get("/stats")).json()["cached_prompt_tokens_total"]
+    return total
+
+
+async def test_five_names_are_one_tenant(serve: Any) -> None:
+    async with serve(tenants=TenantRules(believes_header=True), clock=lambda: 100.0) as server:
+        slow = header(Identity(tenant="acme", max_queued=1))
+        body = {"prompt": ["a", "b"]}
+        assert [(await ask(server, slow, **body, user=f"name-{i}")).status_code for i in range(5)] == [429] * 5
+        assert (await ask(server, header(Identity(tenant="other")), **body)).status_code == 200
+
+
+async def test_a_rate_is_the_keys_and_not_the_names(serve: Any) -> None:
+    now = [100.0]
+    async with serve(tenants=TenantRules(believes_header=True), clock=lambda: now[0]) as server:
+        slow = header(Identity(tenant="acme", tokens_per_second=2, token_burst=4))
+        assert (await ask(server, slow, user="a")).status_code == 200
+        now[0] += 0.25
+        refused = [(await ask(server, slow, user=f"name-{i}")).status_code for i in range(5)]
+        assert refused == [429] * 5
+        assert (await ask(server, header(Identity(tenant="other")))).status_code == 200
+
+
+@pytest.mark.parametrize("priority", [-1000, -1])
+async def test_nobody_displaces_others_unless_the_engine_or_the_key_lets_them(serve: Any, priority: int) -> None:
+    async with serve(order="priority", tenants=TenantRules(believes_header=True)) as server:
+        refused = await ask(server, priority=priority)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "priority")
+        assert f"0 to 1000 (got {priority})" in refused.json()["error"]["message"]
+        assert (await ask(server, header(Identity(tenant="acme")), priority=priority)).status_code == 400
+        urgent = header(Identity(tenant="acme", min_priority=-1000, max_priority=5))
+        assert (await ask(server, urgent, priority=priority)).status_code == 200
+        assert (await ask(server, urgent, priority=6)).status_code == 400
+        assert (await ask(server, priority=6)).status_code == 200
+
+
+async def test_the_engines_own_range_is_for_whoever_has_no_key(serve: Any) -> None:
+    async with serve(order="priority", tenants=TenantRules(min_priority=-5, max_priority=5)) as server:
+        assert [(await ask(server, priority=p)).status_code for p in (-6, -5, 5, 6)] == [400, 200, 200, 400]
+
+
+async def test_the_header_is_nothing_where_anybody_may_send_it(serve: Any) -> None:
+    async with serve(order="priority", tenant_tokens_per_second=1, clock=lambda: 100.0) as server:
+        mine = header(Identity(tenant="acme", min_priority=-1000, tokens_per_second=0))
+        assert (await ask(server, mine, priority=-1)).status_code == 400
+        assert (await ask(server, {HEADER: "nonsense"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "?", "e30=", "x" * (MAX_HEADER + 4), base64.urlsafe_b64encode(b'{"tenant": "a b"}').decode(),
+     base64.urlsafe_b64encode(b'{"tenant": "a", "weight": NaN}').decode()],
+)  # fmt: skip
+async def test_what_is_no_identity_is_refused_and_never_somebody(serve: Any, value: str) -> None:
+    async with serve(tenants=TenantRules(believes_header=True)) as server:
+        refused = await ask(server, {HEADER: value})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, HEADER)
+        assert len(refused.text) < 400
+        twice = [(HEADER, Identity(tenant=each).encode()) for each in "ab"]
+        assert (await server.client.post("/v1/completions", json=BODY, headers=twice)).status_code == 400
+
+
+async def test_another_tenants_prompt_is_not_there(serve: Any) -> None:
+    async with serve(tenants=TenantRules(believes_header=True)) as server:
+        for tenant in ("a", "b"):
+            before = await hits(server)
+            await ask(server, header(Identity(tenant=tenant)))
+            assert await hits(server) == before, "the first prompt of a tenant finds nothing"
+            await ask(server, header(Identity(tenant=tenant)), user="whoever")
+            assert await hits(server) > before
+
+
+async def test_a_fleet_that_trusts_its_tenants_shares_what_has_no_salt(serve: Any) -> None:
+    async with serve(tenants=TenantRules(believes_header=True, isolates_cache=False)) as server:
+        await ask(server, header(Identity(tenant="a")))
+        await ask(server, header(Identity(tenant="b")))
+        shared = await hits(server)
+        assert shared > 0
+        await ask(server, header(Identity(tenant="b")), cache_salt="own")
+        assert await hits(server) == shared
+        await ask(server, cache_salt="own")
+        assert await hits(server) > shared
+
+
+def test_an_engine_that_anybody_reaches_cannot_be_told_to_believe() -> None:
+    with pytest.raises(ValueError, match="identity_header is True: must be False without api_keys"):
+        EngineArgs(identity_header=True)
+    with pytest.raises(ValueError, match="min_priority is 3: must be at most max_priority"):
+        EngineArgs(min_priority=3, max_priority=2)
+
+
+def test_an_identity_survives_the_hop() -> None:
+    who = Identity(tenant="acme", weight=2.5, min_priority=-3, max_queued=0, tokens_per_second=1.5, token_burst=9)
+    assert Identity.decode(who.encode()) == who
+    assert len(Identity(tenant="a" * 64, weight=1 / 3, min_priority=-1000, max_priority=-999, max_queued=2**31 - 1,
+                        tokens_per_second=1e9 / 3, token_burst=1e12 / 3).encode()) < MAX_HEADER / 2  # fmt: skip
