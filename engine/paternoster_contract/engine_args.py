@@ -5,7 +5,6 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from paternoster_contract.http_limits import HttpLimits
-
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 
 

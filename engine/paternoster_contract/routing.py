@@ -5,6 +5,9 @@ The gateway keeps the last table it saw, so requests flow on while the operator 
 
 from pydantic import BaseModel, Field
 
+from paternoster_contract.identity import Identity, of_plain_key
+from paternoster_contract.keys import digest
+
 
 class Replica(BaseModel):
     """One engine that may be sent requests."""
@@ -21,6 +24,9 @@ class ModelRoute(BaseModel):
     key_digests: list[str] | None = Field(
         default=None, description="SHA-256 of each key that clients may send, in hex; None: clients need no key"
     )
+    identities: dict[str, Identity] = Field(
+        default_factory=dict, description="who sends a key, by its digest; a key without one is a tenant of its own"
+    )
     replicas: list[Replica] = Field(default_factory=list)
     max_held: int = Field(default=256, ge=0, description="requests the gateway may hold while no replica is ready")
     hold_timeout_seconds: float = Field(default=120, ge=0, description="after this a held request is answered 503")
@@ -28,6 +34,13 @@ class ModelRoute(BaseModel):
     retry_after_seconds: float = Field(
         default=5, ge=0, description="when a refused request may find a replica: Retry-After, and how long it is demand"
     )
+
+    def identity(self, key: str) -> Identity | None:
+        """Who sends ``key``, one of those that clients may send; None where they need none."""
+        if self.key_digests is None:
+            return None
+        known = digest(key)
+        return self.identities.get(known) or of_plain_key(known)
 
 
 class RoutingTable(BaseModel):

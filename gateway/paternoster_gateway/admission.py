@@ -1,10 +1,13 @@
-"""Which fleet a request may be sent to: its key against the keys of the fleet that it names. Pure."""
+"""Which fleet a request may be sent to, and as whose: its key against those of the fleet that it names. Pure."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from paternoster_contract.identity import Identity
 from paternoster_contract.keys import matches
 from paternoster_contract.routing import ModelRoute, RoutingTable
-from paternoster_gateway.errors import another_fleet, unauthorized, unknown_model
+from paternoster_gateway.errors import GatewayError, another_fleet, expired, unauthorized, unknown_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +17,17 @@ class Admission:
     model: str
     fleet: str = ""
     key: str = field(default="", repr=False)
+    identity: Identity | None = field(default=None, repr=False)
+    """Who the key says it is from; None where the fleet asks for no key."""
+    peer: str = ""
+    """The address that it came from."""
+    clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
+    """Unix seconds: keys expire by the calendar."""
+
+    @property
+    def sender(self) -> str:
+        """Whom a share of what is scarce is counted for."""
+        return self.peer if self.identity is None else self.identity.tenant
 
     def route(self, table: RoutingTable) -> ModelRoute:
         """Where it may be sent by this ``table``, which may be another than the one it was admitted by.
@@ -27,12 +41,30 @@ class Admission:
             raise another_fleet(self.model)
         if route.key_digests is not None and not matches(self.key, route.key_digests):
             raise unauthorized()
+        who = route.identity(self.key)
+        if who is not None and who.expired(self.clock()):
+            raise expired()
         return route
 
 
-def admit(table: RoutingTable, model: str, key: str = "") -> Admission:
+def admit(
+    table: RoutingTable, model: str, key: str = "", peer: str = "", clock: Callable[[], float] = time.time
+) -> Admission:
     """The leave of a request that names ``model`` and brings ``key``; raises :class:`GatewayError` (404, 401)."""
     route = table.models.get(model)
-    admission = Admission(model, route.fleet if route else "", key)
+    identity = route.identity(key) if route else None
+    admission = Admission(model, route.fleet if route else "", key, identity, peer, clock)
     admission.route(table)
     return admission
+
+
+def open_to(table: RoutingTable, key: str, clock: Callable[[], float] = time.time) -> list[str]:
+    """The models that whoever brings ``key`` may ask; of others not even the name is told."""
+    names = []
+    for name in table.models:
+        try:
+            admit(table, name, key, clock=clock)
+        except GatewayError:
+            continue
+        names.append(name)
+    return names

@@ -16,7 +16,7 @@ from paternoster_contract import paths
 from paternoster_contract.key_files import KeyFiles
 from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, bearer
 from paternoster_contract.supervise import supervise
-from paternoster_gateway.admission import admit
+from paternoster_gateway.admission import admit, open_to
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.body import named_model
 from paternoster_gateway.drain import CloseWhileLeaving, Leaving
@@ -66,7 +66,7 @@ def create_app(routes: str, *, engine_key: Path | None = None, leaving: Leaving 
             call = await _read(request)
             model = call.model if call.model in source.table.models else ""
             # Whoever has no key is told so before anything else is done or counted for the model.
-            admission = admit(source.table, call.model, call.key)
+            admission = admit(source.table, call.model, call.key, request.client.host if request.client else "")
             metrics.totals[model] += 1
             metrics.in_flight[model] += 1
             try:
@@ -97,9 +97,11 @@ def create_app(routes: str, *, engine_key: Path | None = None, leaving: Leaving 
         app.add_api_route(path, forward, methods=["POST"])
 
     @app.get(paths.MODELS)
-    async def models() -> dict[str, object]:
+    async def models(request: Request) -> dict[str, object]:
+        key = bearer(request.headers.get("Authorization", ""))
         entries = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "paternoster"} for name in source.table.models
+            {"id": name, "object": "model", "created": 0, "owned_by": "paternoster"}
+            for name in open_to(source.table, key)
         ]
         return {"object": "list", "data": entries}
 

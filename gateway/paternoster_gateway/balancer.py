@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NoReturn
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -15,6 +16,14 @@ from paternoster_gateway.routing import ReadyReplicas
 
 ASIDE_SECONDS = 1.0
 """Time for which a replica that could not be reached is not asked again: the routing table soon knows better."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """One request that waits for a replica."""
+
+    sender: str
+    future: asyncio.Future[None]
 
 
 class Balancer:
@@ -37,7 +46,7 @@ class Balancer:
         self._clock = clock
         self._hung = hung
         self._aside: dict[str, float] = {}
-        self._held: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
+        self._held: dict[tuple[str, str], list[_Held]] = {}
         """By model and fleet, as ``_refused``."""
         self._refused: dict[tuple[str, str], deque[float]] = {}
         """When each request refused for want of a replica may come again."""
@@ -98,9 +107,9 @@ class Balancer:
                 del self._refused[place]  # whoever comes again is served, and counted there
         for place, waiting in self._held.items():
             if self._served_or_gone(*place):
-                for future in waiting:
-                    if not future.done():
-                        future.set_result(None)
+                for held in waiting:
+                    if not held.future.done():
+                        held.future.set_result(None)
 
     def _served_or_gone(self, model: str, fleet: str) -> bool:
         route = self._table().models.get(model)
@@ -139,22 +148,39 @@ class Balancer:
 
     async def _hold(self, admission: Admission, route: ModelRoute, deadline: float) -> None:
         model, place = admission.model, (admission.model, admission.fleet)
-        waiting = self._held.get(place, deque())
+        waiting = self._held.get(place, [])
         if len(waiting) >= route.max_held:
-            raise unavailable(f"No replica of `{model}` is ready, and {len(waiting)} requests already wait for one.")
+            _make_room(waiting, admission)
         left = deadline - self._clock()
         if left <= 0:
             raise unavailable(f"No replica of `{model}` became ready within {route.hold_timeout_seconds:g} s.")
-        future = asyncio.get_running_loop().create_future()
-        waiting.append(future)
+        held = _Held(admission.sender, asyncio.get_running_loop().create_future())
+        waiting.append(held)
         self._held[place] = waiting
         try:
             # Replicas put aside come back without a change of the table.
             async with asyncio.timeout(min(left, ASIDE_SECONDS)):
-                await future
+                await held.future
         except TimeoutError:
             return
         finally:
-            waiting.remove(future)
+            if held in waiting:
+                waiting.remove(held)
             if not waiting:
                 self._held.pop(place, None)
+
+
+def _make_room(waiting: list[_Held], admission: Admission) -> None:
+    """All places are taken: the latest request of whoever has most of them goes, if that is more than a fair share.
+
+    Raises :class:`GatewayError` (503) where the sender of ``admission`` has as many as anybody.
+    """
+    full = unavailable(f"No replica of `{admission.model}` is ready, and {len(waiting)} requests already wait for one.")
+    held = Counter(each.sender for each in waiting)
+    most = max(held.values(), default=0)
+    if held[admission.sender] + 1 >= most:
+        raise full
+    latest = next(each for each in reversed(waiting) if held[each.sender] == most)
+    waiting.remove(latest)
+    if not latest.future.done():
+        latest.future.set_exception(full)

@@ -72,6 +72,10 @@ def unauthorized() -> GatewayError:
     return GatewayError(401, "AuthenticationError", "Missing or wrong key in the Authorization header.")
 
 
+def expired() -> GatewayError:
+    return GatewayError(401, "AuthenticationError", "The key in the Authorization header has expired.")
+
+
 def unavailable(message: str, retry_after: int = 5) -> GatewayError:
     return GatewayError(503, "ServiceUnavailableError", message, retry_after=retry_after)
 

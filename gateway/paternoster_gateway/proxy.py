@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from paternoster_contract import paths
+from paternoster_contract.identity import HEADER
 from paternoster_contract.routing import Replica
 from paternoster_gateway import liveness
 from paternoster_gateway.admission import Admission
@@ -101,7 +102,7 @@ class Proxy:
             last = len(tried) + 1 >= MAX_ATTEMPTS
             try:
                 async with self._liveness.expecting(replica.url):
-                    response = await stack.enter_async_context(await self._ask(replica, call, admission.fleet))
+                    response = await stack.enter_async_context(await self._ask(replica, call, admission))
                 final = response.headers.get("x-should-retry") == "false"
                 if response.status == 401:
                     log.warning(
@@ -133,15 +134,18 @@ class Proxy:
             tried.append(replica.url)
             self._metrics.retries.labels(reason).inc()
 
-    async def _ask(self, replica: Replica, call: Call, fleet: str) -> aiohttp.ClientResponse:
+    async def _ask(self, replica: Replica, call: Call, admission: Admission) -> aiohttp.ClientResponse:
         assert self._session is not None
         session, url = self._session, replica.url + call.path
+        who = {} if admission.identity is None else {HEADER: admission.identity.encode()}
 
         async def send(key: Mapping[str, str]) -> aiohttp.ClientResponse:
             # Wherever an engine would send the gateway to, request and key do not go there.
-            return await session.post(url, data=call.body, headers={**call.headers, **key}, allow_redirects=False)
+            return await session.post(
+                url, data=call.body, headers={**call.headers, **who, **key}, allow_redirects=False
+            )
 
-        return await self._keys.send(send, replica.url, fleet)
+        return await self._keys.send(send, replica.url, admission.fleet)
 
     async def _body(
         self, call: Call, replica: Replica, response: aiohttp.ClientResponse, first: bytes, stack: AsyncExitStack

@@ -1,4 +1,4 @@
-"""Tenants in the scheduler: weight, quota and cached prefixes go by what a request's key says, and names are bounded."""
+"""Tenants in the scheduler: weight, quota and cached prefixes are those of a request's key; names are bounded."""
 
 import pytest
 

@@ -13,7 +13,7 @@ from paternoster_engine.server.middleware import InFlight, RequestId
 from paternoster_engine.server.state import ServerState
 
 
-def create_app(state: ServerState, keys: KeyFiles | None = None, tenants: TenantRules = TenantRules()) -> FastAPI:
+def create_app(state: ServerState, keys: KeyFiles | None = None, tenants: TenantRules | None = None) -> FastAPI:
     """What clients use; ``keys`` are theirs, None for an API that is open.
 
     Answers from the first moment on: while the model loads, with 503 to all that needs it.
@@ -22,7 +22,7 @@ def create_app(state: ServerState, keys: KeyFiles | None = None, tenants: Tenant
     guarded = ("/v1", "/tokenize", "/detokenize", paths.STATS, paths.METRICS)
     opens = {} if keys is None else dict.fromkeys(guarded, keys)
     app = _app("Paternoster engine", state, opens, routes_openai.router, routes_tokenize.router)
-    app.state.tenants = tenants
+    app.state.tenants = tenants or TenantRules()
     return app
 
 

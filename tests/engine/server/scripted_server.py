@@ -114,7 +114,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         paced: bool = False,
         parse_special_tokens: bool = False,
         clock: Callable[[], float] = time.monotonic,
-        tenants: TenantRules = TenantRules(),
+        tenants: TenantRules | None = None,
         **config: int | float | str,
     ) -> AsyncIterator[Server]:
         script = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]

@@ -61,7 +61,8 @@ def test_what_is_guarded(tmp_path: Path) -> None:
     app, admin = create_app(ServerState(), keys), create_admin_app(ServerState(), keys)
     guarded = [
         (app, "/v1/models"), (app, "/v1/chat/completions"), (app, "/v1"), (app, "/v1/nope"), (app, "/tokenize"),
-        (app, "/detokenize"), (app, "/stats"), (app, "/metrics"), (admin, "/admin/config"), (admin, "/admin/drain"), (admin, "/admin"),
+        (app, "/detokenize"), (app, "/stats"), (app, "/metrics"),
+        (admin, "/admin/config"), (admin, "/admin/drain"), (admin, "/admin"),
     ]  # fmt: skip
     for server, path in guarded:
         assert ask(server, "POST", path) == 401

@@ -1,0 +1,99 @@
+"""A client is whom its key says: told to engines by the gateway alone, until the key expires."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+from fakes import Behave, Door, FakeEngine, answer, route, stats, until
+
+from paternoster_contract.identity import HEADER, Identity, of_plain_key
+from paternoster_contract.keys import digest
+from paternoster_contract.routing import RoutingTable
+from paternoster_gateway.admission import Admission, admit, open_to
+from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.errors import GatewayError
+
+Start = Callable[[str, Behave], Awaitable[FakeEngine]]
+ACME = Identity(tenant="acme", weight=3, expires=datetime(2030, 1, 1, tzinfo=UTC))
+KEYS = {"key_digests": [digest("named"), digest("plain")], "identities": {digest("named"): ACME}}
+END = datetime(2030, 1, 1, tzinfo=UTC).timestamp()
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def test_engines_are_told_whom_a_request_is_from_and_clients_cannot_tell_them(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engine = await start("a", answer)
+    door.publish(engine, **KEYS)
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+    forged = {HEADER: Identity(tenant="victim").encode()}
+    for key in ("named", "plain"):
+        url, body = f"{door.url}/v1/completions", {"model": "m", "user": "victim"}
+        async with client.post(url, json=body, headers={**bearer(key), **forged}) as response:
+            assert response.status == 200
+    told = [headers.getall(HEADER) for headers in engine.headers]
+    assert all(len(each) == 1 for each in told)
+    assert Identity.decode(told[0][0]) == ACME.model_copy(update={"expires": None})
+    assert Identity.decode(told[1][0]) == of_plain_key(digest("plain"))
+    door.publish(engine, max_held=5)
+    await asyncio.sleep(1.2)
+    async with client.post(f"{door.url}/v1/completions", json={"model": "m"}, headers=forged) as response:
+        assert response.status == 200
+    assert HEADER not in engine.headers[-1], "an open fleet knows nobody"
+
+
+async def test_names_of_models_are_told_to_whoever_may_ask_them(client: aiohttp.ClientSession, door: Door) -> None:
+    door.publish_models(m=route(**KEYS), free=route())
+
+    async def listed(key: str) -> list[str]:
+        async with client.get(f"{door.url}/v1/models", headers=bearer(key)) as response:
+            return [entry["id"] for entry in (await response.json())["data"]]
+
+    await until(lambda: listed("named"), lambda names: names == ["m", "free"])
+    assert await listed("plain") == ["m", "free"]
+    assert await listed("wrong") == ["free"]
+
+
+def test_a_key_opens_nothing_once_it_has_expired() -> None:
+    table, now = RoutingTable(models={"m": route(**KEYS)}), [END - 1]
+    admission = admit(table, "m", "named", clock=lambda: now[0])
+    assert admission.identity == ACME
+    now[0] = END
+    with pytest.raises(GatewayError, match="expired") as refused:
+        admission.route(table)
+    assert refused.value.status == 401
+    with pytest.raises(GatewayError, match="expired"):
+        admit(table, "m", "named", clock=lambda: now[0])
+    assert open_to(table, "named", lambda: now[0]) == []
+    assert open_to(table, "plain", lambda: now[0]) == ["m"]
+
+
+@pytest.mark.parametrize("keys", [True, False], ids=["tenants", "addresses"])
+async def test_one_sender_does_not_keep_all_held_places(keys: bool) -> None:
+    table = RoutingTable(models={"m": route(max_held=4, hold_timeout_seconds=60)})
+    balancer = Balancer(lambda: table)
+
+    def hold(sender: str) -> asyncio.Task[Any]:
+        admission = Admission("m", identity=Identity(tenant=sender)) if keys else Admission("m", peer=sender)
+        return asyncio.create_task(balancer.acquire(admission))
+
+    async def refused(*tasks: asyncio.Task[Any]) -> list[int]:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        return [index for index, task in enumerate(tasks) if task.done()]
+
+    flood = [hold("flood") for _ in range(6)]
+    assert await refused(*flood) == [4, 5], "who is alone may have all places"
+    quiet = [hold("quiet") for _ in range(3)]
+    assert await refused(*quiet) == [2], "two each"
+    assert await refused(*flood) == [2, 3, 4, 5], "the latest go"
+    assert balancer.held("m") == 4
+    for task in (*flood, *quiet):
+        task.cancel()
+    await asyncio.gather(*flood, *quiet, return_exceptions=True)
