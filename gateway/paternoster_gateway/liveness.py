@@ -19,7 +19,7 @@ QUIET_SECONDS = 1.0
 PROBE_SECONDS = 2.5
 """For the answer to a probe. A healthy engine takes milliseconds, on a machine with far too few cores a second."""
 PROBES = 3
-"""Without an answer, one after another, until a replica is hung: two may be lost on a machine without a processor to spare."""
+"""Without an answer, one after another, until a replica is hung: two may be lost where processors are short."""
 AGAIN_SECONDS = 1.0
 """Between probes of a replica that is hung."""
 

@@ -183,7 +183,9 @@ class Reconciler:
             await self._apply(key, resource, fleet, state.replicas, roots)
             fleet.admin_keys = await self._keys.admin_keys(resource, roots)
             await self._steer(fleet, state.cap)
-            await self._keys.client_digests(resource)
+            clients = await self._keys.client_keys(resource)
+            if clients.fault is not None:
+                raise clients.fault
         except ClusterError as error:
             if error.retriable:
                 raise

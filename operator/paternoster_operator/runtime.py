@@ -7,7 +7,6 @@ import time
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.supervise import supervise
 from paternoster_operator.activation import wake
-from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.keys.fleet_keys import FleetKeys
@@ -121,7 +120,7 @@ class Operator:
         for name, resource in self._directory.served().items():
             key = Key(resource.metadata.namespace, resource.metadata.name)
             observed = Observed.from_cluster(None, self._cluster.pods(key))
-            route = models[name] = build_route(resource, await self._client_digests(resource))
+            route = models[name] = build_route(resource, await self.keys.client_keys(resource))
             # Names of pods are their namespace's own.
             route.replicas += [
                 Replica(name=f"{key.namespace}/{pod.name}", url=pod.url, ready=True)
@@ -129,14 +128,6 @@ class Operator:
                 if pod.url is not None
             ]
         return RoutingTable(models=models)
-
-    async def _client_digests(self, resource: LLMDeployment) -> list[str] | None:
-        try:
-            return await self.keys.client_digests(resource)
-        except ClusterError as error:
-            if error.retriable:
-                raise
-            return []  # nobody is let in without the keys that the manifest asks for
 
     async def _look(self, key: Key) -> float | None:
         try:

@@ -78,6 +78,11 @@ SPEC_RULES: tuple[Rule, ...] = (
         "engine.maxBatchedTokens",
     ),
     Rule(
+        "self.engine.minPriority <= self.engine.maxPriority",
+        "engine.minPriority must be at most engine.maxPriority",
+        "engine.minPriority",
+    ),
+    Rule(
         "self.resources.gpu.count == 0 || self.engine.blockSize in [16, 32, 64]",
         "engine.blockSize must be 16, 32 or 64 on GPUs",
         "engine.blockSize",

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_operator.api.autoscaling_types import ScaleToZero, Schedule
 from paternoster_operator.api.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
 from paternoster_operator.api.http_types import HttpLimits
@@ -64,6 +65,16 @@ class Engine(Document):
     parse_special_tokens: bool = False
     """Let what is spelled like a control token in chat messages, such as <|im_end|>, be that token; otherwise it is
     plain text."""
+    cache_isolation: Literal["Tenant", "Fleet"] = "Tenant"
+    """Who is served from prefixes that a tenant's prompts left: Tenant, that tenant alone, as otherwise the time to a
+    first token tells what others asked; Fleet, everybody. Without keys there is one tenant."""
+    order: Literal["fcfs", "priority", "fair-share", "deadline"] | None = None
+    """Who is served next; fair-share between tenants where security.apiKeys is set, first come first served where
+    not."""
+    min_priority: int = Field(default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY, json_schema_extra=INT32)
+    """Most urgent class that a request may ask for where its key says nothing else; lower is more urgent."""
+    max_priority: int = Field(default=MAX_PRIORITY, ge=MIN_PRIORITY, le=MAX_PRIORITY, json_schema_extra=INT32)
+    """Least urgent class that it may ask for."""
     batch_invariant: bool = False
     """Give a request the same tokens alone and in any batch; slower."""
     http: HttpLimits = Field(default_factory=HttpLimits)
@@ -213,12 +224,15 @@ class SecretKey(Document):
 
 
 class Security(Document):
-    """Who may call the engines. Keys are written one a line, all of them valid, and read again as they change."""
+    """Who may call the engines: without apiKeySecretRef and apiKeys anybody who reaches the gateway. Secrets are read
+    again as they change."""
 
     api_key_secret_ref: SecretKey | None = None
-    """Bearer keys that clients send; without them anybody who reaches the gateway is answered."""
+    """Bearer keys that clients send, one a line, all of them valid; each is a tenant of its own."""
+    api_keys: list[SecretKey] = Field(default_factory=list, max_length=8)
+    """Lists of hashed keys with the names of their tenants, limits and expiry; gateways check them."""
     admin_key_secret_ref: SecretKey | None = None
-    """Bearer keys of the engines' admin API, of which the operator sends the first; its own when unset."""
+    """Bearer keys of the engines' admin API, one a line, of which the operator sends the first; its own when unset."""
 
 
 class LLMDeploymentSpec(Document):

@@ -28,7 +28,7 @@ class Installation:
     engine_image: str = labels.DEFAULT_ENGINE_IMAGE
     """Where the resource names none."""
     behind_gateway: bool = False
-    """Engines answer only to the gateway's key, and to those of clients."""
+    """Engines answer only to the gateway's key."""
     vllm_metrics: bool = False
     """They export their core metrics under vLLM's names, too."""
 
@@ -79,6 +79,8 @@ def engine_args(resource: LLMDeployment, installation: Installation = Installati
         admin_port=labels.ADMIN_PORT,
         api_keys=key_folder(API) if API in asks_for else None,
         admin_keys=key_folder(ADMIN),
+        # Its API has the gateway's key alone then, so that nobody else can say whom a request is from.
+        identity_header=installation.behind_gateway,
         dtype=spec.engine.dtype,
         # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
         device="cuda" if devices else "auto",
@@ -92,6 +94,10 @@ def engine_args(resource: LLMDeployment, installation: Installation = Installati
         max_queued_requests=spec.engine.max_queued_requests,
         prefix_cache=spec.engine.prefix_cache,
         parse_special_tokens=spec.engine.parse_special_tokens,
+        cache_isolation="tenant" if spec.engine.cache_isolation == "Tenant" else "fleet",
+        order=spec.engine.order or ("fair-share" if spec.security.api_keys else "fcfs"),
+        min_priority=spec.engine.min_priority,
+        max_priority=spec.engine.max_priority,
         batch_invariant=spec.engine.batch_invariant,
         drain_timeout=spec.drain.timeout_seconds,
         vllm_metrics=installation.vllm_metrics,

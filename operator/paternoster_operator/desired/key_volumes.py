@@ -17,14 +17,18 @@ def key_folder(purpose: str) -> str:
 
 
 def key_sources(resource: LLMDeployment, *, behind_gateway: bool) -> dict[str, list[dict[str, Any]]]:
-    """Sources of a projected volume by purpose; the API has none where anybody may call it."""
+    """Sources of a projected volume by purpose; the API has none where anybody may call it.
+
+    Behind a gateway clients' keys open the gateway alone. Without one nobody could check hashed keys: the volume is
+    empty then, and the API closed, unless plain keys open it.
+    """
     security = resource.spec.security
     own = SecretKey(name=resource.child_name + SUFFIX, key=ADMIN_FIELD)
     api = [_source(SecretKey(name=own.name, key=GATEWAY_FIELD), "gateway")] if behind_gateway else []
-    if security.api_key_secret_ref is not None:
+    if security.api_key_secret_ref is not None and not behind_gateway:
         api.append(_source(security.api_key_secret_ref, "clients"))
     sources = {ADMIN: [_source(security.admin_key_secret_ref or own, "operator")]}
-    return {API: api, **sources} if api else sources
+    return {API: api, **sources} if api or security.api_keys else sources
 
 
 def key_volumes(resource: LLMDeployment, *, behind_gateway: bool) -> list[dict[str, Any]]:

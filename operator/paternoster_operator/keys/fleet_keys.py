@@ -1,16 +1,19 @@
 """Which keys each hop to a fleet has: made from the installation's roots, or the user's own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from paternoster_contract import keys
+from paternoster_contract.identity import Identity
 from paternoster_operator.api.v1alpha1 import LLMDeployment, SecretKey
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.desired.children import RootKeys
+from paternoster_operator.keys.client_keys import read_key_list
 from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.settings import Settings
 
 MAX_KEYS = 256
-"""In one Secret: digests of all are in the table that every gateway reads."""
+"""Of one fleet: digests of all are in the table that every gateway reads."""
 
 
 class UnusableKeys(ClusterError):
@@ -23,6 +26,27 @@ class UnusableKeys(ClusterError):
         super().__init__(
             f"{field} names Secret {secret.name}, key {secret.key}: namespace {namespace} {said}", retriable=False
         )
+
+
+class BadKeyList(ClusterError):
+    """Entries of a list of hashed keys are not valid; the others are."""
+
+    reason = "ConfigurationInvalid"
+
+    def __init__(self, field: str, secret: SecretKey, faults: Sequence[str]) -> None:
+        super().__init__(f"{field}, Secret {secret.name}, key {secret.key}: {'; '.join(faults)}", retriable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKeys:
+    """Who may send requests to one fleet."""
+
+    digests: list[str] | None
+    """None: whoever reaches the gateway, without a key."""
+    identities: Mapping[str, Identity] = field(default_factory=dict)
+    """By digest, where more than the digest is known."""
+    fault: ClusterError | None = None
+    """The first thing that is wrong with what the manifest names; the keys that are right open all the same."""
 
 
 class FleetKeys:
@@ -43,12 +67,42 @@ class FleetKeys:
             return [keys.derive(root, keys.OPERATOR_TO_ENGINE, resource.metadata.uid) for root in roots.admin]
         return await self._of_user(resource, "spec.security.adminKeySecretRef", own)
 
-    async def client_digests(self, resource: LLMDeployment) -> list[str] | None:
-        """Digests of the keys that clients may send, None where they need none; raises :class:`UnusableKeys`."""
-        own = resource.spec.security.api_key_secret_ref
-        if own is None:
-            return None
-        return [keys.digest(key) for key in await self._of_user(resource, "spec.security.apiKeySecretRef", own)]
+    async def client_keys(self, resource: LLMDeployment) -> ClientKeys:
+        """Who may send requests; nobody where the manifest asks for keys and none can be had."""
+        security = resource.spec.security
+        if security.api_key_secret_ref is None and not security.api_keys:
+            return ClientKeys(None)
+        faults: list[ClusterError] = []
+        digests: dict[str, None] = {}
+        identities: dict[str, Identity] = {}
+        if security.api_key_secret_ref is not None:
+            try:
+                own = await self._of_user(resource, "spec.security.apiKeySecretRef", security.api_key_secret_ref)
+                digests |= dict.fromkeys(keys.digest(key) for key in own)
+            except ClusterError as error:
+                if error.retriable:
+                    raise
+                faults.append(error)
+        for index, secret in enumerate(security.api_keys):
+            where = f"spec.security.apiKeys[{index}]"
+            try:
+                text = await self._secrets.text(Key(resource.metadata.namespace, secret.name), secret.key)
+                if text is None:
+                    raise UnusableKeys(resource.metadata.namespace, where, secret, 0)
+            except ClusterError as error:
+                if error.retriable:
+                    raise
+                faults.append(error)
+                continue
+            found = read_key_list(text)
+            if len(digests | dict.fromkeys(found.identities)) > MAX_KEYS:
+                faults.append(BadKeyList(where, secret, [f"with it the fleet has more than {MAX_KEYS} keys"]))
+                continue
+            if found.faults:
+                faults.append(BadKeyList(where, secret, found.faults))
+            digests |= dict.fromkeys(found.identities)
+            identities = {**found.identities, **identities}
+        return ClientKeys(list(digests), identities, faults[0] if faults else None)
 
     async def routes_digests(self) -> list[str] | None:
         """Digests of the keys by which gateways may read the routing table, None without gateways."""

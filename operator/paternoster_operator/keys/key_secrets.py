@@ -40,8 +40,13 @@ class KeySecrets:
 
         Raises :class:`ClusterError` where it was never read: what was, stands while the cluster does not answer.
         """
+        text = await self.text(secret, name)
+        return None if text is None else parse(text)
+
+    async def text(self, secret: Key, name: str) -> str | None:
+        """What field ``name`` holds, as :meth:`keys`."""
         data = await self._data(secret)
-        return None if data is None or name not in data else parse(data[name])
+        return None if data is None else data.get(name)
 
     async def root(self, secret: Key) -> tuple[str, ...]:
         """Root keys, the first to send and all to accept; one is made where there is none. Raises as :meth:`keys`."""

@@ -45,6 +45,7 @@ GOOD: list[dict[str, Any]] = [
 ]
 
 BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
+    ({"engine": {"minPriority": 3, "maxPriority": 2}}, "spec.engine.minPriority: is 3: engine.minPriority must be at most"),
     (
         {"resources": {"gpu": {"claimTemplateName": "one-gpu"}}},
         "spec.resources.gpu.count: is 0: resources.gpu.count must say how many GPUs",
@@ -110,7 +111,10 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
 ]
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
-    ({"engine": {"maxSeqs": 3}}, "spec.engine.maxSeqs: unknown field: allowed here: batchInvariant, blockSize, dtype,"),
+    (
+        {"engine": {"maxSeqs": 3}},
+        "spec.engine.maxSeqs: unknown field: allowed here: batchInvariant, blockSize,",
+    ),
     ({"tolerations": [{"taste": 1}]}, "spec.tolerations[0].taste: unknown field: allowed here: effect, key,"),
     ({"engine": {"maxNumSeqs": "x"}}, "spec.engine.maxNumSeqs: is 'x': must be a valid integer"),
     ({"engine": {"maxNumSeqs": 0}}, "spec.engine.maxNumSeqs: is 0: must be at least 1"),

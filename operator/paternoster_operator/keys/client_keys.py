@@ -1,0 +1,67 @@
+"""Clients' keys as Secrets hold them hashed: a list of entries, each with a tenant and what it may ask for. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import yaml
+from pydantic import Field, ValidationError
+
+from paternoster_contract.identity import TENANT_PATTERN, Identity
+
+LONGEST_LIST = 2**17
+"""Characters of one list; four hundred entries with every field."""
+MAX_TOLD = 3
+"""Bad entries that are named; the others are counted."""
+
+
+class ClientKey(Identity):
+    """One entry. Several may have one name: keys of one tenant."""
+
+    tenant: str = Field(alias="name", pattern=TENANT_PATTERN)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Digest of the key: whoever reads the Secret has no key."""
+
+    def identity(self) -> Identity:
+        return Identity(**self.model_dump(exclude={"sha256"}))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyList:
+    """The valid entries of one list, and what is wrong with the others."""
+
+    identities: Mapping[str, Identity]
+    """By digest."""
+    faults: Sequence[str] = ()
+    """No value of an entry is in them: somebody may have written a key there."""
+
+
+@lru_cache(maxsize=256)
+def read_key_list(text: str) -> KeyList:
+    """The entries of a list in YAML or JSON; never raises."""
+    if len(text) > LONGEST_LIST:
+        return KeyList({}, (f"it is longer than {LONGEST_LIST} characters",))
+    try:
+        entries = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        return KeyList({}, (f"it is no YAML{'' if mark is None else f', at line {mark.line + 1}'}",))
+    if not isinstance(entries, list):
+        return KeyList({}, ("it must be a list of entries with name and sha256",))
+    identities: dict[str, Identity] = {}
+    faults = []
+    for number, entry in enumerate(entries, start=1):
+        try:
+            key = ClientKey.model_validate(entry)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+            where = ".".join(map(str, first["loc"]))[:40]
+            faults.append(f"entry {number}: {where + ': ' if where else ''}{first['msg'][:120]}")
+            continue
+        if key.sha256 in identities:
+            faults.append(f"entry {number}: sha256: it is that of an entry before")
+            continue
+        identities[key.sha256] = key.identity()
+    if len(faults) > MAX_TOLD:
+        faults = [*faults[:MAX_TOLD], f"and {len(faults) - MAX_TOLD} more"]
+    return KeyList(identities, tuple(faults))
