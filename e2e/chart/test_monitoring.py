@@ -48,7 +48,7 @@ def test_pod_monitors_select_the_pods(rendered: list[Document]) -> None:
     engine = monitors.pop("fleet-paternoster-engine")["spec"]
     assert engine["selector"]["matchLabels"].items() <= labels.engine_labels("any").items()
     assert engine["namespaceSelector"] == {"any": True}
-    assert engine["podMetricsEndpoints"][0]["port"] == labels.ENGINE_PORT_NAME
+    assert engine["podMetricsEndpoints"][0]["port"] == labels.ADMIN_PORT_NAME
     relabeling = {
         "sourceLabels": ["__meta_kubernetes_pod_label_" + re.sub(r"\W", "_", labels.INSTANCE)],
         "targetLabel": "llmdeployment",

@@ -28,12 +28,12 @@ def test_clients_reach_https_and_the_kubelet_the_plain_port(helm: Any) -> None:
     (port,) = only(documents, "Service", NAME)["spec"]["ports"]
     assert (port["name"], port["port"], port["targetPort"]) == ("https", 80, "https")
     gateway = container(documents, "gateway")
-    assert {p["name"]: p["containerPort"] for p in gateway["ports"]} == {"http": 8080, "https": 8443}
+    assert {p["name"]: p["containerPort"] for p in gateway["ports"]} == {"http": 8080, "stats": 8081, "https": 8443}
     assert gateway["readinessProbe"]["httpGet"]["port"] == gateway["livenessProbe"]["httpGet"]["port"] == "http"
     (path,) = only(documents, "Ingress", NAME)["spec"]["rules"][0]["http"]["paths"]
     assert path["backend"]["service"]["port"] == {"name": "https"}
     allowed = only(documents, "NetworkPolicy", NAME)["spec"]["ingress"][0]["ports"]
-    assert {p["port"] for p in allowed} == {"http", "https"}
+    assert {p["port"] for p in allowed} == {"http", "https", "stats"}
 
 
 def test_the_secret_is_mounted_where_the_gateway_reads_it(helm: Any) -> None:
@@ -61,7 +61,7 @@ def test_the_operator_says_where_clients_go_and_asks_the_plain_port(helm: Any, p
     gateway = {"service": {"port": port}, "tls": {"enabled": tls, "secretName": "certificate"}}
     args = container(helm.render({"gateway": gateway}), "operator")["args"]
     assert f"--endpoint={url}" in args
-    assert f"--gateway-url=http://{NAME}-pods.lifts.svc:8080" in args
+    assert f"--gateway-url=http://{NAME}-pods.lifts.svc:8081" in args
 
 
 def test_cert_manager_makes_the_secret_that_is_mounted(helm: Any) -> None:

@@ -135,10 +135,14 @@ def peers(rules: list[dict[str, Any]], side: str) -> set[tuple[Any, ...]]:
                 ("any", "53", "5353"),
                 ("any", "16443", "443", "6443", "8443"),
                 ("engine", "8001"),
-                ("gateway", "8080"),
+                ("gateway", "8081"),
             },
         ),
-        ("gateway", {("any", "http")}, {("any", "53", "5353"), ("operator", "8080"), ("engine", "8000")}),
+        (
+            "gateway",
+            {("any", "http"), ("operator", "stats"), ("monitoring", "stats")},
+            {("any", "53", "5353"), ("operator", "8080"), ("engine", "8000")},
+        ),
         ("test", set(), {("any", "53", "5353"), ("operator",), ("gateway",)}),
     ],
 )

@@ -94,8 +94,9 @@ class Up:
 
     def engine_stats(self) -> list[dict[str, Any]]:
         stats = []
-        for url in self.replicas().values():
-            with urlopen(f"{url}/stats") as response:
+        for pid in self.engine_pids():
+            line = command_line(pid)
+            with urlopen(f"http://127.0.0.1:{line[line.index('--admin-port') + 1]}/stats") as response:
                 stats.append(json.load(response))
         return stats
 

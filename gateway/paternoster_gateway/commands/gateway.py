@@ -36,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=8080, help="port to listen on; 0 takes a free one (default: %(default)s)"
     )
     parser.add_argument(
+        "--stats-port",
+        type=int,
+        metavar="PORT",
+        help="port of /stats and /metrics, which then are on no other: they tell of every model and client; 0 takes a "
+        "free one (default: they are answered where requests are)",
+    )
+    parser.add_argument(
         "--tls-cert",
         type=Path,
         metavar="FILE",
@@ -61,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from paternoster_gateway.app import create_app
     from paternoster_gateway.drain import Leaving, Server
+    from paternoster_gateway.numbers import NumbersApart
     from paternoster_gateway.tls import OnlyProbesInPlain
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -75,6 +83,10 @@ def run(args: argparse.Namespace) -> int:
     tls = None
     try:
         listener = _bind(args.host, args.port)
+        listeners = [listener]
+        if args.stats_port is not None:
+            listeners.append(_bind(args.host, args.stats_port))
+            app.add_middleware(NumbersApart, port=listeners[1].getsockname()[1])
         if args.tls_cert or args.tls_key:
             tls = _bind(args.host, args.tls_port), _certificate(args)
             app.add_middleware(OnlyProbesInPlain)
@@ -85,10 +97,12 @@ def run(args: argparse.Namespace) -> int:
         app, limits, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls
     )
     print(f"listening on http://{args.host}:{listener.getsockname()[1]}", flush=True)
+    if args.stats_port is not None:
+        print(f"statistics on http://{args.host}:{listeners[1].getsockname()[1]}", flush=True)
     if tls is not None:
         print(f"listening on https://{args.host}:{tls[0].getsockname()[1]}", flush=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    asyncio.run(server.serve(sockets=[listener]))
+    asyncio.run(server.serve(sockets=listeners))
     return 0
 
 

@@ -23,23 +23,24 @@ class Peers:
     gateway: Mapping[str, str] | None = None
     """Labels of the gateways' pods: they may reach the API port. None without gateways, when everybody may."""
     scrapers: Mapping[str, str] | None = None
-    """Labels of the namespaces whose pods may scrape the API port's /metrics; None where none may."""
+    """Labels of the namespaces whose pods may scrape the admin port's /metrics; None where none may."""
 
 
 def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any]:
-    """Gateways and scrapers reach the API port, the operator the admin port; other policies can allow more.
+    """Gateways reach the API port, operator and scrapers the admin port; other policies can allow more.
 
     Without gateways everybody reaches the API port, as clients then call the engines themselves.
     """
     api: dict[str, Any] = {"ports": [{"port": labels.ENGINE_PORT_NAME, "protocol": "TCP"}]}
     if peers.gateway is not None:
         api["from"] = [_pods(peers.namespace, peers.gateway)]
-        if peers.scrapers is not None:
-            api["from"].append({"namespaceSelector": {"matchLabels": dict(peers.scrapers)}})
-    admin = {
+    admin: dict[str, Any] = {
         "ports": [{"port": labels.ADMIN_PORT_NAME, "protocol": "TCP"}],
         "from": [_pods(peers.namespace, peers.operator)],
     }
+    if peers.scrapers is not None:
+        # Its other routes need the operator's key.
+        admin["from"].append({"namespaceSelector": {"matchLabels": dict(peers.scrapers)}})
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -45,7 +45,10 @@ GOOD: list[dict[str, Any]] = [
 ]
 
 BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
-    ({"engine": {"minPriority": 3, "maxPriority": 2}}, "spec.engine.minPriority: is 3: engine.minPriority must be at most"),
+    (
+        {"engine": {"minPriority": 3, "maxPriority": 2}},
+        "spec.engine.minPriority: is 3: engine.minPriority must be at most",
+    ),
     (
         {"resources": {"gpu": {"claimTemplateName": "one-gpu"}}},
         "spec.resources.gpu.count: is 0: resources.gpu.count must say how many GPUs",
