@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 
 from fidelity.measures import Sample
 from paternoster_contract import paths
@@ -108,6 +109,9 @@ class LocalFleet:
         except (ValueError, aiohttp.ClientError):
             return False
         self.endpoint = session["endpoint"]
-        ready = [replica.url for route in table.models.values() for replica in route.replicas if replica.ready]
+        engines = [p.cmdline() for p in psutil.Process(self.pid).children(recursive=True) if "serve" in p.cmdline()]
+        admin = {line[line.index("--port") + 1]: line[line.index("--admin-port") + 1] for line in engines}
+        urls = [replica.url for route in table.models.values() for replica in route.replicas if replica.ready]
+        ready = [f"http://127.0.0.1:{admin[url.rpartition(':')[2]]}" for url in urls]
         self._engines = sorted(ready)
         return len(ready) == self._replicas
