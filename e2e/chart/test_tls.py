@@ -33,7 +33,7 @@ def test_clients_reach_https_and_the_kubelet_the_plain_port(helm: Any) -> None:
     (path,) = only(documents, "Ingress", NAME)["spec"]["rules"][0]["http"]["paths"]
     assert path["backend"]["service"]["port"] == {"name": "https"}
     allowed = only(documents, "NetworkPolicy", NAME)["spec"]["ingress"][0]["ports"]
-    assert {p["port"] for p in allowed} == {"http", "https", "stats"}
+    assert {p["port"] for p in allowed} == {"http", "https"}
 
 
 def test_the_secret_is_mounted_where_the_gateway_reads_it(helm: Any) -> None:

@@ -120,7 +120,8 @@ class Operator:
         for name, resource in self._directory.served().items():
             key = Key(resource.metadata.namespace, resource.metadata.name)
             observed = Observed.from_cluster(None, self._cluster.pods(key))
-            route = models[name] = build_route(resource, await self.keys.client_keys(resource))
+            clients = await self.keys.client_keys(resource)
+            route = models[name] = build_route(resource, clients.digests, clients.identities)
             # Names of pods are their namespace's own.
             route.replicas += [
                 Replica(name=f"{key.namespace}/{pod.name}", url=pod.url, ready=True)

@@ -1,13 +1,14 @@
 """Clients' keys as Secrets hold them hashed: a list of entries, each with a tenant and what it may ask for. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import yaml
 from pydantic import Field, ValidationError
 
 from paternoster_contract.identity import TENANT_PATTERN, Identity
+from paternoster_operator.cluster.port import ClusterError
 
 LONGEST_LIST = 2**17
 """Characters of one list; four hundred entries with every field."""
@@ -34,6 +35,18 @@ class KeyList:
     """By digest."""
     faults: Sequence[str] = ()
     """No value of an entry is in them: somebody may have written a key there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKeys:
+    """Who may send requests to one fleet."""
+
+    digests: list[str] | None
+    """None: whoever reaches the gateway, without a key."""
+    identities: Mapping[str, Identity] = field(default_factory=dict)
+    """By digest, where more than the digest is known."""
+    fault: ClusterError | None = None
+    """The first thing that is wrong with what the manifest names; the keys that are right open all the same."""
 
 
 @lru_cache(maxsize=256)

@@ -1,14 +1,13 @@
 """Which keys each hop to a fleet has: made from the installation's roots, or the user's own."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from paternoster_contract import keys
 from paternoster_contract.identity import Identity
 from paternoster_operator.api.v1alpha1 import LLMDeployment, SecretKey
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.desired.children import RootKeys
-from paternoster_operator.keys.client_keys import read_key_list
+from paternoster_operator.keys.client_keys import ClientKeys, read_key_list
 from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.settings import Settings
 
@@ -35,18 +34,6 @@ class BadKeyList(ClusterError):
 
     def __init__(self, field: str, secret: SecretKey, faults: Sequence[str]) -> None:
         super().__init__(f"{field}, Secret {secret.name}, key {secret.key}: {'; '.join(faults)}", retriable=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientKeys:
-    """Who may send requests to one fleet."""
-
-    digests: list[str] | None
-    """None: whoever reaches the gateway, without a key."""
-    identities: Mapping[str, Identity] = field(default_factory=dict)
-    """By digest, where more than the digest is known."""
-    fault: ClusterError | None = None
-    """The first thing that is wrong with what the manifest names; the keys that are right open all the same."""
 
 
 class FleetKeys:

@@ -90,7 +90,7 @@ async def test_what_is_right_opens_though_something_else_is_wrong(resource: Reso
     assert clients.identities[digest("a")] == ACME, "of a key that is there in plain, too"
     assert isinstance(clients.fault, BadKeyList)
     assert "spec.security.apiKeys[1], Secret two, key key: entry 2: sha256" in str(clients.fault)
-    route = build_route(fleet, clients)
+    route = build_route(fleet, clients.digests, clients.identities)
     assert (route.identity("a"), route.identity("c")) == (ACME, Identity(tenant="late"))
     who = route.identity("p")
     assert who is not None
