@@ -1,5 +1,6 @@
 """Text to token ids and back, for byte-level BPE vocabularies, built from the model file itself."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
