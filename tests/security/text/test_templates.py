@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from typing import Any
 
 import pytest
@@ -46,10 +45,8 @@ def _renderer(source: str) -> Renderer:
 def test_a_hostile_template_is_ended_and_the_next_conversation_served(name: str) -> None:
     renderer = _renderer("{% if messages[0].content == 'attack' %}" + ENDLESS[name] + "{% endif %}fine")
     try:
-        started = time.monotonic()
         with pytest.raises(ChatTemplateError, match=r"^the model's chat template (fails|takes more|makes more)"):
             renderer.render([{"role": "user", "content": "attack"}], 10_000)
-        assert time.monotonic() - started < module.WALL_TIME
         assert renderer.render([{"role": "user", "content": "x"}], 10_000) == "fine"
     finally:
         renderer.close()
@@ -59,11 +56,12 @@ def test_a_hostile_template_is_ended_and_the_next_conversation_served(name: str)
 def test_a_template_that_does_not_compile_is_tried_once(name: str) -> None:
     renderer = _renderer(NEVER_COMPILED[name])
     try:
-        for _ in range(2):
-            with pytest.raises(ChatTemplateError, match=r"compile|fails"):
-                renderer.render([], 10_000)
-            started = time.monotonic()
-        assert time.monotonic() - started < module.CPU_TIME
+        with pytest.raises(ChatTemplateError, match=r"compile|fails"):
+            renderer.render([], 10_000)
+        tried = renderer._process
+        with pytest.raises(ChatTemplateError, match=r"compile|fails"):
+            renderer.render([], 10_000)
+        assert renderer._process is tried
     finally:
         renderer.close()
 
