@@ -14,7 +14,14 @@ class HttpLimits(Settings):
     max_headers: int = Field(default=100, ge=10, le=1000, description="headers of a request; beyond: 431")
     max_url_bytes: int = Field(default=8192, ge=256, le=2**16, description="bytes of a URL; beyond: 414")
     max_body_bytes: int = Field(
-        default=16 * 2**20, ge=1024, le=2**30, description="bytes of a request's body; beyond: 413"
+        default=4 * 2**20, ge=1024, le=2**30, description="bytes of a request's body; beyond: 413"
+    )
+    max_held_body_bytes: int = Field(
+        default=128 * 2**20,
+        ge=1024,
+        le=2**40,
+        description="bytes of the bodies of all requests in progress; beyond: the client that has been waited for "
+        "longest loses its connection, and where none is waited for, 503",
     )
     header_timeout: float = Field(
         default=20,

@@ -10,14 +10,17 @@ PATIENCE_SECONDS = 1.0
 
 
 class Connections:
-    """Places for ``most`` connections, ``most_per_address`` of them for one address; 0 for no such limit."""
+    """Places for ``most`` connections, ``most_per_address`` of them for one address; 0 for no such limits."""
 
-    def __init__(self, most: int, most_per_address: int = 0) -> None:
+    def __init__(self, most: int, most_per_address: int = 0, most_bytes: int = 0) -> None:
+        """``most_bytes`` of bodies may be held at once."""
         self._most = most
         self._most_per_address = most_per_address
+        self._most_bytes = most_bytes
         self._of: Counter[object] = Counter()
         self._waiting: dict[Place, float] = {}
         self.total = 0
+        self.held_bytes = 0
         self.on_room: Callable[[], None] = lambda: None
         """Called whenever there may be room again."""
 
@@ -35,6 +38,17 @@ class Connections:
         place.close()
         return True
 
+    def make_room_for_bytes(self, asking: "Place") -> bool:
+        """Whether what is held is within its bound; closes those that have waited longest with a part of a body."""
+        while self._most_bytes and self.held_bytes > self._most_bytes:
+            place = next((each for each in self._waiting if each.held_bytes and each is not asking), None)
+            if place is None:
+                return False
+            place.works()
+            place.release()
+            place.close()
+        return True
+
     def enter(self, host: str, close: Callable[[], None]) -> "Place | None":
         """A place that waits, None where its address has too many; ``close`` must end the connection."""
         address = _network(host)
@@ -50,13 +64,14 @@ class Connections:
 class Place:
     """One connection, of which must be said when it waits for its client and when it does not."""
 
-    __slots__ = ("_address", "_connections", "_left", "close")
+    __slots__ = ("_address", "_connections", "_left", "close", "held_bytes")
 
     def __init__(self, connections: Connections, address: object, close: Callable[[], None]) -> None:
         self._connections = connections
         self._address = address
         self._left = False
         self.close = close
+        self.held_bytes = 0
 
     def waits(self) -> None:
         """From now on: for a request, or for the rest of one."""
@@ -69,12 +84,26 @@ class Place:
         """From now on the server has a whole request."""
         self._connections._waiting.pop(self, None)
 
+    def hold(self, count: int) -> bool:
+        """Whether so many bytes more of a body may be kept."""
+        if self._left:
+            return True
+        self.held_bytes += count
+        self._connections.held_bytes += count
+        return self._connections.make_room_for_bytes(self)
+
+    def release(self) -> None:
+        """Nothing of any body is kept any more."""
+        self._connections.held_bytes -= self.held_bytes
+        self.held_bytes = 0
+
     def leave(self) -> None:
         """The connection is closed."""
         if self._left:
             return
         self._left = True
         self.works()
+        self.release()
         connections = self._connections
         connections.total -= 1
         connections._of[self._address] -= 1

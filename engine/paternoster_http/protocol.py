@@ -187,6 +187,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.max_body_bytes:
             raise self._body_too_long()
+        if not self._place.hold(len(body)):
+            raise Refusal(503, "The server holds as many bytes of bodies as it may.")
         self._piece_bytes += len(body)
         if self._piece_bytes >= PIECE:
             self._piece_bytes = 0
@@ -206,6 +208,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         # The last one that waited has begun.
         self.flow.resume_reading()
         if not self.pipeline and not self._in_body:
+            self._place.release()
             self._place.waits()
 
     def _count_header_bytes(self, count: int) -> None:

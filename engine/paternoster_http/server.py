@@ -68,7 +68,9 @@ class LimitedServer(uvicorn.Server):
         )
         acceptor = Acceptor(
             listener,
-            Connections(self._max_connections, self._limits.max_connections_per_address),
+            Connections(
+                self._max_connections, self._limits.max_connections_per_address, self._limits.max_held_body_bytes
+            ),
             protocol,
             backlog=self.config.backlog,
             tls=tls,

@@ -77,3 +77,26 @@ def test_an_address_is_an_ipv4_address_or_an_ipv6_network(one: str, other: str, 
     connections = Connections(10, 1)
     assert enter(connections, one)[0] is not None
     assert (enter(connections, other)[0] is None) == same
+
+
+def test_a_part_of_a_body_gives_way_to_others(wait: Callable[[float], None]) -> None:
+    connections = Connections(10, most_bytes=100)
+    (whole, whole_closed), (first, first_closed) = enter(connections), enter(connections)
+    (second, second_closed), (empty, empty_closed) = enter(connections), enter(connections)
+    assert whole is not None
+    assert first is not None
+    assert second is not None
+    assert empty is not None
+    assert whole.hold(40)
+    whole.works()
+    assert first.hold(30)
+    assert second.hold(30)
+    assert second.hold(20)  # the first has waited longest
+    assert (whole_closed, first_closed, second_closed, empty_closed) == ([], ["closed"], [], [])
+    assert connections.held_bytes == 90
+    second.works()
+    assert not empty.hold(20)  # both others are whole
+    for place in (whole, first, second, empty):
+        place.leave()
+        place.release()
+    assert connections.held_bytes == 0

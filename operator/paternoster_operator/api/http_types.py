@@ -16,8 +16,10 @@ class HttpLimits(Document):
     """Headers of a request."""
     max_url_bytes: int = Field(default=8192, ge=256, le=2**16, json_schema_extra=INT32)
     """Bytes of a URL."""
-    max_body_bytes: int = Field(default=16 * 2**20, ge=1024, le=2**30, json_schema_extra=INT32)
+    max_body_bytes: int = Field(default=4 * 2**20, ge=1024, le=2**30, json_schema_extra=INT32)
     """Bytes of a request's body."""
+    max_held_body_bytes: int = Field(default=128 * 2**20, ge=1024, le=2**40, json_schema_extra={"format": "int64"})
+    """Bytes of the bodies of all requests in progress at a port."""
     header_timeout_seconds: int = Field(default=20, ge=1, le=3600, json_schema_extra=INT32)
     """Time for the headers of a request."""
     body_timeout_seconds: int = Field(default=60, ge=1, le=3600, json_schema_extra=INT32)
