@@ -27,16 +27,15 @@ class Connections:
     def make_room(self) -> bool:
         """Whether one more may come; where all places are taken, closes the one that has waited longest.
 
-        None is closed that has waited for less than :data:`PATIENCE_SECONDS`.
+        None is closed that has waited for less than :data:`PATIENCE_SECONDS`. Its place is free once it has left.
         """
         if self.total < self._most:
             return True
         place, since = next(iter(self._waiting.items()), (None, 0.0))
-        if place is None or time.monotonic() - since < PATIENCE_SECONDS:
-            return False
-        place.works()
-        place.close()
-        return True
+        if place is not None and time.monotonic() - since >= PATIENCE_SECONDS:
+            place.works()
+            place.close()
+        return False
 
     def make_room_for_bytes(self, asking: "Place") -> bool:
         """Whether what is held is within its bound; closes those that have waited longest with a part of a body."""
