@@ -8,7 +8,7 @@ PACKAGES := operator engine kernels gateway simulator benchmarks/policies
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick e2e cluster cluster-down images package lint chart-lint audit format generate lock gpu-check bench clean
+.PHONY: help setup demo test test-quick e2e cluster cluster-down images package lint chart-lint audit format generate lock gpu-check bench soak hostile clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,12 @@ gpu-check: ## Check and measure kernels and engine on a CUDA machine with torch;
 
 bench: setup ## What each scheduling idea gains, on a virtual clock (minutes)
 	$(BIN)/python benchmarks/scheduling.py
+
+soak: setup ## Mixed and hostile load on two real engines, with processes stopped and killed; SOAK_SECONDS=600
+	PYTHONPATH=benchmarks $(BIN)/python -m hostile.soak --seconds $(or $(SOAK_SECONDS),600) $(SOAK)
+
+hostile: setup ## What a well-behaved client feels beside hostile ones, on two real engines (about 8 minutes)
+	PYTHONPATH=benchmarks $(BIN)/python -m hostile.neighbours $(HOSTILE)
 
 clean: ## Remove what was made in the checkout (the cache stays)
 	rm -rf .venv demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

