@@ -12,6 +12,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
+from paternoster_contract.supervise import supervise
+
 log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
@@ -84,14 +86,12 @@ class Liveness:
             self._quiet_since.pop(url, None)
 
     def _watch(self, url: str) -> None:
-        task = self._watching[url] = asyncio.create_task(self._probe_while_quiet(url))
+        task = self._watching[url] = supervise(lambda: self._probe_while_quiet(url), "probe-replicas")
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def ended(_: asyncio.Task[None]) -> None:
             self._watching.pop(url, None)
             self._quiet_since.pop(url, None)
             self._hung.discard(url)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("probing %s failed; it counts as alive", url, exc_info=error)
 
         task.add_done_callback(ended)
 
