@@ -13,7 +13,6 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine, Runner
 from paternoster_engine.limits import EngineLimits
-from paternoster_engine.model.chat_template import ChatTemplateError
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
@@ -124,8 +123,8 @@ def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """Raises :class:`ModelError` where it does not belong to the model."""
     try:
         tokenizer = checkpoint.tokenizer()
-    except (ChatTemplateError, RecursionError) as error:
-        raise ModelError(f"{error}") from error
+    except RecursionError as error:
+        raise ModelError(str(error)) from error
     if tokenizer.largest_id >= checkpoint.config.vocab_size:
         raise ModelError(
             f"the tokenizer has the token id {tokenizer.largest_id}: must be below {checkpoint.config.vocab_size}, "
