@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import yaml
@@ -93,10 +95,12 @@ class Up:
             return {r["name"]: r["url"] for r in json.load(response)["models"]["smollm2"]["replicas"]}
 
     def engine_stats(self) -> list[dict[str, Any]]:
+        """Of each engine that listens."""
         stats = []
         for pid in self.engine_pids():
             line = command_line(pid)
-            with urlopen(f"http://127.0.0.1:{line[line.index('--admin-port') + 1]}/stats") as response:
+            url = f"http://127.0.0.1:{line[line.index('--admin-port') + 1]}/stats"
+            with suppress(URLError), urlopen(url) as response:
                 stats.append(json.load(response))
         return stats
 
