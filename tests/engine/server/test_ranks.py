@@ -23,10 +23,15 @@ ENDS_WITHIN = 20.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def _workers(pid: int) -> list[int]:
-    """The ranks' processes, started from whatever thread."""
+def _children(pid: int) -> list[int]:
+    """Its processes, started from whatever thread."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sorted(int(child) for task in tasks for child in (task / "children").read_text().split())
+
+
+def _workers(pid: int) -> list[int]:
+    """Those of the other ranks; another one renders chat templates."""
+    return [child for child in _children(pid) if b"parallel.worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def _runs(pid: int) -> bool:
@@ -72,15 +77,15 @@ def engine(run_engine: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_chat_is_answered_and_no_process_is_left(engine: Any, number: signal.Signals) -> None:
-    workers = _workers(engine.process.pid)
-    assert len(workers) == 2
+    children = _children(engine.process.pid)
+    assert len(_workers(engine.process.pid)) == 2
     async with httpx.AsyncClient(base_url=engine.url, timeout=120) as http:
         answer = (await http.post("/v1/chat/completions", json=CHAT)).json()
     assert answer["choices"][0]["message"]["content"] == "The capital of Japan is Tokyo."
     engine.process.send_signal(number)
     status = await asyncio.to_thread(engine.process.wait, ENDS_WITHIN)
     assert status == (0 if number is signal.SIGTERM else -signal.SIGKILL)
-    await _until_ended(workers)
+    await _until_ended(children)
 
 
 async def test_a_worker_that_dies_ends_requests_with_an_error_and_the_process(engine: Any, until_stats: Any) -> None:
