@@ -6,7 +6,11 @@ from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai_objects import Prompt, Tokens
 from paternoster_engine.server.openai_types import DetokenizeRequest, TokenizeRequest
-from paternoster_engine.server.prompts import check_token_ids, encode, encode_chat, token_ids
+from paternoster_engine.server.prompts import check_token_ids, encode, encode_chat
+from paternoster_engine.server.state import ServedModel
+
+MOST_TOKENS = 65_536
+"""In one call where the context is shorter: whoever counts a text wants to know by how much it is too long."""
 
 router = APIRouter()
 
@@ -17,11 +21,13 @@ async def tokenize(body: TokenizeRequest, state: State) -> Tokens:
     if body.messages is not None:
         special = bool(body.add_special_tokens)
         encoding = await encode_chat(served, body.messages, body.add_generation_prompt, special)
+        _check_count(served, "messages", len(encoding))
     elif body.prompt is not None:
         (encoding,) = await encode(served, "prompt", [body.prompt], body.add_special_tokens is not False)
+        _check_count(served, "prompt", len(encoding))
     else:
         raise InvalidValue("prompt", "prompt: give either prompt or messages")
-    tokens = await token_ids(served, encoding, 0)
+    tokens: list[int] = encoding.ids
     return Tokens(
         count=len(tokens),
         max_model_len=served.max_model_len,
@@ -33,9 +39,13 @@ async def tokenize(body: TokenizeRequest, state: State) -> Tokens:
 @router.post("/detokenize")
 async def detokenize(body: DetokenizeRequest, state: State) -> Prompt:
     served = state.named(body.model)
-    if len(body.tokens) > served.max_model_len:
-        raise InvalidValue(
-            "tokens", f"tokens: {len(body.tokens)} of at most {served.max_model_len}, the model's context"
-        )
+    _check_count(served, "tokens", len(body.tokens))
     check_token_ids(served, "tokens", body.tokens)
     return Prompt(prompt=served.tokenizer.decode(body.tokens, skip_special_tokens=False))
+
+
+def _check_count(served: ServedModel, field: str, count: int) -> None:
+    """Raises :class:`InvalidValue` for so many tokens that listing them would hold up everybody."""
+    most = max(served.max_model_len, MOST_TOKENS)
+    if count > most:
+        raise InvalidValue(field, f"{field}: has {count} tokens, of at most {most} in one call")

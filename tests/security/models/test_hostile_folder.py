@@ -165,7 +165,6 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "special token is a number": (_text("tokenizer_config.json", '{"eos_token": 5}'), "eos_token is 5"),
     "special token has no text": (_text("tokenizer_config.json", '{"eos_token": {}}'), "has no field 'content'"),
     "template is a number": (_text("tokenizer_config.json", '{"chat_template": 5}'), "chat_template is 5"),
-    "template does not compile": (_text("chat_template.jinja", "{% if %}"), "chat template"),
     "template is no UTF-8": (_text("chat_template.jinja", b"\xff\xfe"), "chat_template.jinja is no UTF-8"),
     "weights are empty": (_text("model.safetensors", b""), "model.safetensors is not a readable"),
     "header of 2^64": (_header_size(2**64 - 1), "model.safetensors is not a readable"),

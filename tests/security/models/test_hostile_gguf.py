@@ -118,7 +118,6 @@ CASES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     ),
     "end token outside": (_u32("tokenizer.ggml.eos_token_id", 2**32 - 1), "eos_token_id is 4294967295"),
     "another tokenizer": (_replace(_string("gpt2"), _string("spm2")), "tokenizer.ggml.model"),
-    "template that does not compile": (_replace(b"{% endfor %}", b"{% endxxx %}"), "chat template"),
     "no such field": (_replace(b"llama.context_length", b"llama.context_lengtX"), "no field 'llama.context_length'"),
     "no such tensor": (_replace(b"blk.0.ffn_down", b"blk.0.ffn_dowX"), "has no tensor"),
     "duplicate tensor": (_replace(b"blk.0.ffn_up.weight", b"blk.0.attn_q.weight"), "twice"),
