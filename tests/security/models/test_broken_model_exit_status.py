@@ -38,8 +38,3 @@ def test_file_that_is_cut(tiny_gguf: bytes, tmp_path: Path) -> None:
 def test_config_of_another_type(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "llama", "hidden_size": "x"}')
     assert "config.json: hidden_size is 'x': must be a whole number" in _refusal(folder.as_uri())
-
-
-def test_template_that_does_not_compile(folder: Path) -> None:
-    (folder / "chat_template.jinja").write_text("{% for %}")
-    assert "chat template" in _refusal(folder.as_uri())
