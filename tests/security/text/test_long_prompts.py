@@ -161,7 +161,7 @@ async def test_numbers_of_prompts_messages_and_parts_are_bounded(serve: Any) -> 
             ("/v1/chat/completions", {"messages": [message] * 200_000}),
             ("/v1/chat/completions", {"messages": [message | {"content": [{"type": "text", "text": ""}] * 2049}]}),
             ("/tokenize", {"messages": [message] * 2049}),
-            ("/detokenize", {"tokens": [1] * 129}),
+            ("/detokenize", {"tokens": [1] * 65_537}),
         ):
             response = await server.client.post(path, json=body)
             assert response.status_code == 400
