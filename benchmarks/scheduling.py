@@ -1,7 +1,7 @@
 """What each scheduling idea gains: the tables of ``docs/benchmarks.md`` on scheduling.
 
     python benchmarks/scheduling.py --profile here.yaml --trace azure_llm_2023_conv.csv --json scheduling.json
-    python benchmarks/scheduling.py boarding sharing
+    python benchmarks/scheduling.py modes sharing
 
 The engine's own scheduler and step loop run on a virtual clock; a step takes what the profile says that it takes
 (``paternoster bench calibrate`` measures one). So every figure repeats exactly, on a busy machine too, and none of them
@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH keep
 from paternoster_engine.bench.synthetic import generate
 from paternoster_engine.bench.trace import TraceError, read_trace
 from paternoster_simulator.profile import ProfileError, load_profile
-from scheduling import boarding, memory, prompts, sharing
+from scheduling import memory, modes, prompts, sharing
 from scheduling.experiment import Context
 from scheduling.virtual_engine import Machine
 
-EXPERIMENTS = {"boarding": boarding.run, "memory": memory.run, "prompts": prompts.run, "sharing": sharing.run}
+EXPERIMENTS = {"modes": modes.run, "memory": memory.run, "prompts": prompts.run, "sharing": sharing.run}
 SYNTHETIC_ROWS = 10_000
 BLOCK_COPY_SECONDS = 60e-6
 """A block of 32 tokens of 23,040 bytes each, read and written at the 24.6 GB/s measured on two cores of a Xeon."""

@@ -33,7 +33,7 @@ def run(context: Context) -> list[Table]:
         ran(admission, scarce.changed(admission=admission))
     for preemption in PREEMPTIONS:
         ran(preemption, swapping.changed(preemption=preemption))
-    # Every other request is of the upper class, for the policy that looks at classes.
+    # Every other request is of the upper class, for the victim that goes by classes.
     classes = [replace(arrival, priority=number % 2) for number, arrival in enumerate(arrivals)]
     for victim in VICTIMS:
         ran(victim, scarce.changed(victim=victim), classes)

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from paternoster_engine.core.counters import Counters
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.stats import Counters
 from scheduling.virtual_engine import Machine, VirtualEngine
 
 EMPTY_STEP_PAUSE = 0.002

@@ -85,12 +85,20 @@ def _priority(context: Context) -> Table:
         p99 = percentile(ttfts, 99)
         unloaded = unloaded or p99
         row: list[Cell] = [name, len(ttfts), percentile(ttfts, 50), p99, f"{p99 / unloaded:.2f}"]
-        rows.append([*row, served.counters.displacements, served.output_tokens_per_second])
+        rows.append([*row, served.counters.priority_preemptions, served.output_tokens_per_second])
     return Table(
         "The top class under overload",
         f"A request a second of the top class and {FLOOD:g} of the others, for {SECONDS:g} s. A request of the top "
         "class waits for the step that is under way, and shares the next ones with those that run.",
-        ["order", "top class requests", "TTFT p50, s", "TTFT p99, s", "over unloaded", "displaced", "output tokens/s"],
+        [
+            "order",
+            "top class requests",
+            "TTFT p50, s",
+            "TTFT p99, s",
+            "over unloaded",
+            "preempted for it",
+            "output tokens/s",
+        ],
         rows,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.preemption_cost import PreemptionCost
+from paternoster_engine.core.preemption import PreemptionCost
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_simulator.cost import StepCost, seconds

@@ -132,7 +132,7 @@ class EngineArgs(HttpLimits):
     )
     order: Literal["fcfs", "priority", "fair-share", "deadline"] = Field(
         default="fcfs",
-        description="who is next. priority: lowest first, displacing running requests of a lower class; fair-share: "
+        description="who is next. priority: lowest first, preempting running requests of a lower class; fair-share: "
         "the user served least (VTC); deadline: the earliest",
     )
     priority_aging: float = Field(
@@ -152,7 +152,7 @@ class EngineArgs(HttpLimits):
         description="order priority: while prompts of a class are computed, nothing of the classes below it is",
     )
     reserved_slots: int = Field(
-        default=0, ge=0, description="places under the live cap that only requests with a priority below 0 get"
+        default=0, ge=0, description="slots under the live cap that only requests with a priority below 0 get"
     )
     victim: Literal["least-computed", "last-in", "priority"] = Field(
         default="least-computed", description="who is preempted when the KV pool runs dry"

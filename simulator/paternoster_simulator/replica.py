@@ -9,7 +9,6 @@ from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.core.stats import scheduler_stats
 from paternoster_simulator.block_count import BlockCount
 from paternoster_simulator.cost import TICKS_PER_SECOND, StepCost, seconds
 from paternoster_simulator.leap import Leap, can_leap
@@ -115,7 +114,7 @@ class Replica:
             first_token_count_total=first,
             inter_token_seconds_total=seconds(between_time),
             inter_token_count_total=between,
-            **scheduler_stats(self.scheduler, ticks_per_second=TICKS_PER_SECOND),
+            **self.scheduler.stats(ticks_per_second=TICKS_PER_SECOND),
         )
 
     def unfinished(self) -> list[Request]:

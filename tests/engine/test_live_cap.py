@@ -19,7 +19,7 @@ def test_from_32_to_4_and_back_without_a_preemption() -> None:
     while len(scheduler.running) > 4:
         engine.step()
         seen.append(len(scheduler.running))
-    assert seen == sorted(seen, reverse=True), "nobody boards while it drains"
+    assert seen == sorted(seen, reverse=True), "nobody is admitted while it drains"
     engine.step()
     assert len(scheduler.running) <= 4
     scheduler.live_cap = 24

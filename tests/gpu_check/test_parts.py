@@ -13,7 +13,7 @@ from gpu.random_weights import random_weights, weight_shape
 from gpu.setting import forced
 from gpu.shapes import LLAMA3, QWEN3, QWEN3_SMALL, SMOLLM2, TINY
 from gpu.theirs import Work
-from paternoster_engine.core.logprobs import TokenLogprobs
+from paternoster_engine.core.request import TokenLogprobs
 from paternoster_engine.model.config import ModelConfig
 
 

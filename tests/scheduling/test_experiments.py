@@ -7,7 +7,7 @@ import pytest
 from paternoster_engine.bench.synthetic import generate
 from paternoster_engine.bench.trace import TraceRow
 from paternoster_simulator.profile import load_profile
-from scheduling import boarding, memory, prompts, sharing
+from scheduling import memory, modes, prompts, sharing
 from scheduling.experiment import Context
 from scheduling.serving import Arrival, serve
 from scheduling.table import Table, shown
@@ -51,9 +51,9 @@ def test_the_peak_of_blocks_is_that_of_what_was_held_at_once(context: Context) -
 
 
 def test_static_utilisation_of_equal_lengths_is_whole() -> None:
-    assert boarding.static_utilisation([7] * 8, 4) == 1
-    assert boarding.static_utilisation([1, 3], 2) == pytest.approx(2 / 3)
-    assert boarding.static_utilisation([5], 4) == pytest.approx(1 / 4)
+    assert modes.static_utilisation([7] * 8, 4) == 1
+    assert modes.static_utilisation([1, 3], 2) == pytest.approx(2 / 3)
+    assert modes.static_utilisation([5], 4) == pytest.approx(1 / 4)
 
 
 def test_a_row_must_have_as_many_cells_as_columns() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason
 from paternoster_simulator.cost import StepCost
-from scheduling.boarding import static_utilisation
+from scheduling.modes import static_utilisation
 from scheduling.serving import Arrival, percentile, serve
 from scheduling.virtual_engine import Machine
 

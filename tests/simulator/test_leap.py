@@ -86,7 +86,7 @@ events = st.lists(
 )
 
 
-def ride(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, leaps: bool) -> dict[str, Any]:
+def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, leaps: bool) -> dict[str, Any]:
     """Everything that can be seen of one engine under one list of events."""
     replica = Replica("engine", config, cost, leaps=leaps)
     requests: list[Request] = []
@@ -142,7 +142,7 @@ def states(requests: list[Request]) -> list[tuple[Any, ...]]:
 @given(configs, costs, events)
 def test_with_leaps_as_without(config: SchedulerConfig, cost: StepCost, happenings: list[Any]) -> None:
     assert can_leap(config)
-    assert ride(config, cost, happenings, leaps=True) == ride(config, cost, happenings, leaps=False)
+    assert drive(config, cost, happenings, leaps=True) == drive(config, cost, happenings, leaps=False)
 
 
 @settings(max_examples=150, deadline=None)
@@ -156,7 +156,7 @@ def test_with_leaps_as_without_where_the_pool_is_short(
         num_blocks=-(-2 * MAX_LEN // size), prefix_cache=False,
     )  # fmt: skip
     happenings = [Arrival(at, 5, 0, output) for at, output in arrivals]
-    assert ride(config, cost, happenings, leaps=True) == ride(config, cost, happenings, leaps=False)
+    assert drive(config, cost, happenings, leaps=True) == drive(config, cost, happenings, leaps=False)
 
 
 def test_a_short_pool_preempts_and_leaps_are_taken() -> None:
@@ -165,7 +165,7 @@ def test_a_short_pool_preempts_and_leaps_are_taken() -> None:
         max_num_seqs=12, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=40, prefix_cache=False
     )
     happenings = [Arrival(0, 5, 0, 40) for _ in range(8)]
-    assert ride(config, StepCost(10), happenings, leaps=True)["counters"].preemptions > 0
+    assert drive(config, StepCost(10), happenings, leaps=True)["counters"].preemptions > 0
     replica = Replica("engine", config, StepCost(10))
     replica.add(Request("a", filler(5), SamplingParams(max_tokens=40)), 0)
     ends = []

@@ -18,8 +18,8 @@ from paternoster_engine.bench.report import build_report
 from paternoster_engine.bench.session import Pace
 from paternoster_engine.bench.traffic import Traffic
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.counters import Counters
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.core.stats import Counters
 from paternoster_engine.engine import Engine
 
 WARM_UP = 4

@@ -6,8 +6,7 @@ The rules are those of transformers' ``generate(num_beams=width)``, so that one 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from paternoster_engine.core.logprobs import TokenLogprobs
-from paternoster_engine.core.request import FinishReason
+from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
 
 Continuations = Sequence[tuple[int, float]]

@@ -12,6 +12,20 @@ PreemptionName = Literal["recompute", "swap", "auto"]
 
 
 @dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """A tenant's weight and quotas, as its requests bring them."""
+
+    weight: float = 1.0
+    """Share of the engine relative to other tenants."""
+    max_queued: int = 0
+    """Waiting requests above which new ones are refused; 0 is no limit."""
+    tokens_per_second: float = 0.0
+    """Prompt and output tokens; 0 is no limit."""
+    token_burst: float = 0.0
+    """Tokens it may use at once after it was quiet; 0 is ten seconds' worth."""
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """Fixed for the life of a scheduler; only the live cap moves."""
 
@@ -52,7 +66,7 @@ class SchedulerConfig:
     pause_lower_classes: bool = False
     """order priority: a step that computes prompts of a class computes nothing of the classes below it."""
     reserved_slots: int = 0
-    """Places under the live cap that only requests with a priority below 0 get; one is always left for the others."""
+    """Slots under the live cap that only requests with a priority below 0 get; one is always left for the others."""
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     """order fair-share: shares of tenants relative to others; 1 for those not named."""
 

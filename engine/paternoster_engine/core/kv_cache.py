@@ -167,7 +167,7 @@ class KVCache:
         return bool(self._copies)
 
     def take_copies(self) -> tuple[BlockCopy, ...]:
-        """Copies to be made before the batch that is sealed now."""
+        """Copies to be made before the batch that is built now."""
         if not self._copies:
             return ()
         copies = tuple((source, target) for target, source in self._copies.items())
@@ -197,18 +197,18 @@ class KVCache:
         self._disclaim(request)
 
     def _shared_tail(self, request: Request) -> int | None:
-        """Place in the block table of the block that the request writes to next, if others hold that, too."""
-        place, used = divmod(request.num_computed, self.block_size)
-        if not request.shares_tail or used == 0 or not self.pool.is_shared(request.block_ids[place]):
+        """Index in the block table of the block that the request writes to next, if others hold that, too."""
+        index, used = divmod(request.num_computed, self.block_size)
+        if not request.shares_tail or used == 0 or not self.pool.is_shared(request.block_ids[index]):
             return None
-        return place
+        return index
 
-    def _own(self, request: Request, place: int) -> None:
+    def _own(self, request: Request, index: int) -> None:
         """Have a block of one's own copied from the shared one (copy on write)."""
-        shared = request.block_ids[place]
+        shared = request.block_ids[index]
         (own,) = self.pool.take_new(1)
         self._copies[own] = shared
-        request.block_ids[place] = own
+        request.block_ids[index] = own
         self.pool.release((shared,))
 
     def _claim_next(self, request: Request) -> None:

@@ -1,13 +1,12 @@
-"""A request, told by three numbers: tokens known, tokens computed, tokens that came from the cache."""
+"""A request in three numbers: tokens known, tokens computed, tokens that came from the cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from paternoster_engine.core.logprobs import TokenLogprobs
+from paternoster_engine.core.config import TenantLimits
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.core.tenant import TenantLimits
 
 if TYPE_CHECKING:
     from paternoster_engine.core.beam_group import BeamGroup
@@ -29,6 +28,20 @@ class FinishReason(StrEnum):
     ERROR = "error"
     TIMEOUT = "timeout"
     """Its deadline passed before it had a token, or while it waited to go on after a preemption."""
+
+
+class TokenLogprobs(NamedTuple):
+    """How likely the model held a token, and which tokens it held most likely in its place.
+
+    Natural logarithms of probabilities, by the model's own logits: before penalties, temperature and filters.
+    """
+
+    token: int
+    logprob: float
+    rank: int
+    """1 for the most likely token of the vocabulary."""
+    top: tuple[tuple[int, float], ...]
+    """(token, logprob) of the most likely ones, best first, as many as the request asked for."""
 
 
 @dataclass(slots=True, eq=False)
@@ -152,8 +165,8 @@ class Request:
         return 1 if self.params.beam is None else self.params.beam.width
 
     @property
-    def places(self) -> int:
-        """Places under the live cap that it takes; a search takes those of its beams before they run."""
+    def slots(self) -> int:
+        """Slots under the live cap that it takes; a search takes those of its beams before they run."""
         return self.width if self.group is not None and self.group.folded else 1
 
     @property
@@ -168,3 +181,35 @@ class Request:
         if start >= n:
             return self.output[start - n : stop - n]
         return self.prompt[start:] + self.output[: stop - n]
+
+    def ends_with(self, token: int, max_model_len: int) -> FinishReason | None:
+        """Why ``token``, the newest of the output, is the last one; None if it is not."""
+        params = self.params
+        if len(self.output) >= params.min_tokens:
+            if token in params.stop_token_ids:
+                return FinishReason.STOP
+            if token in self.eos_token_ids and not params.ignore_eos:
+                return FinishReason.STOP
+        if len(self.output) >= params.max_tokens or self.num_tokens >= max_model_len:
+            return FinishReason.LENGTH
+        return None
+
+    def ends_with_pending(self, max_model_len: int) -> bool:
+        """Whether the token that a step under way samples ends the request by its length, whatever it is."""
+        num_output = len(self.output) + self.num_pending
+        return num_output >= self.params.max_tokens or self.num_expected >= max_model_len
+
+    def check(self, block_size: int) -> None:
+        """Raise ``AssertionError`` unless a request that runs or waits holds just what that allows."""
+        if self.status is RequestStatus.RUNNING:
+            assert 0 <= self.num_cached <= self.num_computed <= self.num_expected
+            assert self.num_computed <= len(self.block_ids) * block_size
+            assert not self.host_block_ids
+            return
+        assert self.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        assert self.num_computed == 0
+        assert not self.block_ids
+        assert self.claimed_key is None
+        assert self.leader is self
+        assert len(self.sequences) == 1
+        assert bool(self.host_block_ids) == (self.num_swapped > 0)

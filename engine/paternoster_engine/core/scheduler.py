@@ -1,34 +1,28 @@
 """Iteration-level scheduling (Orca) over a paged KV cache: one token budget a step, no prefill or decode phases.
 
 Every request has tokens that are known and tokens that are computed; a step hands out the budget so that the second
-number catches up with the first. Those that run come first, then those that wait. When requests may board, in which
-order they wait, what memory an admission must leave and who loses its blocks is up to :mod:`.policies`.
+number catches up with the first. Those that run come first, then those that wait. When requests are admitted, in which
+order they wait, what memory an admission must leave and who loses its blocks is chosen by name in the configuration.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.admission import Admission, Slots
+from paternoster_engine.core.batch import Batch, BatchBuilder
 from paternoster_engine.core.beam_group import BeamGroup
 from paternoster_engine.core.block_pool import BlockPool
-from paternoster_engine.core.boarding import Boarding
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.counters import Counters
-from paternoster_engine.core.deadlines import Deadlines
 from paternoster_engine.core.errors import AdmissionError
-from paternoster_engine.core.gate import Gate
-from paternoster_engine.core.integrity import check_requests
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.places import Places
-from paternoster_engine.core.policies.admission import projected_peak_tokens
-from paternoster_engine.core.policies.queues import make_queue
-from paternoster_engine.core.policies.victim import VICTIMS
-from paternoster_engine.core.preemption_cost import PreemptionCost
+from paternoster_engine.core.kv_reservation import projected_peak_tokens
+from paternoster_engine.core.preemption import VICTIMS, PreemptionCost, Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
-from paternoster_engine.core.step_plan import StepPlan
-from paternoster_engine.core.stopping import finish_reason, pending_token_is_last
-from paternoster_engine.core.swap import Swap
+from paternoster_engine.core.stats import Counters
+from paternoster_engine.core.validation import RequestValidation
+from paternoster_engine.core.waiting_queue import Deadlines, make_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +45,16 @@ class Scheduler:
         self.kv = KVCache(self.pool, config.block_size, prefix_cache=config.prefix_cache)
         self.preemption_cost = PreemptionCost()
         self.swap = Swap(config, self.preemption_cost, self.counters)
-        self._victim = VICTIMS[config.victim]()
+        self._choose_victim = VICTIMS[config.victim]
         self._queue = make_queue(config)
-        self._gate = Gate(config)
+        self._validation = RequestValidation(config)
         self._deadlines = Deadlines()
         self._meters_output = config.uses_tenants
         self._requests: dict[str, Request] = {}
         self._running: list[Request] = []
-        self._places = Places(config, self._running, live_cap)
-        self._boarding = Boarding(
-            config, self._queue, self._running, self._places, self.kv, self.swap, self.counters, self._preempt
+        self._slots = Slots(config, self._running, live_cap)
+        self._admission = Admission(
+            config, self._queue, self._running, self._slots, self.kv, self.swap, self.counters, self._preempt
         )
         self._step = 0
 
@@ -84,11 +78,11 @@ class Scheduler:
 
         A search with more beams than that runs alone.
         """
-        return self._places.live_cap
+        return self._slots.live_cap
 
     @live_cap.setter
     def live_cap(self, cap: int) -> None:
-        before, self._places.live_cap = self._places.live_cap, cap
+        before, self._slots.live_cap = self._slots.live_cap, cap
         self.counters.live_cap_changes += before != cap
 
     def add(self, *requests: Request) -> None:
@@ -100,7 +94,7 @@ class Scheduler:
             if request.request_id in self._requests:
                 raise ValueError(f"request_id {request.request_id!r} is already in use")
         try:
-            self._gate.admit(requests, self.waiting)
+            self._validation.check(requests, self.waiting)
         except AdmissionError as error:
             self.counters.rejected[error.reason] += 1
             raise
@@ -122,27 +116,27 @@ class Scheduler:
     def schedule(self, now: float) -> Batch:
         """Hand out one step's token budget. Requests past their deadline end first, before they cost a prefill."""
         self._step += 1
-        plan = StepPlan(self.config.max_batched_tokens)
+        builder = BatchBuilder(self.config.max_batched_tokens)
         for request in self._deadlines.expired(now):
             self._finish(request, FinishReason.TIMEOUT)
-            plan.expired.append(request)
-        boards = self._boarding.opens(now)
+            builder.expired.append(request)
+        admits = self._admission.is_open(now)
         if self.config.force_preempt_every and self._step % self.config.force_preempt_every == 0 and self._running:
-            self._preempt(self._victim.choose(self._running), plan)
+            self._preempt(self._choose_victim(self._running), builder)
         if self.config.prefill_first:
-            self._continue(plan, [request for request in self._running if request.prefilling])
-            if boards:
-                self._boarding.admit_waiting(plan, now)
-            if not plan.chunks:
-                self._continue(plan, list(self._running))
+            self._continue(builder, [request for request in self._running if request.prefilling])
+            if admits:
+                self._admission.admit_waiting(builder, now)
+            if not builder.chunks:
+                self._continue(builder, list(self._running))
         elif self.config.pause_lower_classes:
-            self._upper_prompts_first(plan, boards, now)
+            self._upper_prompts_first(builder, admits, now)
         else:
-            self._continue(plan, list(self._running))
-            if boards:
-                self._boarding.admit_waiting(plan, now)
+            self._continue(builder, list(self._running))
+            if admits:
+                self._admission.admit_waiting(builder, now)
         swaps, copies = self.swap.take_copies(), self.kv.take_copies()
-        return plan.seal(self._step, swaps, copies, self.counters, ahead=self.config.overlap)
+        return builder.build(self._step, swaps, copies, self.counters, ahead=self.config.overlap)
 
     def update(self, batch: Batch, sampled: Sequence[int | None], now: float) -> list[StepOutput]:
         """Take the step's tokens in, one entry of ``sampled`` a scheduled item; requests ended since are skipped."""
@@ -169,7 +163,7 @@ class Scheduler:
             self.counters.generation_tokens += 1
             if self._meters_output or request.limits is not None:
                 self._meter_output(request, now)
-            reason = finish_reason(request, token, self.config.max_model_len)
+            reason = request.ends_with(token, self.config.max_model_len)
             if reason is not None:
                 self._finish(request, reason)
             outputs.append(StepOutput(request, token, reason))
@@ -213,19 +207,46 @@ class Scheduler:
         """Raise ``AssertionError`` unless every block and every request is where it should be."""
         self.pool.check_integrity(s.block_ids for request in self._requests.values() for s in request.sequences)
         self.swap.check_integrity(self._requests.values(), self.config.host_blocks)
-        check_requests(self.config, self._requests.values(), self._running, self.waiting)
+        running, waiting = self._running, self.waiting
+        assert len(running) <= self.config.max_num_seqs
+        sequences = [sequence for request in self._requests.values() for sequence in request.sequences]
+        assert {id(r) for r in sequences} == {id(r) for r in [*running, *waiting]}
+        assert len(sequences) == len(running) + len(waiting)
+        assert all(request.status is RequestStatus.RUNNING for request in running)
+        assert all(request.status is not RequestStatus.RUNNING for request in waiting)
+        for request in sequences:
+            request.check(self.config.block_size)
 
-    def _continue(self, plan: StepPlan, requests: Sequence[Request]) -> None:
+    def stats(self, *, ticks_per_second: int = 1) -> dict[str, Any]:
+        """Gauges and counters by their names in ``paternoster_contract.stats.EngineStats``.
+
+        May be read while another thread steps the scheduler: each number is right, but they may be of two neighbouring
+        steps. ``ticks_per_second`` is the unit of the times that the scheduler was given.
+        """
+        return {
+            "capacity": self.config.max_num_seqs,
+            "live_cap": self.live_cap,
+            "running": len(self._running),
+            "waiting": len(self.waiting),
+            "kv_block_size": self.config.block_size,
+            "kv_blocks": self.pool.num_blocks,
+            "kv_blocks_used": self.pool.num_used,
+            "kv_blocks_cached": self.pool.num_cached,
+            "kv_projected_peak": self.projected_peak(),
+            **self.counters.totals(ticks_per_second),
+        }
+
+    def _continue(self, builder: BatchBuilder, requests: Sequence[Request]) -> None:
         """Let ``requests``, which run, catch up with their tokens; whoever must makes room."""
-        block_size, running, chunks = self.config.block_size, RequestStatus.RUNNING, plan.chunks
+        block_size, running, chunks = self.config.block_size, RequestStatus.RUNNING, builder.chunks
         for request in requests:
-            budget = plan.budget
+            budget = builder.budget
             if budget == 0 or request.status is not running:
                 continue
             computed = request.num_computed
             pending = request.num_pending
             count = len(request.prompt) + len(request.output) + pending - computed
-            if count == 0 or (pending and pending_token_is_last(request, self.config.max_model_len)):
+            if count == 0 or (pending and request.ends_with_pending(self.config.max_model_len)):
                 # A beam that waits for the others, or the end of a request is under way.
                 continue
             if count > budget:
@@ -235,26 +256,26 @@ class Scheduler:
             while (request.shares_tail or needed > len(request.block_ids) * block_size) and not self.kv.grow(
                 request, needed
             ):
-                self._preempt(self._victim.choose(self._no_more_important(request)), plan)
+                self._preempt(self._choose_victim(self._no_more_important(request)), builder)
                 if request.status is not running:
                     break
             else:
                 chunks[request] = count
-                plan.budget -= count
+                builder.budget -= count
 
-    def _upper_prompts_first(self, plan: StepPlan, boards: bool, now: float) -> None:
+    def _upper_prompts_first(self, builder: BatchBuilder, admits: bool, now: float) -> None:
         """Hand the budget out, but to nobody below the class of the most important prompt."""
         prompts = min((request.priority for request in self._running if request.prefilling), default=math.inf)
-        plan.lowest_class = min(prompts, self._boarding.next_class()) if boards else prompts
-        # A prompt of a lower class that boarded before must not take the budget from tokens of those above it.
-        first = [request for request in self._by_class() if plan.lets(request)]
-        self._continue(plan, first)
-        if boards:
-            self._boarding.admit_waiting(plan, now)
-        if plan.chunks.keys() <= {request for request in first if not request.prefilling}:
-            # Whoever was next to board did not fit.
-            plan.lowest_class = prompts
-            self._continue(plan, [r for r in self._by_class() if plan.lets(r) and r not in plan.chunks])
+        builder.lowest_class = min(prompts, self._admission.next_class()) if admits else prompts
+        # A prompt of a lower class that was admitted before must not take the budget from tokens of those above it.
+        first = [request for request in self._by_class() if builder.allows(request)]
+        self._continue(builder, first)
+        if admits:
+            self._admission.admit_waiting(builder, now)
+        if builder.chunks.keys() <= {request for request in first if not request.prefilling}:
+            # Whoever was next did not fit.
+            builder.lowest_class = prompts
+            self._continue(builder, [r for r in self._by_class() if builder.allows(r) and r not in builder.chunks])
 
     def _by_class(self) -> list[Request]:
         return sorted(self._running, key=lambda request: request.priority)
@@ -266,11 +287,11 @@ class Scheduler:
         below = [other for other in self._running if other.priority > request.priority]
         return below or [other for other in self._running if other.priority == request.priority]
 
-    def _preempt(self, request: Request, plan: StepPlan) -> None:
+    def _preempt(self, request: Request, builder: BatchBuilder) -> None:
         """Take all blocks of a running request, a beam's with those of the whole search, and put it into the queue."""
         request = request.leader
         for sequence in request.sequences:
-            plan.take_back(sequence)
+            builder.remove(sequence)
             self._running.remove(sequence)
             if request.group is None:
                 # Copies of what beams share would be many: a search is computed again.
@@ -280,8 +301,8 @@ class Scheduler:
             sequence.status = RequestStatus.PREEMPTED
         if request.group is not None:
             request.group.fold()
-            self._places.promised.discard(request.group)
-        plan.preempted.append(request)
+            self._slots.promised.discard(request.group)
+        builder.preempted.append(request)
         self.counters.preemptions += 1
         self.counters.requests_preempted += request.num_preemptions == 0
         request.num_preemptions += 1
@@ -294,7 +315,7 @@ class Scheduler:
                 self._running.remove(sequence)
                 self.kv.release(sequence)
             if request.group is not None:
-                self._places.promised.discard(request.group)
+                self._slots.promised.discard(request.group)
         else:
             self._queue.remove(request)
             self.swap.drop(request)
@@ -308,9 +329,9 @@ class Scheduler:
         request, folded = group.leader, group.folded
         count = group.advance(self.kv)
         if folded and not group.folded:
-            place = self._running.index(request) + 1
-            self._running[place:place] = group.sequences[1:]
-            self._places.promised.discard(group)
+            index = self._running.index(request) + 1
+            self._running[index:index] = group.sequences[1:]
+            self._slots.promised.discard(group)
         if count == 0:
             return
         request.first_token = now if request.first_token is None else request.first_token
@@ -327,4 +348,4 @@ class Scheduler:
 
     def _meter_output(self, request: Request, now: float) -> None:
         self._queue.sampled(request)
-        self._gate.quota.charge(request, 1, now)
+        self._validation.quota.charge(request, 1, now)

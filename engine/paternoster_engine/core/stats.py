@@ -1,37 +1,65 @@
-"""What a scheduler tells of itself in ``/stats``: the part that needs neither a process nor a clock."""
+"""What a scheduler has done so far, and what of that it reports in ``/stats``."""
 
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
-from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.core.request import FinishReason
 
 
-def scheduler_stats(scheduler: Scheduler, *, ticks_per_second: int = 1) -> dict[str, Any]:
-    """Gauges and counters by their names in ``paternoster_contract.stats.EngineStats``.
+@dataclass(slots=True)
+class Counters:
+    """Every number only grows."""
 
-    May be read while another thread steps the scheduler: each number is right, but they may be of two neighbouring
-    steps. ``ticks_per_second`` is the unit of the times that the scheduler was given.
-    """
-    counters, pool = scheduler.counters, scheduler.pool
-    return {
-        "capacity": scheduler.config.max_num_seqs,
-        "live_cap": scheduler.live_cap,
-        "running": len(scheduler.running),
-        "waiting": len(scheduler.waiting),
-        "kv_block_size": scheduler.config.block_size,
-        "kv_blocks": pool.num_blocks,
-        "kv_blocks_used": pool.num_used,
-        "kv_blocks_cached": pool.num_cached,
-        "kv_projected_peak": scheduler.projected_peak(),
-        "requests_total": counters.requests,
-        "requests_finished_total": sum(counters.finished.copy().values()),
-        "requests_rejected_total": sum(counters.rejected.copy().values()),
-        "requests_preempted_total": counters.requests_preempted,
-        "preemptions_total": counters.preemptions,
-        "prompt_tokens_total": counters.prompt_tokens,
-        "cached_prompt_tokens_total": counters.cached_prompt_tokens,
-        "generation_tokens_total": counters.generation_tokens,
-        "computed_tokens_total": counters.computed_tokens,
-        "recomputed_tokens_total": counters.recomputed_tokens,
-        "queue_seconds_total": counters.queue_seconds / ticks_per_second,
-        "queue_count_total": counters.queue_count,
-    }
+    requests: int = 0
+    """Requests taken into the queue."""
+    rejected: Counter[str] = field(default_factory=Counter)
+    """Requests refused, by reason."""
+    finished: Counter[FinishReason] = field(default_factory=Counter)
+    preemptions: int = 0
+    """Preemption events."""
+    requests_preempted: int = 0
+    """Distinct requests preempted at least once."""
+    priority_preemptions: int = 0
+    """Preemptions that made way for a more important request."""
+    prefix_waits: int = 0
+    """Steps that a request sat out because another one was computing its next block."""
+    swapped_out_blocks: int = 0
+    swapped_in_blocks: int = 0
+    prompt_tokens: int = 0
+    """Prompt tokens of requests scheduled for the first time."""
+    cached_prompt_tokens: int = 0
+    """Of those, tokens the prefix cache served."""
+    prefix_queries: int = 0
+    """Tokens looked up in the prefix cache, resumed requests included."""
+    prefix_hits: int = 0
+    """Of those, tokens found."""
+    generation_tokens: int = 0
+    computed_tokens: int = 0
+    """Tokens that went through the model."""
+    recomputed_tokens: int = 0
+    """Of those, tokens that had been computed before a preemption took them."""
+    queue_seconds: float = 0.0
+    """Sum of arrival to first scheduling."""
+    queue_count: int = 0
+    live_cap_changes: int = 0
+
+    def totals(self, ticks_per_second: int = 1) -> dict[str, Any]:
+        """What ``/stats`` has of them, by the names in ``paternoster_contract.stats.EngineStats``.
+
+        ``ticks_per_second`` is the unit of the times that the scheduler was given.
+        """
+        return {
+            "requests_total": self.requests,
+            "requests_finished_total": sum(self.finished.copy().values()),
+            "requests_rejected_total": sum(self.rejected.copy().values()),
+            "requests_preempted_total": self.requests_preempted,
+            "preemptions_total": self.preemptions,
+            "prompt_tokens_total": self.prompt_tokens,
+            "cached_prompt_tokens_total": self.cached_prompt_tokens,
+            "generation_tokens_total": self.generation_tokens,
+            "computed_tokens_total": self.computed_tokens,
+            "recomputed_tokens_total": self.recomputed_tokens,
+            "queue_seconds_total": self.queue_seconds / ticks_per_second,
+            "queue_count_total": self.queue_count,
+        }

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 import torch
 
 from paternoster_engine.core.batch import Batch, BlockCopy
-from paternoster_engine.core.preemption_cost import PreemptionCost
+from paternoster_engine.core.preemption import PreemptionCost
 from paternoster_engine.engine import Runner, Tokens
 from paternoster_engine.runner.worker import PreparingRunner
 

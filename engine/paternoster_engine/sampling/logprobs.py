@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from paternoster_engine.core.logprobs import TokenLogprobs
+from paternoster_engine.core.request import TokenLogprobs
 
 ROWS_AT_ONCE = 64
 """Rows whose float32 scores are held at the same time: the rows of a long prompt would fill the memory."""

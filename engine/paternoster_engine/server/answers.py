@@ -7,8 +7,7 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from paternoster_engine.core.logprobs import TokenLogprobs
-from paternoster_engine.core.request import FinishReason
+from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation import Generation, Usage
 from paternoster_engine.server.openai_logprobs import ChatLogprobs, LogprobsWriter, PromptLogprobs

@@ -77,7 +77,7 @@ def _counters(loop: EngineLoop) -> dict[str, Values]:
                 "requests": counters.requests,
                 "requests_preempted": counters.requests_preempted,
                 "preemptions": counters.preemptions,
-                "displacements": counters.displacements,
+                "displacements": counters.priority_preemptions,
                 "prefix_waits": counters.prefix_waits,
                 "prompt_tokens": counters.prompt_tokens,
                 "prompt_tokens_cached": counters.cached_prompt_tokens,

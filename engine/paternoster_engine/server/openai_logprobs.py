@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
-from paternoster_engine.core.logprobs import TokenLogprobs
+from paternoster_engine.core.request import TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.output_text import PlacedToken
 

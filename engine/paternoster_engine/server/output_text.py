@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from paternoster_engine.core.logprobs import TokenLogprobs
-from paternoster_engine.core.request import FinishReason
+from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.tokenizer import Tokenizer

@@ -3,7 +3,6 @@
 import time
 
 from paternoster_contract.stats import EngineStats
-from paternoster_engine.core.stats import scheduler_stats
 from paternoster_engine.server.state import ServerState
 
 
@@ -22,5 +21,5 @@ def build_stats(state: ServerState) -> EngineStats:
         first_token_count_total=first.count,
         inter_token_seconds_total=between.seconds,
         inter_token_count_total=between.count,
-        **scheduler_stats(served.scheduler),
+        **served.scheduler.stats(),
     )

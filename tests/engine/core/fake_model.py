@@ -11,12 +11,10 @@ from itertools import count
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.beam_search import BeamSearch, Hypothesis
-from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.logprobs import TokenLogprobs
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.config import SchedulerConfig, TenantLimits
+from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
 from paternoster_engine.core.scheduler import Scheduler, StepOutput
-from paternoster_engine.core.tenant import TenantLimits
 
 VOCABULARY = 50
 
@@ -117,7 +115,7 @@ class FakeModel:
         return block, position % self._block_size
 
 
-class Ride:
+class CheckedEngine:
     """A scheduler on the fake model, checked after every step."""
 
     def __init__(self, config: SchedulerConfig, live_cap: int | None = None) -> None:
@@ -180,13 +178,13 @@ class Ride:
     def plan(self) -> Batch:
         """What the scheduler makes of this moment, checked."""
         scheduler = self.scheduler
-        cap, running, taken = scheduler.live_cap, set(scheduler.running), self._places()
+        cap, running, taken = scheduler.live_cap, set(scheduler.running), self._slots()
         batch = scheduler.schedule(self.now)
         self.batches.append(batch)
         assert batch.num_tokens <= scheduler.config.max_batched_tokens
         assert all(item.num_tokens >= 1 and item.stop <= item.request.num_expected for item in batch.scheduled)
         alone = len({request.leader for request in scheduler.running}) == 1
-        assert self._places() <= max(cap, taken) or alone, "admitted above the live cap"
+        assert self._slots() <= max(cap, taken) or alone, "admitted above the live cap"
         self._check_admissions(batch, [r for r in scheduler.running if r not in running])
         self._check_deadlines(batch)
         self._check_sharing()
@@ -204,14 +202,14 @@ class Ride:
         raise AssertionError(f"work is left after {limit} steps: {[r.status for r in self.scheduler.waiting]}")
 
     def _check_admissions(self, batch: Batch, admitted: list[Request]) -> None:
-        """Nobody boards in a step that preempted, but those who are more important than all who had to leave."""
+        """Nobody is admitted in a step that preempted, but those who are more important than all who had to leave."""
         if not batch.preempted or not admitted:
             return
         config = self.scheduler.config
         assert config.order == "priority", "admitted in a step that preempted"
         assert not set(batch.preempted).intersection(admitted), "preempted and admitted at once"
         assert all(request.leader is request for request in batch.preempted), "a beam was preempted alone"
-        # The last one displaced the others; those before it only stood ahead of it.
+        # The last one preempted the others; those before it only stood ahead of it.
         assert all(admitted[-1].priority < victim.priority for victim in batch.preempted)
 
     def _check_deadlines(self, batch: Batch) -> None:
@@ -248,5 +246,5 @@ class Ride:
             assert all(holders[block] == 1 for block in written), f"{item.request.request_id} writes to a shared block"
         assert all(holders[block] == 1 for _, block in batch.copies), "a copy is made for nobody, or for several"
 
-    def _places(self) -> int:
-        return sum(request.places for request in self.scheduler.running)
+    def _slots(self) -> int:
+        return sum(request.slots for request in self.scheduler.running)

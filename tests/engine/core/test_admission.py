@@ -1,10 +1,10 @@
-"""What memory an admission leaves: policies that never evict, and what they leave unused."""
+"""What memory an admission leaves: rules that never evict, and what they leave unused."""
 
 from itertools import count
 from random import Random
 
 import pytest
-from fake_model import Ride
+from fake_model import CheckedEngine
 from traces import NUM_TRACES
 
 from paternoster_engine.core.config import SchedulerConfig
@@ -12,17 +12,17 @@ from paternoster_engine.core.config import SchedulerConfig
 MAX_LEN = 48
 
 
-def _ride_through(config: SchedulerConfig, traffic: list[tuple[int, int, int]]) -> Ride:
+def _run_through(config: SchedulerConfig, traffic: list[tuple[int, int, int]]) -> CheckedEngine:
     """Play (prompt tokens, output tokens, step of arrival)."""
-    ride = Ride(config)
+    engine = CheckedEngine(config)
     pending = sorted(traffic, key=lambda item: item[2])
     for step in count():
-        if not pending and not ride.scheduler.has_work:
-            return ride
+        if not pending and not engine.scheduler.has_work:
+            return engine
         while pending and pending[0][2] <= step:
             prompt, output, _ = pending.pop(0)
-            ride.add([len(pending) % 3] * prompt, output)
-        ride.step()
+            engine.add([len(pending) % 3] * prompt, output)
+        engine.step()
     raise AssertionError("unreachable")
 
 
@@ -48,42 +48,42 @@ def test_i18_nobody_is_ever_preempted(admission: str) -> None:
             (rng.choice([1, 4, rng.randint(1, 24)]), rng.choice([2, rng.randint(1, 24)]), rng.choice([0, 0, 5, 9]))
             for _ in range(rng.randint(4, 14))
         ]
-        assert _ride_through(config, traffic).scheduler.counters.preemptions == 0, f"seed {seed}"
+        assert _run_through(config, traffic).scheduler.counters.preemptions == 0, f"seed {seed}"
 
 
-def _board_at_once(admission: str, outputs: list[int], num_blocks: int) -> int:
-    ride = Ride(SchedulerConfig(8, 64, 64, 1, num_blocks, admission=admission, prefix_cache=False))
+def _admitted_at_once(admission: str, outputs: list[int], num_blocks: int) -> int:
+    engine = CheckedEngine(SchedulerConfig(8, 64, 64, 1, num_blocks, admission=admission, prefix_cache=False))
     for output in outputs:
-        ride.add([1], output)
-    return len(ride.step().scheduled)
+        engine.add([1], output)
+    return len(engine.step().scheduled)
 
 
-def test_no_evict_boards_where_a_full_reserve_waits() -> None:
+def test_no_evict_admits_where_a_full_reserve_waits() -> None:
     """Lengths 1+39 and 1+9 tokens: the short one is gone before the long one needs its blocks."""
-    assert _board_at_once("full-reserve", [39, 9], 44) == 1
-    assert _board_at_once("no-evict", [39, 9], 44) == 2
+    assert _admitted_at_once("full-reserve", [39, 9], 44) == 1
+    assert _admitted_at_once("no-evict", [39, 9], 44) == 2
 
 
 def test_no_evict_is_exact_to_the_block() -> None:
     """When the short one takes its last step both hold 9 blocks, and the long one ends with 39."""
-    assert _board_at_once("no-evict", [39, 9], 39) == 2
-    assert _board_at_once("no-evict", [20, 20], 40) == 2
-    assert _board_at_once("no-evict", [20, 20], 39) == 1
+    assert _admitted_at_once("no-evict", [39, 9], 39) == 2
+    assert _admitted_at_once("no-evict", [20, 20], 40) == 2
+    assert _admitted_at_once("no-evict", [20, 20], 39) == 1
 
 
 def test_no_evict_counts_on_nobody_whom_the_budget_does_not_reach() -> None:
     """The third of a static batch gets no token until one of the two before it has ended, and keeps its blocks."""
-    ride = Ride(SchedulerConfig(3, 2, 49, 1, 50, admission="no-evict", mode="static", prefix_cache=False))
-    requests = [ride.add([1] * prompt, output) for prompt, output in ((1, 24), (1, 24), (10, 2))]
-    ride.step()
+    engine = CheckedEngine(SchedulerConfig(3, 2, 49, 1, 50, admission="no-evict", mode="static", prefix_cache=False))
+    requests = [engine.add([1] * prompt, output) for prompt, output in ((1, 24), (1, 24), (10, 2))]
+    engine.step()
     assert requests[2].first_scheduled is None
-    ride.run()
-    assert ride.scheduler.counters.preemptions == 0
+    engine.run()
+    assert engine.scheduler.counters.preemptions == 0
 
 
-def test_greedy_boards_more_and_pays_with_preemptions() -> None:
-    ride = Ride(SchedulerConfig(8, 64, 64, 1, 44, prefix_cache=False))
+def test_greedy_admits_more_and_pays_with_preemptions() -> None:
+    engine = CheckedEngine(SchedulerConfig(8, 64, 64, 1, 44, prefix_cache=False))
     for _ in range(3):
-        ride.add([1], 39)
-    ride.run()
-    assert ride.scheduler.counters.preemptions > 0
+        engine.add([1], 39)
+    engine.run()
+    assert engine.scheduler.counters.preemptions > 0

@@ -1,6 +1,6 @@
 """Identical beginnings that arrive together are computed once."""
 
-from fake_model import Ride, unbatched
+from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,35 +14,35 @@ def config(**changes: int | bool | str) -> SchedulerConfig:
 
 def test_a_common_prompt_is_computed_by_the_first_alone() -> None:
     def computed(await_prefix: bool) -> int:
-        ride = Ride(config(await_prefix=await_prefix, max_batched_tokens=64))
+        engine = CheckedEngine(config(await_prefix=await_prefix, max_batched_tokens=64))
         for _ in range(6):
-            ride.add([1] * 33, 1)
-        ride.run()
-        return ride.scheduler.counters.computed_tokens
+            engine.add([1] * 33, 1)
+        engine.run()
+        return engine.scheduler.counters.computed_tokens
 
     assert computed(True) == 33 + 5 * 1
     assert computed(False) > 33 + 5 * 1
 
 
 def test_those_with_another_beginning_pass() -> None:
-    ride = Ride(config())
-    first, second, other = ride.add([1] * 12, 2), ride.add([1] * 12, 2), ride.add([2] * 4, 2)
-    scheduled = {item.request for item in ride.step().scheduled}
+    engine = CheckedEngine(config())
+    first, second, other = engine.add([1] * 12, 2), engine.add([1] * 12, 2), engine.add([2] * 4, 2)
+    scheduled = {item.request for item in engine.step().scheduled}
     assert scheduled == {first, other}
-    assert ride.scheduler.counters.prefix_waits == 1
-    assert second in {item.request for item in ride.step().scheduled}
-    ride.run()
+    assert engine.scheduler.counters.prefix_waits == 1
+    assert second in {item.request for item in engine.step().scheduled}
+    engine.run()
 
 
 def test_who_waits_goes_on_when_the_one_it_waits_for_is_gone() -> None:
-    ride = Ride(config(max_batched_tokens=8))
-    first, second = ride.add([1] * 40, 2), ride.add([1] * 40, 2)
-    ride.step()
+    engine = CheckedEngine(config(max_batched_tokens=8))
+    first, second = engine.add([1] * 40, 2), engine.add([1] * 40, 2)
+    engine.step()
     assert second.first_scheduled is None
-    ride.scheduler.abort(first.request_id)
-    ride.step()
+    engine.scheduler.abort(first.request_id)
+    engine.step()
     assert second.first_scheduled is not None
-    ride.run()
+    engine.run()
     assert second.output == unbatched([1] * 40, 2, 64)
 
 
@@ -58,7 +58,7 @@ def test_who_waits_goes_on_when_the_one_it_waits_for_is_gone() -> None:
 def test_no_block_that_is_in_the_making_is_begun_again_and_nobody_waits_for_ever(
     traffic: list[tuple[int, int, int]], size: int, budget: int, spare: int, force: int, prefill_first: bool
 ) -> None:
-    ride = Ride(
+    engine = CheckedEngine(
         config(
             block_size=size,
             max_batched_tokens=budget,
@@ -67,11 +67,13 @@ def test_no_block_that_is_in_the_making_is_begun_again_and_nobody_waits_for_ever
             prefill_first=prefill_first,
         )
     )
-    requests = [ride.add([7] * common + [i % 3] * own + [9], output) for i, (common, own, output) in enumerate(traffic)]
-    boarded: set[str] = set()
-    while ride.scheduler.has_work:
-        running = set(ride.scheduler.running)
-        batch = ride.step()
+    requests = [
+        engine.add([7] * common + [i % 3] * own + [9], output) for i, (common, own, output) in enumerate(traffic)
+    ]
+    admitted: set[str] = set()
+    while engine.scheduler.has_work:
+        running = set(engine.scheduler.running)
+        batch = engine.step()
         makers = {
             tuple(item.request.tokens(0, stop))
             for item in batch.scheduled
@@ -83,7 +85,7 @@ def test_no_block_that_is_in_the_making_is_begun_again_and_nobody_waits_for_ever
             if request not in running and item.start + size < request.num_prompt:
                 first_block = tuple(request.tokens(0, (item.start // size + 1) * size))
                 assert first_block not in makers, f"{request.request_id} computes a block that is being computed"
-                boarded.add(request.request_id)
-        assert len(ride.batches) < 5000
+                admitted.add(request.request_id)
+        assert len(engine.batches) < 5000
     for request in requests:
         assert request.output == unbatched(request.prompt, request.params.max_tokens, 64)

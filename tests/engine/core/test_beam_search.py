@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from fake_model import Ride, continuations, searched, unbatched
+from fake_model import CheckedEngine, continuations, searched, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,115 +120,115 @@ def test_no_end_before_min_tokens() -> None:
     assert min(len(hypothesis.tokens) for hypothesis in searched([5], asked)) > 6
 
 
-def add(ride: Ride, prompt: list[int], asked: SamplingParams) -> Request:
-    return ride.add(prompt, asked.max_tokens, beam=asked.beam, stop_token_ids=asked.stop_token_ids)
+def add(engine: CheckedEngine, prompt: list[int], asked: SamplingParams) -> Request:
+    return engine.add(prompt, asked.max_tokens, beam=asked.beam, stop_token_ids=asked.stop_token_ids)
 
 
 @pytest.mark.parametrize("ends", [(), ENDS])
 def test_the_prompt_is_computed_once_and_each_beam_a_token_a_step(ends: tuple[int, ...]) -> None:
-    ride = Ride(config())
+    engine = CheckedEngine(config())
     asked = params(width=3, max_tokens=8, ends=ends)
-    request = add(ride, [1] * 10, asked)
-    ride.run()
+    request = add(engine, [1] * 10, asked)
+    engine.run()
     assert request.group is not None
     assert request.group.hypotheses == searched([1] * 10, asked)
     assert request.output == list(request.group.hypotheses[0].tokens)
-    first, *others = ride.batches
+    first, *others = engine.batches
     assert [item.num_tokens for item in first.scheduled] == [10]
     assert {tuple(item.num_tokens for item in batch.scheduled) for batch in others} == {(1, 1, 1)}
-    assert [len(output.request.output) for output in ride.outputs] == [len(request.output)]
+    assert [len(output.request.output) for output in engine.outputs] == [len(request.output)]
 
 
 def test_beams_share_full_blocks_and_copy_the_last_one() -> None:
-    ride = Ride(config())
+    engine = CheckedEngine(config())
     asked = params(width=3, max_tokens=8)
-    add(ride, [1] * 10, asked)
-    ride.step()
-    assert ride.scheduler.pool.num_used == 3
-    batch = ride.scheduler.schedule(ride.now)
+    add(engine, [1] * 10, asked)
+    engine.step()
+    assert engine.scheduler.pool.num_used == 3
+    batch = engine.scheduler.schedule(engine.now)
     # Two full blocks of all, and of each the one it writes to: one beam keeps the block that the others copied.
-    assert ride.scheduler.pool.num_used == 2 + 3
+    assert engine.scheduler.pool.num_used == 2 + 3
     tables = [item.request.block_ids for item in batch.scheduled]
     assert len({tuple(table[:2]) for table in tables}) == 1
     assert batch.copies == tuple((tables[2][2], table[2]) for table in tables[:2])
-    ride.scheduler.update(batch, ride.model.execute(batch), ride.now)
-    ride.run()
-    assert ride.scheduler.pool.num_used == 0
+    engine.scheduler.update(batch, engine.model.execute(batch), engine.now)
+    engine.run()
+    assert engine.scheduler.pool.num_used == 0
 
 
 def test_a_search_is_preempted_as_a_whole_and_goes_on_from_what_its_beams_share() -> None:
-    ride = Ride(config(num_blocks=15))
+    engine = CheckedEngine(config(num_blocks=15))
     asked = params(width=2, max_tokens=20)
-    search = add(ride, [1] * 8, asked)
-    other = ride.add([2] * 8, 40)
-    ride.run()
-    assert ride.scheduler.counters.preemptions > 0
+    search = add(engine, [1] * 8, asked)
+    other = engine.add([2] * 8, 40)
+    engine.run()
+    assert engine.scheduler.counters.preemptions > 0
     assert search.group is not None
     assert search.group.hypotheses == searched([1] * 8, asked)
     assert other.output == unbatched([2] * 8, 40, 60)
-    assert ride.scheduler.counters.generation_tokens == 40 + 2 * 20
-    assert ride.scheduler.counters.requests_preempted <= 2
+    assert engine.scheduler.counters.generation_tokens == 40 + 2 * 20
+    assert engine.scheduler.counters.requests_preempted <= 2
 
 
 @pytest.mark.parametrize("prefix_cache", [False, True])
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_preempted_every_few_steps(prefix_cache: bool, preemption: str) -> None:
     host = {} if preemption == "recompute" else {"preemption": preemption, "host_blocks": 40}
-    ride = Ride(config(force_preempt_every=5, prefix_cache=prefix_cache, max_num_seqs=12, **host))
+    engine = CheckedEngine(config(force_preempt_every=5, prefix_cache=prefix_cache, max_num_seqs=12, **host))
     asked = [params(width=width, max_tokens=12, ends=ENDS[:2]) for width in (2, 3, 4)]
-    requests = [add(ride, [i] * (5 + i), each) for i, each in enumerate(asked)]
-    ride.run()
-    assert ride.scheduler.counters.preemptions >= 3
+    requests = [add(engine, [i] * (5 + i), each) for i, each in enumerate(asked)]
+    engine.run()
+    assert engine.scheduler.counters.preemptions >= 3
     for i, (request, each) in enumerate(zip(requests, asked, strict=True)):
         assert request.group is not None
         assert request.group.hypotheses == searched([i] * (5 + i), each)
 
 
 def test_a_budget_smaller_than_the_beams_makes_them_wait_for_each_other() -> None:
-    ride = Ride(config(max_batched_tokens=2))
+    engine = CheckedEngine(config(max_batched_tokens=2))
     asked = params(width=3, max_tokens=6)
-    request = add(ride, [1, 2, 3], asked)
-    ride.run()
+    request = add(engine, [1, 2, 3], asked)
+    engine.run()
     assert request.group is not None
     assert request.group.hypotheses == searched([1, 2, 3], asked)
 
 
-def test_it_boards_when_there_is_a_place_for_each_beam() -> None:
-    ride = Ride(config(max_num_seqs=4))
-    ride.add([1] * 3, 4)
-    ride.add([2] * 3, 8)
-    search = add(ride, [3] * 3, params(width=3, max_tokens=4))
-    ride.add([4] * 3, 2)
+def test_it_is_admitted_when_there_is_a_slot_for_each_beam() -> None:
+    engine = CheckedEngine(config(max_num_seqs=4))
+    engine.add([1] * 3, 4)
+    engine.add([2] * 3, 8)
+    search = add(engine, [3] * 3, params(width=3, max_tokens=4))
+    engine.add([4] * 3, 2)
     while not search.finished:
-        ride.step()
-        others = {item.request for item in ride.batches[-1].scheduled if item.request.leader is not search}
+        engine.step()
+        others = {item.request for item in engine.batches[-1].scheduled if item.request.leader is not search}
         assert len(others) <= 1 or search.first_scheduled is None
-    ride.run()
+    engine.run()
 
 
-def test_nobody_ordinary_passes_a_search_that_waits_for_unreserved_places() -> None:
-    ride = Ride(config(max_num_seqs=4, reserved_slots=1, order="fcfs"))
-    before = [ride.add([i] * 3, 4 + 4 * i) for i in (1, 2)]
-    ride.step()
-    search = add(ride, [5] * 3, params(width=3, max_tokens=4))
-    after = ride.add([6] * 3, 2)
-    urgent = ride.add([7] * 3, 2, priority=-1)
-    ride.step()
+def test_nobody_ordinary_passes_a_search_that_waits_for_unreserved_slots() -> None:
+    engine = CheckedEngine(config(max_num_seqs=4, reserved_slots=1, order="fcfs"))
+    before = [engine.add([i] * 3, 4 + 4 * i) for i in (1, 2)]
+    engine.step()
+    search = add(engine, [5] * 3, params(width=3, max_tokens=4))
+    after = engine.add([6] * 3, 2)
+    urgent = engine.add([7] * 3, 2, priority=-1)
+    engine.step()
     assert urgent.status is RequestStatus.RUNNING
     assert search.status is after.status is RequestStatus.WAITING
-    ride.run()
+    engine.run()
     assert search.first_scheduled is not None
     assert after.first_scheduled is not None
     assert max(request.last_token or 0.0 for request in before) <= search.first_scheduled < after.first_scheduled
 
 
 def test_a_search_wider_than_the_live_cap_runs_alone() -> None:
-    ride = Ride(config(max_num_seqs=4), live_cap=2)
-    before = ride.add([1] * 3, 3)
-    search = add(ride, [2] * 3, params(width=4, max_tokens=4))
-    after = ride.add([3] * 3, 3)
-    ride.run()
-    for batch in ride.batches:
+    engine = CheckedEngine(config(max_num_seqs=4), live_cap=2)
+    before = engine.add([1] * 3, 3)
+    search = add(engine, [2] * 3, params(width=4, max_tokens=4))
+    after = engine.add([3] * 3, 3)
+    engine.run()
+    for batch in engine.batches:
         assert len({item.request.leader for item in batch.scheduled} - {before}) <= 1
     assert before.last_token is not None
     assert search.first_scheduled is not None
@@ -237,46 +237,46 @@ def test_a_search_wider_than_the_live_cap_runs_alone() -> None:
 
 
 def test_what_can_never_run_is_refused() -> None:
-    ride = Ride(config(max_num_seqs=4, num_blocks=10))
+    engine = CheckedEngine(config(max_num_seqs=4, num_blocks=10))
     with pytest.raises(TooManyBeams, match="searches with 5 beams, but this engine runs at most 4"):
-        add(ride, [1], params(width=5, max_tokens=2))
+        add(engine, [1], params(width=5, max_tokens=2))
     # Two shared blocks of the prompt, and three more of each of three beams.
     with pytest.raises(NeverFits, match="can grow to 11 KV blocks"):
-        add(ride, [1] * 9, params(width=3, max_tokens=12))
-    assert ride.scheduler.counters.rejected == {"too_many_beams": 1, "never_fits": 1}
+        add(engine, [1] * 9, params(width=3, max_tokens=12))
+    assert engine.scheduler.counters.rejected == {"too_many_beams": 1, "never_fits": 1}
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 def test_an_abort_frees_all_beams(steps: int) -> None:
-    ride = Ride(config())
-    search = add(ride, [1] * 6, params(width=3, max_tokens=12))
+    engine = CheckedEngine(config())
+    search = add(engine, [1] * 6, params(width=3, max_tokens=12))
     for _ in range(steps):
-        ride.step()
-    assert ride.scheduler.abort(search.request_id) is search
-    ride.scheduler.check_integrity()
-    assert ride.scheduler.pool.num_used == 0
-    assert not ride.scheduler.has_work
+        engine.step()
+    assert engine.scheduler.abort(search.request_id) is search
+    engine.scheduler.check_integrity()
+    assert engine.scheduler.pool.num_used == 0
+    assert not engine.scheduler.has_work
 
 
 def test_a_step_that_failed_ends_the_whole_search_once() -> None:
-    ride = Ride(config())
-    search = add(ride, [1] * 6, params(width=3, max_tokens=12))
+    engine = CheckedEngine(config())
+    search = add(engine, [1] * 6, params(width=3, max_tokens=12))
     for _ in range(3):
-        ride.step()
-    batch = ride.scheduler.schedule(ride.now)
+        engine.step()
+    batch = engine.scheduler.schedule(engine.now)
     assert len(batch.scheduled) == 3
-    assert ride.scheduler.fail(batch) == [search]
-    ride.scheduler.check_integrity()
-    assert ride.scheduler.pool.num_used == 0
+    assert engine.scheduler.fail(batch) == [search]
+    engine.scheduler.check_integrity()
+    assert engine.scheduler.pool.num_used == 0
 
 
 @pytest.mark.parametrize("admission", ["no-evict", "full-reserve"])
 @pytest.mark.parametrize("prefill_first", [False, True])
 def test_reserving_admissions_preempt_no_search(admission: str, prefill_first: bool) -> None:
     for spare in range(0, 12, 3):
-        ride = Ride(config(num_blocks=26 + spare, admission=admission, prefill_first=prefill_first))
-        requests = [add(ride, [i] * (4 + 3 * i), params(width=2 + i % 3, max_tokens=16)) for i in range(5)]
-        requests += [ride.add([9] * (i + 1), 20) for i in range(4)]
-        ride.run()
-        assert ride.scheduler.counters.preemptions == 0
+        engine = CheckedEngine(config(num_blocks=26 + spare, admission=admission, prefill_first=prefill_first))
+        requests = [add(engine, [i] * (4 + 3 * i), params(width=2 + i % 3, max_tokens=16)) for i in range(5)]
+        requests += [engine.add([9] * (i + 1), 20) for i in range(4)]
+        engine.run()
+        assert engine.scheduler.counters.preemptions == 0
         assert all(request.finish_reason is FinishReason.LENGTH for request in requests)

@@ -1,12 +1,12 @@
 """A deadline ends a request before it costs a prefill, and never one that decodes."""
 
 import pytest
-from fake_model import Ride
+from fake_model import CheckedEngine
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.deadlines import Deadlines
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.waiting_queue import Deadlines
 
 
 def config(**changes: int | float | bool | str) -> SchedulerConfig:
@@ -15,64 +15,64 @@ def config(**changes: int | float | bool | str) -> SchedulerConfig:
 
 
 def test_who_waits_too_long_is_never_computed() -> None:
-    ride = Ride(config())
-    ride.add([1], 10)
-    late = ride.add([2] * 8, 5, patience=4.0)
-    batches = [ride.step() for _ in range(6)]
+    engine = CheckedEngine(config())
+    engine.add([1], 10)
+    late = engine.add([2] * 8, 5, patience=4.0)
+    batches = [engine.step() for _ in range(6)]
     assert late.finish_reason is FinishReason.TIMEOUT
     assert [batch.expired for batch in batches].count((late,)) == 1
     assert all(item.request is not late for batch in batches for item in batch.scheduled)
-    assert ride.scheduler.counters.finished == {FinishReason.TIMEOUT: 1}
-    ride.run()
+    assert engine.scheduler.counters.finished == {FinishReason.TIMEOUT: 1}
+    engine.run()
 
 
 def test_a_prompt_is_given_up_between_two_chunks() -> None:
-    ride = Ride(config())
-    long = ride.add([1] * 30, 5, patience=2.5)
-    chunks = [ride.step().num_tokens for _ in range(3)]
+    engine = CheckedEngine(config())
+    long = engine.add([1] * 30, 5, patience=2.5)
+    chunks = [engine.step().num_tokens for _ in range(3)]
     assert chunks == [8, 8, 0]
     assert long.finish_reason is FinishReason.TIMEOUT
-    assert ride.scheduler.pool.num_used == 0
+    assert engine.scheduler.pool.num_used == 0
 
 
 def test_who_decodes_goes_on() -> None:
-    ride = Ride(config())
-    request = ride.add([1], 10, patience=3.0)
-    ride.run()
+    engine = CheckedEngine(config())
+    request = engine.add([1], 10, patience=3.0)
+    engine.run()
     assert request.finish_reason is FinishReason.LENGTH
 
 
 def test_who_decoded_and_was_preempted_does_not_come_back() -> None:
-    ride = Ride(config(max_num_seqs=2, num_blocks=8, max_model_len=30, prefix_cache=False))
-    stays, leaves = ride.add([1] * 8, 20), ride.add([2] * 9, 20, patience=6.0)
-    ride.run()
+    engine = CheckedEngine(config(max_num_seqs=2, num_blocks=8, max_model_len=30, prefix_cache=False))
+    stays, leaves = engine.add([1] * 8, 20), engine.add([2] * 9, 20, patience=6.0)
+    engine.run()
     assert stays.finish_reason is FinishReason.LENGTH
     assert leaves.finish_reason is FinishReason.TIMEOUT
     assert len(leaves.output) > 3
 
 
 def test_the_earliest_deadline_goes_first() -> None:
-    ride = Ride(config(order="deadline"))
+    engine = CheckedEngine(config(order="deadline"))
     patience = [None, 90.0, 30.0, None, 60.0]
-    requests = [ride.add([i], 3, patience=p) for i, p in enumerate(patience)]
-    ride.run()
+    requests = [engine.add([i], 3, patience=p) for i, p in enumerate(patience)]
+    engine.run()
     served = sorted(requests, key=lambda request: request.first_scheduled or 0.0)
     assert [requests.index(request) for request in served] == [2, 4, 1, 0, 3]
 
 
 def test_more_deadlines_are_met_in_their_order_than_in_that_of_arrival() -> None:
     def met(order: str) -> int:
-        ride = Ride(config(order=order))
+        engine = CheckedEngine(config(order=order))
         for i in range(8):
-            ride.add([i], 4, patience=4.0 * (9 - i))
-        ride.run()
-        return ride.scheduler.counters.finished[FinishReason.LENGTH]
+            engine.add([i], 4, patience=4.0 * (9 - i))
+        engine.run()
+        return engine.scheduler.counters.finished[FinishReason.LENGTH]
 
     assert met("fcfs") < met("deadline") == 8
 
 
 def test_those_that_ended_in_time_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paternoster_engine.core.deadlines.MIN_LIMIT", 8)
+    monkeypatch.setattr("paternoster_engine.core.waiting_queue.MIN_LIMIT", 8)
     deadlines = Deadlines()
     for i in range(100):
         request = Request(f"r{i}", [1], SamplingParams(max_tokens=2), deadline=1000.0)

@@ -1,11 +1,11 @@
 """Tenants that always have something waiting are served alike, or by their weights."""
 
-from fake_model import Ride
+from fake_model import CheckedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.policies.fair_share import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, FairShare
+from paternoster_engine.core.fair_share import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, FairShare
 
 MAX_PROMPT, MAX_OUTPUT = 20, 16
 
@@ -15,8 +15,8 @@ def config(seqs: int, **changes: object) -> SchedulerConfig:
     return SchedulerConfig(seqs, 64, 64, 4, 400, **values)  # type: ignore[arg-type]
 
 
-def counters(ride: Ride) -> dict[str, float]:
-    queue = ride.scheduler._queue
+def counters(engine: CheckedEngine) -> dict[str, float]:
+    queue = engine.scheduler._queue
     assert isinstance(queue, FairShare)
     return queue.counters
 
@@ -35,25 +35,25 @@ def test_i19_service_of_backlogged_tenants_stays_close(
     traffic: list[tuple[str, int, int]], seqs: int, weights: dict[str, float]
 ) -> None:
     """VTC's bound: one prompt, or what can be sampled by all that run at once."""
-    ride = Ride(config(seqs, tenant_weights=weights))
+    engine = CheckedEngine(config(seqs, tenant_weights=weights))
     for number, (tenant, prompt, output) in enumerate(traffic):
-        ride.add([number] * prompt, output, tenant=tenant)
+        engine.add([number] * prompt, output, tenant=tenant)
     bound = PROMPT_TOKEN_COST * MAX_PROMPT + OUTPUT_TOKEN_COST * seqs * MAX_OUTPUT
-    while ride.scheduler.has_work:
-        ride.step()
-        backlogged = {request.tenant for request in ride.scheduler.waiting}
-        service = [counters(ride)[tenant] for tenant in backlogged]
+    while engine.scheduler.has_work:
+        engine.step()
+        backlogged = {request.tenant for request in engine.scheduler.waiting}
+        service = [counters(engine)[tenant] for tenant in backlogged]
         assert not service or max(service) - min(service) <= bound
 
 
 def test_a_flood_does_not_keep_others_waiting() -> None:
     def waits(order: str) -> float:
-        ride = Ride(config(1, order=order))
+        engine = CheckedEngine(config(1, order=order))
         for i in range(20):
-            ride.add([i], 5, tenant="flood")
-        ride.step()
-        quiet = ride.add([99], 5, tenant="quiet")
-        ride.run()
+            engine.add([i], 5, tenant="flood")
+        engine.step()
+        quiet = engine.add([99], 5, tenant="quiet")
+        engine.run()
         assert quiet.first_scheduled is not None
         return quiet.first_scheduled - quiet.arrival
 
@@ -62,44 +62,44 @@ def test_a_flood_does_not_keep_others_waiting() -> None:
 
 
 def test_weights_are_shares() -> None:
-    ride = Ride(config(1, tenant_weights={"big": 3.0}))
+    engine = CheckedEngine(config(1, tenant_weights={"big": 3.0}))
     for i in range(60):
-        ride.add([i], 4, tenant="big")
-        ride.add([i], 4, tenant="small")
+        engine.add([i], 4, tenant="big")
+        engine.add([i], 4, tenant="small")
     for _ in range(160):
-        ride.step()
-    served = [request for request in (o.request for o in ride.outputs if o.finish_reason) if request.tenant == "big"]
-    ended = ride.scheduler.counters.finished.total()
+        engine.step()
+    served = [request for request in (o.request for o in engine.outputs if o.finish_reason) if request.tenant == "big"]
+    ended = engine.scheduler.counters.finished.total()
     assert 0.7 * ended <= len(served) <= 0.8 * ended
 
 
 def test_idle_time_is_not_saved_up() -> None:
-    ride = Ride(config(1))
+    engine = CheckedEngine(config(1))
     for i in range(30):
-        ride.add([i], 5, tenant="steady")
+        engine.add([i], 5, tenant="steady")
     for _ in range(60):
-        ride.step()
+        engine.step()
     for i in range(10):
-        ride.add([i], 5, tenant="late")
+        engine.add([i], 5, tenant="late")
     for _ in range(50):
-        ride.step()
-    later = [o.request.tenant for o in ride.outputs if o.finish_reason][12:]
+        engine.step()
+    later = [o.request.tenant for o in engine.outputs if o.finish_reason][12:]
     assert 3 <= later[:8].count("steady") <= 5, "the one that comes late takes turns from then on"
 
 
 def test_requests_of_one_tenant_are_served_in_order_of_arrival() -> None:
-    ride = Ride(config(2))
-    requests = [ride.add([i], 3, tenant="one") for i in range(8)]
-    ride.run()
+    engine = CheckedEngine(config(2))
+    requests = [engine.add([i], 3, tenant="one") for i in range(8)]
+    engine.run()
     times = [request.first_scheduled for request in requests]
     assert times == sorted(times)
 
 
 def test_tenants_come_and_go_without_being_remembered_for_ever(monkeypatch) -> None:
-    monkeypatch.setattr("paternoster_engine.core.policies.fair_share.MAX_COUNTERS", 8)
-    ride = Ride(config(4))
+    monkeypatch.setattr("paternoster_engine.core.fair_share.MAX_COUNTERS", 8)
+    engine = CheckedEngine(config(4))
     for i in range(100):
-        ride.add([i], 2, tenant=f"t{i}")
-        ride.step()
-    ride.run()
-    assert len(counters(ride)) < 20
+        engine.add([i], 2, tenant=f"t{i}")
+        engine.step()
+    engine.run()
+    assert len(counters(engine)) < 20

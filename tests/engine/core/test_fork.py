@@ -1,7 +1,7 @@
 """Sequences of one prompt fork from the first: full blocks are shared, the last one is copied."""
 
 import pytest
-from fake_model import Ride, unbatched
+from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ from paternoster_engine.core.config import SchedulerConfig
 def test_the_prompt_is_computed_once(
     length: int, count: int, size: int, budget: int, prefix_cache: bool, spare: int, preemption: str
 ) -> None:
-    ride = Ride(
+    engine = CheckedEngine(
         SchedulerConfig(
             max_num_seqs=8,
             max_batched_tokens=budget,
@@ -34,63 +34,63 @@ def test_the_prompt_is_computed_once(
         )
     )
     prompt = list(range(length))
-    first = ride.add(prompt, 10)
-    others = [ride.add(prompt, 10, twin=first) for _ in range(count - 1)]
-    ride.run()
+    first = engine.add(prompt, 10)
+    others = [engine.add(prompt, 10, twin=first) for _ in range(count - 1)]
+    engine.run()
     assert all(request.output == unbatched(prompt, 10, 60) for request in [first, *others])
-    counters = ride.scheduler.counters
+    counters = engine.scheduler.counters
     if counters.preemptions == 0:
         # Of the others the last token of the prompt, from which they sample; the last token sampled is never computed.
         assert counters.computed_tokens == length + len(others) + count * 9
 
 
 def test_full_blocks_are_shared_and_the_last_is_copied() -> None:
-    ride = Ride(SchedulerConfig(4, 64, 60, 4, 40, prefix_cache=False))
-    first = ride.add([1] * 10, 5)
-    others = [ride.add([1] * 10, 5, twin=first) for _ in range(2)]
-    ride.step()
-    batch = ride.step()
+    engine = CheckedEngine(SchedulerConfig(4, 64, 60, 4, 40, prefix_cache=False))
+    first = engine.add([1] * 10, 5)
+    others = [engine.add([1] * 10, 5, twin=first) for _ in range(2)]
+    engine.step()
+    batch = engine.step()
     assert batch.copies == tuple((first.block_ids[2], other.block_ids[2]) for other in others)
     assert all(other.block_ids[:2] == first.block_ids[:2] for other in others)
     assert [other.num_cached for other in others] == [9, 9]
-    ride.run()
-    assert ride.scheduler.pool.num_used == 0
+    engine.run()
+    assert engine.scheduler.pool.num_used == 0
 
 
 @pytest.mark.parametrize("length", [5, 9])
 def test_a_prompt_that_ends_with_a_block_needs_no_copy(length: int) -> None:
     """The last token is computed by each, so it is the tokens before it that fill blocks."""
-    ride = Ride(SchedulerConfig(4, 64, 60, 4, 40, prefix_cache=False))
-    first = ride.add([1] * length, 5)
-    ride.add([1] * length, 5, twin=first)
-    ride.run()
-    assert not any(batch.copies for batch in ride.batches)
-    assert ride.scheduler.counters.computed_tokens == length + 1 + 2 * 4
+    engine = CheckedEngine(SchedulerConfig(4, 64, 60, 4, 40, prefix_cache=False))
+    first = engine.add([1] * length, 5)
+    engine.add([1] * length, 5, twin=first)
+    engine.run()
+    assert not any(batch.copies for batch in engine.batches)
+    assert engine.scheduler.counters.computed_tokens == length + 1 + 2 * 4
 
 
 def test_without_waiting_it_computes_its_own() -> None:
-    ride = Ride(SchedulerConfig(4, 64, 60, 4, 40, await_prefix=False))
-    first = ride.add([1] * 10, 5)
-    other = ride.add([1] * 10, 5, twin=first)
-    ride.step()
-    assert len(ride.batches[0].scheduled) == 2
-    ride.run()
+    engine = CheckedEngine(SchedulerConfig(4, 64, 60, 4, 40, await_prefix=False))
+    first = engine.add([1] * 10, 5)
+    other = engine.add([1] * 10, 5, twin=first)
+    engine.step()
+    assert len(engine.batches[0].scheduled) == 2
+    engine.run()
     assert other.output == first.output
 
 
 def test_a_twin_that_has_ended_is_no_donor() -> None:
-    ride = Ride(SchedulerConfig(1, 64, 60, 4, 40, prefix_cache=False))
-    first = ride.add([1] * 10, 5)
-    other = ride.add([1] * 10, 5, twin=first)
-    ride.run()
+    engine = CheckedEngine(SchedulerConfig(1, 64, 60, 4, 40, prefix_cache=False))
+    first = engine.add([1] * 10, 5)
+    other = engine.add([1] * 10, 5, twin=first)
+    engine.run()
     assert other.num_cached == 0
     assert other.output == first.output == unbatched([1] * 10, 5, 60)
 
 
 def test_who_asks_for_the_prompts_logprobs_computes_it_all() -> None:
-    ride = Ride(SchedulerConfig(4, 64, 60, 4, 40))
-    first = ride.add([1] * 10, 5)
-    other = ride.add([1] * 10, 5, twin=first, prompt_logprobs=0)
-    ride.run()
+    engine = CheckedEngine(SchedulerConfig(4, 64, 60, 4, 40))
+    first = engine.add([1] * 10, 5)
+    other = engine.add([1] * 10, 5, twin=first, prompt_logprobs=0)
+    engine.run()
     assert len(other.prompt_logprobs) == 9
-    assert not any(batch.copies for batch in ride.batches)
+    assert not any(batch.copies for batch in engine.batches)

@@ -1,15 +1,15 @@
-"""What must hold on any trace and for any combination of policies, by its number in the list of invariants.
+"""What must hold on any trace and for any combination of settings, by its number in the list of invariants.
 
-The ride itself checks at every step: the token budget (I1), the live cap (I2), that every block is accounted for (I3),
-that only full blocks are shared (I4), that nothing is admitted in a step that preempted, but for displacement (I6),
-and that nobody past a deadline takes a prefill. I5, I11 and I14 to I19 are about one policy each and have tests of
+``CheckedEngine`` checks at every step: the token budget (I1), the live cap (I2), that every block is accounted for
+(I3), that only full blocks are shared (I4), that nothing is admitted in a step that preempted, but for priority (I6),
+and that nobody past a deadline takes a prefill. I5, I11 and I14 to I19 are about one setting each and have tests of
 their own, here and beside this file.
 """
 
 from collections.abc import Callable
 
 import pytest
-from fake_model import Ride, searched, unbatched
+from fake_model import CheckedEngine, searched, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, play, rush
@@ -22,22 +22,25 @@ from paternoster_engine.core.request import FinishReason
 
 @settings(max_examples=NUM_TRACES, deadline=None)
 @given(configs, arrivals, caps)
-def test_any_trace_under_any_policies(config: SchedulerConfig, traffic: list[Arrival], caps: list[int]) -> None:
+def test_any_trace_under_any_settings(config: SchedulerConfig, traffic: list[Arrival], caps: list[int]) -> None:
     """Batching, chunking, sharing, preemption, swaps and ends of others change nothing in what a request says (I7)."""
     check_trace(config, traffic, caps)
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_any_rush_under_any_policies(part: int) -> None:
+def test_any_rush_under_any_settings(part: int) -> None:
     for seed in range(part, NUM_TRACES, 4):
         check_trace(*rush(seed))
 
 
 def check_trace(
-    config: SchedulerConfig, traffic: list[Arrival], caps: list[int], make: Callable[[SchedulerConfig], Ride] = Ride
+    config: SchedulerConfig,
+    traffic: list[Arrival],
+    caps: list[int],
+    make: Callable[[SchedulerConfig], CheckedEngine] = CheckedEngine,
 ) -> None:
-    ride = make(config)
-    played = play(ride, traffic, caps)
+    engine = make(config)
+    played = play(engine, traffic, caps)
     searches: list[BeamGroup] = []
     for arrival, request in played:
         assert request.block_ids == []
@@ -58,14 +61,14 @@ def check_trace(
                 assert request.num_preemptions > 0 or not request.output
             case other:
                 raise AssertionError(f"{request.request_id} ended with {other}")
-    scheduler = ride.scheduler
+    scheduler = engine.scheduler
     assert scheduler.pool.num_used == 0, "I15: blocks are held by nobody"
     assert scheduler.swap.num_free == config.host_blocks, "I15: host blocks are held by nobody"
     scheduler.reset_prefix_cache()
     assert scheduler.pool.num_free == scheduler.pool.num_blocks, "I15: a reset makes all free"
     counters = scheduler.counters
     assert counters.finished.total() == len(played), "I10: each ends once"
-    sampled = sum(output.token is not None for output in ride.outputs)
+    sampled = sum(output.token is not None for output in engine.outputs)
     sampled += sum(group.leader.width * (group.search.num_tokens + group.search.done) for group in searches)
     assert counters.generation_tokens == sampled
 
@@ -73,11 +76,11 @@ def check_trace(
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=30), st.integers(1, 8))
 def test_i8_a_prefix_hit_leaves_one_token_to_compute(prompt: list[int], size: int) -> None:
-    ride = Ride(SchedulerConfig(2, 64, MAX_LEN, size, 80))
-    ride.add(prompt, 3)
-    ride.run()
-    again = ride.add(prompt, 3)
-    batch = ride.step()
+    engine = CheckedEngine(SchedulerConfig(2, 64, MAX_LEN, size, 80))
+    engine.add(prompt, 3)
+    engine.run()
+    again = engine.add(prompt, 3)
+    batch = engine.step()
     (item,) = [item for item in batch.scheduled if item.request is again]
     assert again.num_cached <= len(prompt) - 1
     assert item.num_tokens >= 1
@@ -90,23 +93,23 @@ def test_i9_what_cannot_fit_is_refused_and_what_is_taken_ends(
     config: SchedulerConfig, prompt: int, output: int
 ) -> None:
     small = SchedulerConfig(2, 16, MAX_LEN, config.block_size, max(1, config.num_blocks // 3))
-    ride = Ride(small)
+    engine = CheckedEngine(small)
     try:
-        ride.add([1] * prompt, output)
+        engine.add([1] * prompt, output)
     except PromptTooLong:
         assert prompt + output > MAX_LEN
     except NeverFits:
         assert -(-(prompt + output - 1) // small.block_size) > small.num_blocks
     else:
-        ride.run()
+        engine.run()
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=8), st.integers(1, 4))
 def test_i11_admission_is_in_order_of_arrival(lengths: list[int], seqs: int) -> None:
-    ride = Ride(SchedulerConfig(seqs, 16, MAX_LEN, 4, 100))
-    requests = [ride.add([i] * length, 5) for i, length in enumerate(lengths)]
-    ride.run()
+    engine = CheckedEngine(SchedulerConfig(seqs, 16, MAX_LEN, 4, 100))
+    requests = [engine.add([i] * length, 5) for i, length in enumerate(lengths)]
+    engine.run()
     times = [request.first_scheduled for request in requests]
     assert times == sorted(times)
 
@@ -116,68 +119,68 @@ def test_i11_admission_is_in_order_of_arrival(lengths: list[int], seqs: int) -> 
 def test_i16_chunks_at_block_edges(size: int, off: int) -> None:
     for blocks in (1, 2, 3):
         budget = blocks * size + off
-        ride = Ride(SchedulerConfig(2, budget, MAX_LEN, size, 60))
+        engine = CheckedEngine(SchedulerConfig(2, budget, MAX_LEN, size, 60))
         prompts = [[i % 5 for i in range(3 * size + extra)] for extra in (-1, 0, 1)]
-        requests = [ride.add(prompt, 2 * size) for prompt in prompts]
-        ride.run()
+        requests = [engine.add(prompt, 2 * size) for prompt in prompts]
+        engine.run()
         assert [r.output for r in requests] == [unbatched(p, 2 * size, MAX_LEN) for p in prompts]
 
 
 def test_i14_lowering_the_cap_under_load_preempts_nobody_and_raising_acts_at_once() -> None:
-    ride = Ride(SchedulerConfig(32, 256, MAX_LEN, 4, 2000))
+    engine = CheckedEngine(SchedulerConfig(32, 256, MAX_LEN, 4, 2000))
     for i in range(80):
-        ride.add([i % 7, i % 5, i % 3], 20 + i % 11)
-    ride.step()
-    assert len(ride.scheduler.running) == 32
-    ride.scheduler.live_cap = 4
+        engine.add([i % 7, i % 5, i % 3], 20 + i % 11)
+    engine.step()
+    assert len(engine.scheduler.running) == 32
+    engine.scheduler.live_cap = 4
     seen = [32]
-    while len(ride.scheduler.running) > 4:
-        ride.step()
-        assert len(ride.scheduler.running) <= seen[-1], "the number running only falls"
-        seen.append(len(ride.scheduler.running))
+    while len(engine.scheduler.running) > 4:
+        engine.step()
+        assert len(engine.scheduler.running) <= seen[-1], "the number running only falls"
+        seen.append(len(engine.scheduler.running))
     for _ in range(5):
-        ride.step()
-    assert ride.scheduler.counters.preemptions == 0
-    ride.scheduler.live_cap = 20
-    ride.step()
-    assert len(ride.scheduler.running) >= 17, "all but those that ended in this very step"
-    ride.run()
-    assert ride.scheduler.counters.preemptions == 0
+        engine.step()
+    assert engine.scheduler.counters.preemptions == 0
+    engine.scheduler.live_cap = 20
+    engine.step()
+    assert len(engine.scheduler.running) >= 17, "all but those that ended in this very step"
+    engine.run()
+    assert engine.scheduler.counters.preemptions == 0
 
 
 def test_i14_the_cap_stays_within_capacity() -> None:
-    ride = Ride(SchedulerConfig(8, 64, MAX_LEN, 4, 60))
+    engine = CheckedEngine(SchedulerConfig(8, 64, MAX_LEN, 4, 60))
     for cap in (0, 9):
         with pytest.raises(ValueError, match=f"live_cap is {cap}: must be 1 to 8"):
-            ride.scheduler.live_cap = cap
-    assert ride.scheduler.live_cap == 8
+            engine.scheduler.live_cap = cap
+    assert engine.scheduler.live_cap == 8
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.integers(1, 5))
 def test_i17_a_static_batch_drains_whole(outputs: list[int], seqs: int) -> None:
-    ride = Ride(SchedulerConfig(seqs, 64, MAX_LEN, 4, 500, mode="static"))
+    engine = CheckedEngine(SchedulerConfig(seqs, 64, MAX_LEN, 4, 500, mode="static"))
     for output in outputs:
-        ride.add([1, 2, 3], output)
+        engine.add([1, 2, 3], output)
     members: set[str] = set()
-    while ride.scheduler.has_work:
-        before = {request.request_id for request in ride.scheduler.running}
-        batch = ride.step()
+    while engine.scheduler.has_work:
+        before = {request.request_id for request in engine.scheduler.running}
+        batch = engine.step()
         now = {item.request.request_id for item in batch.scheduled}
         if before:
-            assert now <= members, "somebody boarded while the batch ran"
+            assert now <= members, "somebody was admitted while the batch ran"
         else:
             members = now
 
 
 def test_queue_is_bounded() -> None:
-    ride = Ride(SchedulerConfig(1, 64, MAX_LEN, 4, 60, max_queued_requests=2))
-    ride.add([1], 5)
-    ride.step()
-    ride.add([1], 5)
-    ride.add([1], 5)
+    engine = CheckedEngine(SchedulerConfig(1, 64, MAX_LEN, 4, 60, max_queued_requests=2))
+    engine.add([1], 5)
+    engine.step()
+    engine.add([1], 5)
+    engine.add([1], 5)
     with pytest.raises(QueueFull):
-        ride.add([1], 5)
-    assert ride.scheduler.counters.rejected == {"queue_full": 1}
-    ride.run()
-    assert ride.scheduler.counters.finished.total() == 3
+        engine.add([1], 5)
+    assert engine.scheduler.counters.rejected == {"queue_full": 1}
+    engine.run()
+    assert engine.scheduler.counters.finished.total() == 3

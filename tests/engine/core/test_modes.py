@@ -1,7 +1,7 @@
-"""When requests board: at every step, in whole batches, in batches that are put off."""
+"""When requests are admitted: at every step, in whole batches, in batches that are put off."""
 
 import pytest
-from fake_model import Ride
+from fake_model import CheckedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,67 +21,69 @@ def config(**changes: int | float | bool | str) -> SchedulerConfig:
     st.integers(4, 64),
 )
 def test_i17_a_whole_batch_drains_before_the_next(mode: str, outputs: list[int], seqs: int, budget: int) -> None:
-    ride = Ride(config(max_num_seqs=seqs, mode=mode, max_batched_tokens=max(budget, seqs), batch_wait=2.0))
+    engine = CheckedEngine(config(max_num_seqs=seqs, mode=mode, max_batched_tokens=max(budget, seqs), batch_wait=2.0))
     for output in outputs:
-        ride.add([1, 2, 3], output)
+        engine.add([1, 2, 3], output)
     members: set[str] = set()
-    while ride.scheduler.has_work:
-        before = {request.request_id for request in ride.scheduler.running}
-        ride.step()
+    while engine.scheduler.has_work:
+        before = {request.request_id for request in engine.scheduler.running}
+        engine.step()
         if before:
-            assert {r.request_id for r in ride.scheduler.running} <= members, "somebody boarded while the batch ran"
+            assert {r.request_id for r in engine.scheduler.running} <= members, (
+                "somebody was admitted while the batch ran"
+            )
         else:
-            members = {r.request_id for r in ride.scheduler.running} | {
-                output.request.request_id for output in ride.outputs
+            members = {r.request_id for r in engine.scheduler.running} | {
+                output.request.request_id for output in engine.outputs
             }
 
 
 def test_a_batch_is_put_off_until_enough_wait() -> None:
-    ride = Ride(config(mode="dynamic", batch_size=3, batch_wait=1000.0))
-    ride.add([1], 2)
-    ride.add([2], 2)
+    engine = CheckedEngine(config(mode="dynamic", batch_size=3, batch_wait=1000.0))
+    engine.add([1], 2)
+    engine.add([2], 2)
     for _ in range(5):
-        assert not ride.step()
-    ride.add([3], 2)
-    assert len(ride.step().scheduled) == 3
+        assert not engine.step()
+    engine.add([3], 2)
+    assert len(engine.step().scheduled) == 3
 
 
 def test_a_batch_is_put_off_until_the_oldest_has_waited_long_enough() -> None:
-    ride = Ride(config(mode="dynamic", batch_size=3, batch_wait=4.0))
-    ride.add([1], 2)
-    boarded = [bool(ride.step()) for _ in range(4)]
-    assert boarded == [False, False, False, True]
-    ride.run()
+    engine = CheckedEngine(config(mode="dynamic", batch_size=3, batch_wait=4.0))
+    engine.add([1], 2)
+    admitted = [bool(engine.step()) for _ in range(4)]
+    assert admitted == [False, False, False, True]
+    engine.run()
 
 
-def test_a_dynamic_batch_without_a_size_is_made_when_all_places_are_taken() -> None:
-    ride = Ride(config(mode="dynamic", batch_wait=1000.0))
+def test_a_dynamic_batch_without_a_size_is_made_when_all_slots_are_taken() -> None:
+    engine = CheckedEngine(config(mode="dynamic", batch_wait=1000.0))
     for i in range(4):
-        assert not ride.step()
-        ride.add([i], 2)
-    assert len(ride.step().scheduled) == 4
+        assert not engine.step()
+        engine.add([i], 2)
+    assert len(engine.step().scheduled) == 4
 
 
 def test_prefill_first_computes_prompts_alone() -> None:
-    ride = Ride(config(max_batched_tokens=8, prefill_first=True))
-    first = ride.add([1] * 4, 10)
-    ride.step()
-    ride.step()
-    ride.add([2] * 20, 3)
+    engine = CheckedEngine(config(max_batched_tokens=8, prefill_first=True))
+    first = engine.add([1] * 4, 10)
+    engine.step()
+    engine.step()
+    engine.add([2] * 20, 3)
     before = len(first.output)
     for _ in range(3):
-        (item,) = ride.step().scheduled
+        (item,) = engine.step().scheduled
         assert item.request is not first
     assert len(first.output) == before
-    assert [item.num_tokens for item in ride.step().scheduled] == [1, 1]
-    ride.run()
+    assert [item.num_tokens for item in engine.step().scheduled] == [1, 1]
+    engine.run()
 
 
 def test_the_budget_is_filled_exactly_when_there_is_enough_to_do() -> None:
-    ride = Ride(config(max_batched_tokens=16))
+    engine = CheckedEngine(config(max_batched_tokens=16))
     for i in range(4):
-        ride.add([i] * 30, 3)
-    totals = [ride.step().num_tokens for _ in range(7)]
+        engine.add([i] * 30, 3)
+    totals = [engine.step().num_tokens for _ in range(7)]
     assert totals == [16] * 7
 
 

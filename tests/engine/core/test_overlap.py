@@ -6,10 +6,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from fake_model import Ride, unbatched
+from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from overlapped_ride import OverlappedRide
+from overlapped_engine import OverlappedEngine
 from test_invariants import check_trace
 from traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, play, rush
 
@@ -23,28 +23,28 @@ either = pytest.mark.parametrize("chaining", [False, True])
 @either
 @settings(max_examples=NUM_TRACES // 2, deadline=None)
 @given(config=configs, traffic=arrivals, caps=caps)
-def test_any_trace_under_any_policies(
+def test_any_trace_under_any_settings(
     chaining: bool, config: SchedulerConfig, traffic: list[Arrival], caps: list[int]
 ) -> None:
     """Preemptions, swaps, aborts, deadlines, stop tokens, forks and beams, with a step under way all the time."""
-    check_trace(config, traffic, caps, partial(OverlappedRide, chaining=chaining))
+    check_trace(config, traffic, caps, partial(OverlappedEngine, chaining=chaining))
 
 
 @either
-def test_any_rush_under_any_policies(chaining: bool) -> None:
+def test_any_rush_under_any_settings(chaining: bool) -> None:
     for seed in range(NUM_TRACES // 4):
-        check_trace(*rush(seed), partial(OverlappedRide, chaining=chaining))
+        check_trace(*rush(seed), partial(OverlappedEngine, chaining=chaining))
 
 
 @either
-def test_tokens_reasons_and_blocks_are_those_of_a_plain_ride(chaining: bool) -> None:
+def test_tokens_reasons_and_blocks_are_those_of_a_plain_engine(chaining: bool) -> None:
     for seed in range(NUM_TRACES // 4):
         config, traffic, caps = rush(seed)
         traffic = [replace(arrival, abort_after=None, patience=None) for arrival in traffic]
-        plain, ahead = Ride(config), OverlappedRide(config, chaining=chaining)
+        plain, ahead = CheckedEngine(config), OverlappedEngine(config, chaining=chaining)
         told = [
-            [(r.output, r.finish_reason, r.group and r.group.hypotheses) for _, r in play(ride, traffic, caps)]
-            for ride in (plain, ahead)
+            [(r.output, r.finish_reason, r.group and r.group.hypotheses) for _, r in play(engine, traffic, caps)]
+            for engine in (plain, ahead)
         ]
         assert told[0] == told[1], f"seed {seed}"
         assert ahead.scheduler.pool.num_available == plain.scheduler.pool.num_available == config.num_blocks
@@ -57,9 +57,9 @@ def test_i18_nobody_is_ever_preempted(chaining: bool, admission: str) -> None:
         config, traffic, _ = rush(seed)
         changes: dict[str, Any] = {"order": "fcfs", "pause_lower_classes": False, "reserved_slots": 0}
         config = replace(config, admission=admission, preemption="recompute", host_blocks=0, **changes)
-        ride = OverlappedRide(config, chaining=chaining)
-        play(ride, traffic, [])
-        assert ride.scheduler.counters.preemptions == 0, f"seed {seed}"
+        engine = OverlappedEngine(config, chaining=chaining)
+        play(engine, traffic, [])
+        assert engine.scheduler.counters.preemptions == 0, f"seed {seed}"
 
 
 @either
@@ -68,66 +68,66 @@ def test_i18_nobody_is_ever_preempted(chaining: bool, admission: str) -> None:
 def test_a_failed_step_leaves_nothing_wrong_behind(chaining: bool, seed: int, broken: set[int]) -> None:
     """Its requests end with an error, and nobody goes on from what it should have computed, saved or copied."""
     config, traffic, caps = rush(seed)
-    ride = OverlappedRide(config, chaining=chaining, broken_steps=broken)
-    for arrival, request in play(ride, traffic, caps):
+    engine = OverlappedEngine(config, chaining=chaining, broken_steps=broken)
+    for arrival, request in play(engine, traffic, caps):
         assert request.finish_reason is not None
         if request.group is None:
             alone = unbatched(arrival.prompt, arrival.max_tokens, MAX_LEN, arrival.stop_token_ids)
             assert request.output == alone[: len(request.output)]
-    scheduler = ride.scheduler
+    scheduler = engine.scheduler
     assert scheduler.pool.num_used == 0
     assert scheduler.swap.num_free == config.host_blocks
 
 
 def test_who_was_to_come_back_from_a_save_that_failed_ends_with_it() -> None:
     config = SchedulerConfig(3, 64, 32, 4, 10, prefix_cache=False, preemption="swap", host_blocks=40, overlap=True)
-    ride = Ride(config)
-    others = [ride.add([i] * 8, 20) for i in range(3)]
-    while not (batch := ride.scheduler.schedule(ride.now)).swap_out:
-        ride.scheduler.update(batch, ride.model.execute(batch), ride.now)
+    engine = CheckedEngine(config)
+    others = [engine.add([i] * 8, 20) for i in range(3)]
+    while not (batch := engine.scheduler.schedule(engine.now)).swap_out:
+        engine.scheduler.update(batch, engine.model.execute(batch), engine.now)
     (victim,) = batch.preempted
     for request in others:
         if request is not victim:
-            ride.scheduler.abort(request.request_id)
-    planned = ride.scheduler.schedule(ride.now)
+            engine.scheduler.abort(request.request_id)
+    planned = engine.scheduler.schedule(engine.now)
     assert planned.swap_in
-    assert ride.scheduler.fail(batch, planned) == [victim]
-    ride.scheduler.check_integrity()
-    assert ride.scheduler.pool.num_used == 0
+    assert engine.scheduler.fail(batch, planned) == [victim]
+    engine.scheduler.check_integrity()
+    assert engine.scheduler.pool.num_used == 0
 
 
 def test_who_was_to_go_on_from_a_twins_prompt_that_failed_ends_with_it() -> None:
     for prompt in (3, 4, 5):
-        ride = Ride(SchedulerConfig(3, 64, 32, 4, 10, prefix_cache=False, overlap=True))
-        twin = ride.add([1] * prompt, 8)
-        batch = ride.scheduler.schedule(ride.now)
-        fork, other = ride.add([1] * prompt, 8, twin=twin), ride.add([1] * prompt, 8)
-        planned = ride.scheduler.schedule(ride.now)
+        engine = CheckedEngine(SchedulerConfig(3, 64, 32, 4, 10, prefix_cache=False, overlap=True))
+        twin = engine.add([1] * prompt, 8)
+        batch = engine.scheduler.schedule(engine.now)
+        fork, other = engine.add([1] * prompt, 8, twin=twin), engine.add([1] * prompt, 8)
+        planned = engine.scheduler.schedule(engine.now)
         assert fork.num_cached == prompt - 1
-        assert set(ride.scheduler.fail(batch, planned)) == {twin, fork}
-        ride.scheduler.check_integrity()
+        assert set(engine.scheduler.fail(batch, planned)) == {twin, fork}
+        engine.scheduler.check_integrity()
         assert not other.finished
-        assert [item.request for item in ride.scheduler.without_finished(planned).scheduled] == [other]
+        assert [item.request for item in engine.scheduler.without_finished(planned).scheduled] == [other]
 
 
 @either
 def test_a_sequence_decodes_in_every_step_and_costs_one_step_more(chaining: bool) -> None:
     config = SchedulerConfig(4, 64, MAX_LEN, 4, 60)
-    plain, ahead = Ride(config), OverlappedRide(config, chaining=chaining)
-    for ride in (plain, ahead):
-        ride.add([1, 2, 3], 20)
-        ride.run()
+    plain, ahead = CheckedEngine(config), OverlappedEngine(config, chaining=chaining)
+    for engine in (plain, ahead):
+        engine.add([1, 2, 3], 20)
+        engine.run()
     assert [batch.num_tokens for batch in ahead.batches if batch] == [b.num_tokens for b in plain.batches]
     assert len(ahead.batches) == len(plain.batches) + 1, "the last step is ended by one that plans nothing"
 
 
 @either
 def test_no_row_is_planned_past_a_length_that_is_known(chaining: bool) -> None:
-    ride = OverlappedRide(SchedulerConfig(4, 64, MAX_LEN, 4, 60), chaining=chaining)
-    request = ride.add([1, 2, 3], 5)
-    ride.run()
+    engine = OverlappedEngine(SchedulerConfig(4, 64, MAX_LEN, 4, 60), chaining=chaining)
+    request = engine.add([1, 2, 3], 5)
+    engine.run()
     assert request.finish_reason is FinishReason.LENGTH
-    assert ride.scheduler.counters.computed_tokens == 3 + 4
+    assert engine.scheduler.counters.computed_tokens == 3 + 4
 
 
 @either
@@ -135,9 +135,9 @@ def test_a_row_planned_past_a_stop_token_is_thrown_away_and_its_block_is_free(ch
     for seed in range(50):
         prompt = [Random(seed).randrange(50) for _ in range(8)]
         alone = unbatched(prompt, 20, MAX_LEN)
-        ride = OverlappedRide(SchedulerConfig(4, 64, MAX_LEN, 4, 60), chaining=chaining)
-        request = ride.add(prompt, 20, stop_token_ids=(alone[4],))
-        ride.run()
+        engine = OverlappedEngine(SchedulerConfig(4, 64, MAX_LEN, 4, 60), chaining=chaining)
+        request = engine.add(prompt, 20, stop_token_ids=(alone[4],))
+        engine.run()
         assert request.finish_reason is FinishReason.STOP
         assert request.output == alone[: alone.index(alone[4]) + 1]
-        assert ride.scheduler.pool.num_used == 0
+        assert engine.scheduler.pool.num_used == 0

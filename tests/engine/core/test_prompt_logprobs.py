@@ -1,6 +1,6 @@
 """A prompt that is to be told about is computed where it was not told yet, whatever the cache holds of it."""
 
-from fake_model import Ride, unbatched
+from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,14 +26,14 @@ def test_all_of_a_prompt_is_told_once(
     cases: list[tuple[int, int, bool]], preemption: str, force: int, budget: int
 ) -> None:
     host_blocks = 40 if preemption == "swap" else 0
-    ride = Ride(
+    engine = CheckedEngine(
         _config(preemption=preemption, host_blocks=host_blocks, force_preempt_every=force, max_batched_tokens=budget)
     )
     requests = []
     for beginning, length, asks in cases:
-        requests.append(ride.add([beginning, *range(2, length + 1)], 6, prompt_logprobs=0 if asks else None))
-        ride.step()
-    ride.run()
+        requests.append(engine.add([beginning, *range(2, length + 1)], 6, prompt_logprobs=0 if asks else None))
+        engine.step()
+    engine.run()
     for request, (_, _, asks) in zip(requests, cases, strict=True):
         assert [told.token for told in request.prompt_logprobs] == (request.prompt[1:] if asks else [])
         assert request.output == unbatched(request.prompt, 6, 64)
@@ -41,17 +41,17 @@ def test_all_of_a_prompt_is_told_once(
 
 def test_who_is_told_all_uses_the_cache_again() -> None:
     """Preempted after its prompt was told, a request finds its own blocks."""
-    ride = Ride(_config(force_preempt_every=8, max_batched_tokens=16))
-    request = ride.add(list(range(16)), 10, prompt_logprobs=0)
-    ride.run()
+    engine = CheckedEngine(_config(force_preempt_every=8, max_batched_tokens=16))
+    request = engine.add(list(range(16)), 10, prompt_logprobs=0)
+    engine.run()
     assert request.num_preemptions == 1
     assert request.num_cached >= 16
-    assert ride.scheduler.counters.prefix_hits > 0
+    assert engine.scheduler.counters.prefix_hits > 0
 
 
 def test_who_asks_does_not_wait_for_a_block_it_cannot_use() -> None:
-    ride = Ride(_config(max_batched_tokens=40))
-    ride.add(list(range(16)), 2)
-    asking = ride.add(list(range(16)), 2, prompt_logprobs=0)
-    assert [item.request for item in ride.step().scheduled][1:] == [asking]
-    assert ride.scheduler.counters.prefix_waits == 0
+    engine = CheckedEngine(_config(max_batched_tokens=40))
+    engine.add(list(range(16)), 2)
+    asking = engine.add(list(range(16)), 2, prompt_logprobs=0)
+    assert [item.request for item in engine.step().scheduled][1:] == [asking]
+    assert engine.scheduler.counters.prefix_waits == 0

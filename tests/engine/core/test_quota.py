@@ -1,7 +1,7 @@
 """What one tenant may take: places in the queue and tokens per second."""
 
 import pytest
-from fake_model import Ride
+from fake_model import CheckedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,94 +16,94 @@ def config(**changes: int | float | str) -> SchedulerConfig:
 
 
 def test_a_tenant_fills_its_own_part_of_the_queue() -> None:
-    ride = Ride(config(max_queued_per_tenant=2))
-    ride.add([1], 20, tenant="a")
-    ride.step()
-    ride.add([1], 2, tenant="a")
-    ride.add([1], 2, tenant="a")
+    engine = CheckedEngine(config(max_queued_per_tenant=2))
+    engine.add([1], 20, tenant="a")
+    engine.step()
+    engine.add([1], 2, tenant="a")
+    engine.add([1], 2, tenant="a")
     with pytest.raises(TenantQueueFull, match="2 requests of user 'a' are waiting"):
-        ride.add([1], 2, tenant="a")
-    ride.add([1], 2, tenant="b")
-    assert ride.scheduler.counters.rejected == {"tenant_queue_full": 1}
-    ride.run()
+        engine.add([1], 2, tenant="a")
+    engine.add([1], 2, tenant="b")
+    assert engine.scheduler.counters.rejected == {"tenant_queue_full": 1}
+    engine.run()
 
 
 def test_who_has_used_up_its_tokens_is_told_when_it_has_some_again() -> None:
-    ride = Ride(config(tenant_tokens_per_second=2.0, tenant_token_burst=10.0))
-    ride.add([1] * 20, 2, tenant="a")
+    engine = CheckedEngine(config(tenant_tokens_per_second=2.0, tenant_token_burst=10.0))
+    engine.add([1] * 20, 2, tenant="a")
     with pytest.raises(TenantRateExceeded, match=r"user 'a' may use 2 tokens per second.*again in 5 s") as raised:
-        ride.add([1], 2, tenant="a")
+        engine.add([1], 2, tenant="a")
     assert raised.value.retry_after == 5
-    ride.add([1], 2, tenant="b")
-    ride.now += raised.value.retry_after + 0.1
-    ride.add([1], 2, tenant="a")
-    ride.run()
+    engine.add([1], 2, tenant="b")
+    engine.now += raised.value.retry_after + 0.1
+    engine.add([1], 2, tenant="a")
+    engine.run()
 
 
 def test_sequences_of_one_call_are_taken_together() -> None:
-    ride = Ride(config(tenant_tokens_per_second=2.0, tenant_token_burst=10.0))
+    engine = CheckedEngine(config(tenant_tokens_per_second=2.0, tenant_token_burst=10.0))
     for _ in range(3):
-        ride.add([1] * 20, 2, tenant="a")
-        ride.now = 0.0
-    ride.now = 1.0
+        engine.add([1] * 20, 2, tenant="a")
+        engine.now = 0.0
+    engine.now = 1.0
     with pytest.raises(TenantRateExceeded) as raised:
-        ride.add([1], 2, tenant="a")
+        engine.add([1], 2, tenant="a")
     assert raised.value.retry_after == 24
-    ride.run()
+    engine.run()
 
 
 def test_a_call_that_does_not_fit_whole_changes_nothing() -> None:
-    ride = Ride(config(tenant_tokens_per_second=2.0, tenant_token_burst=10.0, max_queued_requests=2))
+    engine = CheckedEngine(config(tenant_tokens_per_second=2.0, tenant_token_burst=10.0, max_queued_requests=2))
     call = [Request(f"call-{i}", [1] * 20, SamplingParams(max_tokens=2), tenant="a") for i in range(3)]
     with pytest.raises(QueueFull):
-        ride.scheduler.add(*call)
-    assert ride.scheduler.counters.requests == 0
-    assert sum(ride.scheduler.counters.finished.values()) == 0
-    assert list(ride.scheduler.waiting) == []
-    ride.add([1], 2, tenant="a")
-    ride.run()
+        engine.scheduler.add(*call)
+    assert engine.scheduler.counters.requests == 0
+    assert sum(engine.scheduler.counters.finished.values()) == 0
+    assert list(engine.scheduler.waiting) == []
+    engine.add([1], 2, tenant="a")
+    engine.run()
 
 
 def test_output_is_charged_as_it_is_sampled() -> None:
-    ride = Ride(config(tenant_tokens_per_second=0.001, tenant_token_burst=10.0))
-    ride.add([1], 30, tenant="a")
+    engine = CheckedEngine(config(tenant_tokens_per_second=0.001, tenant_token_burst=10.0))
+    engine.add([1], 30, tenant="a")
     for _ in range(8):
-        ride.step()
-    ride.add([1], 1, tenant="a")
-    ride.step()
-    ride.now += 0.5
+        engine.step()
+    engine.add([1], 1, tenant="a")
+    engine.step()
+    engine.now += 0.5
     with pytest.raises(TenantRateExceeded):
-        ride.add([1], 1, tenant="a")
-    ride.run()
+        engine.add([1], 1, tenant="a")
+    engine.run()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 10), st.floats(0, 30)), min_size=5, max_size=40))
 def test_over_time_a_tenant_gets_its_rate_and_one_burst(traffic: list[tuple[int, int, float]]) -> None:
     rate, burst = 3.0, 25.0
-    ride = Ride(config(tenant_tokens_per_second=rate, tenant_token_burst=burst))
+    engine = CheckedEngine(config(tenant_tokens_per_second=rate, tenant_token_burst=burst))
     taken = last = 0
     for prompt, output, pause in traffic:
         try:
-            ride.add([1] * prompt, output, tenant="a")
+            engine.add([1] * prompt, output, tenant="a")
         except TenantRateExceeded:
             pass
         else:
             last = prompt + output
             taken += last
-        ride.run()
-        ride.now += 0.001
+        engine.run()
+        engine.now += 0.001
         # Overdrawn by no more than the last one taken.
-        assert taken <= burst + rate * ride.now + last
-        ride.now += pause
+        assert taken <= burst + rate * engine.now + last
+        engine.now += pause
 
 
 def test_tenants_come_and_go_without_being_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paternoster_engine.core.quota.MAX_BUCKETS", 8)
-    ride = Ride(config(tenant_tokens_per_second=5.0))
+    monkeypatch.setattr("paternoster_engine.core.validation.MAX_BUCKETS", 8)
+    engine = CheckedEngine(config(tenant_tokens_per_second=5.0))
     for i in range(100):
-        ride.add([1], 1, tenant=f"t{i}")
-        ride.run()
-    quota = ride.scheduler._gate.quota
+        engine.add([1], 1, tenant=f"t{i}")
+        engine.run()
+    quota = engine.scheduler._validation.quota
     assert quota is not None
     assert len(quota._buckets) <= 16

@@ -1,7 +1,7 @@
 """The scheduler stepped by hand, at the places where others went wrong."""
 
 import pytest
-from fake_model import Ride, unbatched
+from fake_model import CheckedEngine, unbatched
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import PromptTooLong
@@ -16,55 +16,55 @@ def config(**changes: int | bool | str) -> SchedulerConfig:
 
 
 def test_a_long_prompt_is_cut_to_the_budget_and_only_its_last_chunk_samples() -> None:
-    ride = Ride(config(max_batched_tokens=10))
-    request = ride.add(list(range(25)), 3)
-    chunks = [ride.step().scheduled[0] for _ in range(3)]
+    engine = CheckedEngine(config(max_batched_tokens=10))
+    request = engine.add(list(range(25)), 3)
+    chunks = [engine.step().scheduled[0] for _ in range(3)]
     assert [(c.start, c.num_tokens, c.samples) for c in chunks] == [(0, 10, False), (10, 10, False), (20, 5, True)]
     assert len(request.output) == 1
 
 
 def test_decodes_go_on_beside_a_long_prompt() -> None:
-    ride = Ride(config(max_batched_tokens=8))
-    short = ride.add([1, 2], 10)
-    ride.step()
-    ride.add(list(range(30)), 3)
+    engine = CheckedEngine(config(max_batched_tokens=8))
+    short = engine.add([1, 2], 10)
+    engine.step()
+    engine.add(list(range(30)), 3)
     for expected in (2, 3, 4):
-        ride.step()
+        engine.step()
         assert len(short.output) == expected
 
 
 def test_a_prompt_that_is_wholly_cached_still_computes_its_last_token() -> None:
-    ride = Ride(config())
+    engine = CheckedEngine(config())
     prompt = list(range(16))
-    first = ride.add(prompt, 4)
-    ride.run()
-    second = ride.add(prompt, 4)
-    (item,) = ride.step().scheduled
+    first = engine.add(prompt, 4)
+    engine.run()
+    second = engine.add(prompt, 4)
+    (item,) = engine.step().scheduled
     assert (item.start, item.num_tokens, item.samples) == (12, 4, True)
-    ride.run()
+    engine.run()
     assert second.output == first.output
 
 
 @pytest.mark.parametrize("length", [7, 8, 9])
 def test_a_preempted_request_keeps_the_token_it_sampled(length: int) -> None:
     """Its prompt grows by its own output; at a block's edge the last token is easily lost."""
-    ride = Ride(config(num_blocks=6, max_model_len=24))
+    engine = CheckedEngine(config(num_blocks=6, max_model_len=24))
     prompts = [[1] * length, [2] * length]
-    requests = [ride.add(prompt, 12) for prompt in prompts]
-    ride.run()
-    assert ride.scheduler.counters.preemptions > 0
+    requests = [engine.add(prompt, 12) for prompt in prompts]
+    engine.run()
+    assert engine.scheduler.counters.preemptions > 0
     assert [r.output for r in requests] == [unbatched(p, 12, 24) for p in prompts]
 
 
 def test_the_victim_has_computed_least() -> None:
-    ride = Ride(config(num_blocks=8, max_model_len=32, prefix_cache=False))
-    older = ride.add([1] * 4, 24)
-    longer = ride.add([2] * 14, 16)
-    while not ride.scheduler.counters.preemptions:
-        ride.step()
+    engine = CheckedEngine(config(num_blocks=8, max_model_len=32, prefix_cache=False))
+    older = engine.add([1] * 4, 24)
+    longer = engine.add([2] * 14, 16)
+    while not engine.scheduler.counters.preemptions:
+        engine.step()
     assert older.status is RequestStatus.PREEMPTED
     assert longer.status is RequestStatus.RUNNING
-    ride.run()
+    engine.run()
 
 
 def test_preempted_requests_come_before_new_ones_in_order_of_arrival() -> None:
@@ -82,70 +82,72 @@ def test_preempted_requests_come_before_new_ones_in_order_of_arrival() -> None:
 
 
 def test_only_recomputed_tokens_are_counted_as_such() -> None:
-    ride = Ride(config(num_blocks=6, max_model_len=24, prefix_cache=False))
-    requests = [ride.add([i] * 8, 12) for i in (1, 2)]
-    ride.run()
+    engine = CheckedEngine(config(num_blocks=6, max_model_len=24, prefix_cache=False))
+    requests = [engine.add([i] * 8, 12) for i in (1, 2)]
+    engine.run()
     needed = sum(r.num_tokens - 1 for r in requests)
-    counters = ride.scheduler.counters
+    counters = engine.scheduler.counters
     assert counters.computed_tokens - counters.recomputed_tokens == needed
     assert counters.recomputed_tokens > 0
 
 
 def test_the_prefix_cache_makes_a_resume_cheap() -> None:
     def recomputed(prefix_cache: bool) -> int:
-        ride = Ride(config(num_blocks=12, max_model_len=40, prefix_cache=prefix_cache, force_preempt_every=7))
-        ride.add(list(range(20)), 18)
-        ride.run()
-        return ride.scheduler.counters.recomputed_tokens
+        engine = CheckedEngine(
+            config(num_blocks=12, max_model_len=40, prefix_cache=prefix_cache, force_preempt_every=7)
+        )
+        engine.add(list(range(20)), 18)
+        engine.run()
+        return engine.scheduler.counters.recomputed_tokens
 
     assert 0 < recomputed(True) < recomputed(False)
 
 
 def test_the_watermark_is_kept_for_those_that_run() -> None:
-    ride = Ride(config(num_blocks=8, max_model_len=32, watermark_blocks=3))
-    ride.add([1] * 8, 4)
-    ride.add([2] * 16, 4)
-    ride.step()
-    assert len(ride.scheduler.running) == 1, "2 + 4 blocks would leave 2 of 8, fewer than the watermark"
-    ride.run()
+    engine = CheckedEngine(config(num_blocks=8, max_model_len=32, watermark_blocks=3))
+    engine.add([1] * 8, 4)
+    engine.add([2] * 16, 4)
+    engine.step()
+    assert len(engine.scheduler.running) == 1, "2 + 4 blocks would leave 2 of 8, fewer than the watermark"
+    engine.run()
 
 
 def test_prompt_too_long_states_both_lengths() -> None:
-    ride = Ride(config())
+    engine = CheckedEngine(config())
     with pytest.raises(PromptTooLong, match=r"maximum context length is 64 tokens.*70 tokens: 60 in the prompt and 10"):
-        ride.add([1] * 60, 10)
-    assert not ride.scheduler.has_work
+        engine.add([1] * 60, 10)
+    assert not engine.scheduler.has_work
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 def test_abort_in_any_state_frees_everything(steps: int) -> None:
-    ride = Ride(config(max_batched_tokens=8))
-    request = ride.add(list(range(20)), 10)
+    engine = CheckedEngine(config(max_batched_tokens=8))
+    request = engine.add(list(range(20)), 10)
     for _ in range(steps):
-        ride.step()
-    assert ride.scheduler.abort(request.request_id) is request
-    assert ride.scheduler.abort(request.request_id) is None
+        engine.step()
+    assert engine.scheduler.abort(request.request_id) is request
+    assert engine.scheduler.abort(request.request_id) is None
     assert request.finish_reason is FinishReason.ABORT
-    assert ride.scheduler.pool.num_used == 0
-    assert not ride.scheduler.has_work
+    assert engine.scheduler.pool.num_used == 0
+    assert not engine.scheduler.has_work
 
 
 def test_abort_while_the_step_runs_is_ignored_by_update() -> None:
-    ride = Ride(config())
-    request = ride.add([1, 2, 3], 10)
-    batch = ride.scheduler.schedule(0)
-    ride.scheduler.abort(request.request_id)
-    assert ride.scheduler.update(batch, [5], 0) == []
-    ride.scheduler.check_integrity()
+    engine = CheckedEngine(config())
+    request = engine.add([1, 2, 3], 10)
+    batch = engine.scheduler.schedule(0)
+    engine.scheduler.abort(request.request_id)
+    assert engine.scheduler.update(batch, [5], 0) == []
+    engine.scheduler.check_integrity()
 
 
 def test_a_failed_step_ends_its_requests_only() -> None:
-    ride = Ride(config(max_num_seqs=1))
-    first, second = ride.add([1], 5), ride.add([2], 5)
-    batch = ride.scheduler.schedule(0)
-    assert ride.scheduler.fail(batch) == [first]
+    engine = CheckedEngine(config(max_num_seqs=1))
+    first, second = engine.add([1], 5), engine.add([2], 5)
+    batch = engine.scheduler.schedule(0)
+    assert engine.scheduler.fail(batch) == [first]
     assert first.finish_reason is FinishReason.ERROR
-    ride.run()
+    engine.run()
     assert second.finish_reason is FinishReason.LENGTH
 
 
@@ -175,11 +177,11 @@ def test_ends() -> None:
 
 def test_projected_peak_is_exact() -> None:
     """Two that go on to 3+10 and 3+4 tokens: when the short one ends both hold 7, at the end the long one holds 13."""
-    ride = Ride(config())
-    ride.add([1] * 3, 10)
-    ride.add([2] * 3, 4)
-    ride.scheduler.schedule(0)
-    assert ride.scheduler.projected_peak() == max(7 + 7, 13) / (40 * 4)
+    engine = CheckedEngine(config())
+    engine.add([1] * 3, 10)
+    engine.add([2] * 3, 4)
+    engine.scheduler.schedule(0)
+    assert engine.scheduler.projected_peak() == max(7 + 7, 13) / (40 * 4)
 
 
 def test_a_name_in_use_is_refused() -> None:

@@ -27,5 +27,5 @@ def test_every_request_ends_every_block_comes_back_and_nothing_piles_up(prefix_c
     assert soaked.swapped_blocks > 0
     assert soaked.blocks_held == soaked.host_blocks_held == 0
     settled = soaked.objects[len(soaked.objects) // 3 :]
-    # Requests on board hold a few dozen objects each; one thousand that stayed would be tens of thousands.
+    # Requests that run hold a few dozen objects each; one thousand that stayed would be tens of thousands.
     assert max(settled) - min(settled) < 3000

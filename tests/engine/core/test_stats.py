@@ -5,7 +5,6 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.core.stats import scheduler_stats
 
 PROCESS = {
     "instance", "model", "state", "started_at", "time", "last_tick_age_seconds", "first_token_seconds_total",
@@ -20,12 +19,12 @@ def test_one_request_on_its_way() -> None:
     for name in ("first", "second"):
         scheduler.add(Request(name, list(range(20)), SamplingParams(max_tokens=4), arrival=0.0))
     batch = scheduler.schedule(3000.0)
-    told = scheduler_stats(scheduler, ticks_per_second=1000)
+    told = scheduler.stats(ticks_per_second=1000)
     assert told.keys() == EngineStats.model_fields.keys() - PROCESS
     assert (told["running"], told["waiting"], told["live_cap"], told["capacity"]) == (1, 1, 1, 2)
     assert (told["kv_blocks"], told["kv_blocks_used"], told["kv_block_size"]) == (8, 2, 16)
     assert (told["queue_seconds_total"], told["queue_count_total"]) == (3.0, 1)
     scheduler.update(batch, [0], 4000.0)
-    after = scheduler_stats(scheduler)
+    after = scheduler.stats()
     assert (after["generation_tokens_total"], after["computed_tokens_total"]) == (1, 20)
     assert (after["requests_total"], after["requests_finished_total"]) == (2, 0)

@@ -1,15 +1,14 @@
 """Victims go to host memory and come back as they were."""
 
-from fake_model import Ride, unbatched
+from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.counters import Counters
-from paternoster_engine.core.preemption_cost import MIN_STEPS, PreemptionCost
+from paternoster_engine.core.preemption import MIN_STEPS, PreemptionCost, Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.core.swap import Swap
+from paternoster_engine.core.stats import Counters
 
 
 def config(**changes: int | bool | str) -> SchedulerConfig:
@@ -21,11 +20,11 @@ def config(**changes: int | bool | str) -> SchedulerConfig:
 
 
 def test_nothing_is_computed_twice() -> None:
-    ride = Ride(config())
+    engine = CheckedEngine(config())
     prompts = [[i] * 8 for i in range(3)]
-    requests = [ride.add(prompt, 20) for prompt in prompts]
-    ride.run()
-    counters = ride.scheduler.counters
+    requests = [engine.add(prompt, 20) for prompt in prompts]
+    engine.run()
+    counters = engine.scheduler.counters
     assert counters.preemptions > 0
     assert counters.recomputed_tokens == 0
     assert counters.swapped_in_blocks == counters.swapped_out_blocks > 0
@@ -45,7 +44,7 @@ def test_i7_the_output_is_that_of_recomputing(
     traffic: list[tuple[int, int]], size: int, spare: int, prefix_cache: bool, force: int, host: int
 ) -> None:
     def outputs(preemption: str) -> list[list[int]]:
-        ride = Ride(
+        engine = CheckedEngine(
             config(
                 block_size=size,
                 num_blocks=-(-32 // size) + spare,
@@ -55,9 +54,9 @@ def test_i7_the_output_is_that_of_recomputing(
                 host_blocks=host,
             )
         )
-        requests = [ride.add([i % 2] * prompt, output) for i, (prompt, output) in enumerate(traffic)]
-        ride.run()
-        assert ride.scheduler.swap.num_free == host
+        requests = [engine.add([i % 2] * prompt, output) for i, (prompt, output) in enumerate(traffic)]
+        engine.run()
+        assert engine.scheduler.swap.num_free == host
         return [request.output for request in requests]
 
     assert outputs("swap") == outputs("recompute")
@@ -81,58 +80,58 @@ def test_a_host_block_is_not_written_in_the_batch_that_reads_it() -> None:
 
 
 def test_without_room_on_the_host_a_victim_is_recomputed() -> None:
-    ride = Ride(config(host_blocks=1))
+    engine = CheckedEngine(config(host_blocks=1))
     for i in range(3):
-        ride.add([i] * 8, 20)
-    ride.run()
-    assert ride.scheduler.counters.recomputed_tokens > 0
-    assert ride.scheduler.counters.swapped_out_blocks == 0
+        engine.add([i] * 8, 20)
+    engine.run()
+    assert engine.scheduler.counters.recomputed_tokens > 0
+    assert engine.scheduler.counters.swapped_out_blocks == 0
 
 
 def test_who_is_aborted_on_the_host_leaves_no_blocks_there() -> None:
-    ride = Ride(config())
-    requests = [ride.add([i] * 8, 20) for i in range(3)]
-    while not ride.scheduler.counters.swapped_out_blocks:
-        ride.step()
+    engine = CheckedEngine(config())
+    requests = [engine.add([i] * 8, 20) for i in range(3)]
+    while not engine.scheduler.counters.swapped_out_blocks:
+        engine.step()
     (swapped,) = [request for request in requests if request.host_block_ids]
-    ride.scheduler.abort(swapped.request_id)
-    assert ride.scheduler.swap.num_free == 40
-    ride.run()
+    engine.scheduler.abort(swapped.request_id)
+    assert engine.scheduler.swap.num_free == 40
+    engine.run()
 
 
 def test_a_step_that_failed_leaves_nobody_with_a_copy_that_may_not_have_been_made() -> None:
-    ride = Ride(config())
+    engine = CheckedEngine(config())
     for i in range(3):
-        ride.add([i] * 8, 20)
-    while not (batch := ride.scheduler.schedule(ride.now)).swap_out:
-        ride.scheduler.update(batch, ride.model.execute(batch), ride.now)
+        engine.add([i] * 8, 20)
+    while not (batch := engine.scheduler.schedule(engine.now)).swap_out:
+        engine.scheduler.update(batch, engine.model.execute(batch), engine.now)
     (victim,) = batch.preempted
-    ride.scheduler.fail(batch)
-    ride.scheduler.check_integrity()
+    engine.scheduler.fail(batch)
+    engine.scheduler.check_integrity()
     assert not victim.host_block_ids
-    ride.run()
+    engine.run()
     assert victim.finish_reason is FinishReason.LENGTH
     assert victim.output == unbatched(victim.prompt, 20, 32)
 
 
 def test_those_that_come_back_take_turns_with_fresh_ones() -> None:
-    ride = Ride(config(num_blocks=12, max_num_seqs=3))
+    engine = CheckedEngine(config(num_blocks=12, max_num_seqs=3))
     for i in range(3):
-        ride.add([i] * 12, 16)
-    while sum(r.status is RequestStatus.PREEMPTED for r in ride.scheduler.waiting) < 2:
-        ride.step()
+        engine.add([i] * 12, 16)
+    while sum(r.status is RequestStatus.PREEMPTED for r in engine.scheduler.waiting) < 2:
+        engine.step()
     for i in range(6):
-        ride.add([10 + i], 2)
+        engine.add([10 + i], 2)
     kinds: list[bool] = []
-    seen = set(ride.scheduler.running)
+    seen = set(engine.scheduler.running)
     while len(kinds) < 3:
-        ride.step()
-        for item in ride.batches[-1].scheduled:
+        engine.step()
+        for item in engine.batches[-1].scheduled:
             if item.request not in seen:
                 kinds.append(item.request.num_preemptions > 0)
                 seen.add(item.request)
     assert kinds in ([True, False, True], [False, True, False])
-    ride.run()
+    engine.run()
 
 
 def test_the_slope_of_a_step_is_what_a_token_adds() -> None:

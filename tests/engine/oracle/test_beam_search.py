@@ -129,10 +129,10 @@ def check(request: Request, search: Search, expected: list[Hypothesis]) -> None:
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: "-".join(str(value) for value in search))
 def test_answers_and_scores(
-    ride: Any, requests: Any, transformers_beams: Callable[[Search], Found], search: Search
+    engine: Any, requests: Any, transformers_beams: Callable[[Search], Found], search: Search
 ) -> None:
     asked = requests(search)
-    ride.play(ride.scheduler(), asked)
+    engine.play(engine.scheduler(), asked)
     for request, expected in zip(asked, transformers_beams(search), strict=True):
         check(request, search, expected)
 
@@ -155,7 +155,7 @@ def test_some_answers_end_and_some_are_cut(transformers_beams: Callable[[Search]
     ids=["small-chunks", "recompute", "swap", "forced", "no-evict", "static"],
 )
 def test_beside_others_and_preempted(
-    ride: Any,
+    engine: Any,
     requests: Any,
     prompts: list[list[int]],
     transformers_beams: Callable[[Search], Found],
@@ -166,9 +166,9 @@ def test_beside_others_and_preempted(
     searches = {search: requests(search) for search in SEARCHES[:3]}
     greedy = SamplingParams(max_tokens=20, temperature=0.0, ignore_eos=True)
     others = [Request(f"o{i}", list(prompts[i]), greedy, seed=i) for i in (2, 5, 8)]
-    scheduler = ride.scheduler(**settings)
+    scheduler = engine.scheduler(**settings)
     mixed = [request for three in zip(*searches.values(), others, strict=True) for request in three]
-    ride.play(scheduler, mixed)
+    engine.play(scheduler, mixed)
     assert (scheduler.counters.preemptions > 0) == preempts
     for search, asked in searches.items():
         for request, expected in zip(asked, transformers_beams(search), strict=True):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from paternoster_engine.core.logprobs import TokenLogprobs
+from paternoster_engine.core.request import TokenLogprobs
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -38,11 +38,11 @@ def _check(told: TokenLogprobs, token: int, theirs: torch.Tensor, num_top: int) 
     ids=["sampled-with-penalties", "chunked-at-block-edges", "preempted"],
 )
 def test_every_token_of_prompt_and_output(
-    ride: Any, few: list[list[int]], scores: Any, settings: dict[str, Any], sampling: dict[str, float]
+    engine: Any, few: list[list[int]], scores: Any, settings: dict[str, Any], sampling: dict[str, float]
 ) -> None:
     """Settings of the sampler do not show: told is what the model says before them."""
-    scheduler = ride.scheduler(**settings)
-    for request in ride.requests(scheduler, few, logprobs=5, prompt_logprobs=2, **sampling):
+    scheduler = engine.scheduler(**settings)
+    for request in engine.requests(scheduler, few, logprobs=5, prompt_logprobs=2, **sampling):
         after = scores([*request.prompt, *request.output])
         told = [*request.prompt_logprobs, *request.logprobs]
         assert len(request.prompt_logprobs) == request.num_prompt - 1
@@ -51,14 +51,14 @@ def test_every_token_of_prompt_and_output(
             _check(logprobs, token, after[index], 2 if index < request.num_prompt - 1 else 5)
 
 
-def test_a_cached_prompt_is_computed_again_only_for_who_asks(ride: Any, few: list[list[int]], scores: Any) -> None:
-    scheduler = ride.scheduler(prefix_cache=True)
-    (first,) = ride.requests(scheduler, few[-1:], temperature=0.0)
+def test_a_cached_prompt_is_computed_again_only_for_who_asks(engine: Any, few: list[list[int]], scores: Any) -> None:
+    scheduler = engine.scheduler(prefix_cache=True)
+    (first,) = engine.requests(scheduler, few[-1:], temperature=0.0)
     assert first.prompt_logprobs == first.logprobs == []
     computed = scheduler.counters.computed_tokens
-    (second,) = ride.requests(scheduler, few[-1:], temperature=0.0, logprobs=0)
+    (second,) = engine.requests(scheduler, few[-1:], temperature=0.0, logprobs=0)
     assert second.num_cached == (second.num_prompt - 1) // 32 * 32
-    (third,) = ride.requests(scheduler, few[-1:], temperature=0.0, prompt_logprobs=0)
+    (third,) = engine.requests(scheduler, few[-1:], temperature=0.0, prompt_logprobs=0)
     assert third.num_cached == 0
     assert first.output == second.output == third.output
     assert (
@@ -70,6 +70,6 @@ def test_a_cached_prompt_is_computed_again_only_for_who_asks(ride: Any, few: lis
         _check(logprobs, token, after[index], 0)
 
 
-def test_neighbours_that_do_not_ask_are_told_nothing_and_say_the_same(ride: Any, few: list[list[int]]) -> None:
-    quiet = ride.run(ride.scheduler(), few, temperature=0.8)
-    assert ride.run(ride.scheduler(), few, temperature=0.8, logprobs=3, prompt_logprobs=1) == quiet
+def test_neighbours_that_do_not_ask_are_told_nothing_and_say_the_same(engine: Any, few: list[list[int]]) -> None:
+    quiet = engine.run(engine.scheduler(), few, temperature=0.8)
+    assert engine.run(engine.scheduler(), few, temperature=0.8, logprobs=3, prompt_logprobs=1) == quiet

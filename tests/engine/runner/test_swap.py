@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
-from paternoster_engine.core.preemption_cost import PreemptionCost
+from paternoster_engine.core.preemption import PreemptionCost
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.runner.kv_pool import HostKVCache

@@ -12,8 +12,7 @@ from fastapi import FastAPI
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.logprobs import TokenLogprobs
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.tokenizer import Tokenizer

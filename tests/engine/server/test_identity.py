@@ -46,7 +46,7 @@ async def test_a_rate_is_the_keys_and_not_the_names(serve: Any) -> None:
 
 
 @pytest.mark.parametrize("priority", [-1000, -1])
-async def test_nobody_displaces_others_unless_the_engine_or_the_key_lets_them(serve: Any, priority: int) -> None:
+async def test_nobody_preempts_others_unless_the_engine_or_the_key_lets_them(serve: Any, priority: int) -> None:
     async with serve(order="priority", tenants=TenantRules(believes_header=True)) as server:
         refused = await ask(server, priority=priority)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "priority")

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from paternoster_engine.core.logprobs import TokenLogprobs
-from paternoster_engine.core.request import FinishReason
+from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.openai_logprobs import LOWEST, LogprobsWriter

@@ -46,7 +46,7 @@ def weights(name: str) -> torch.Tensor:
     return torch.randn(rows, 256 if part == "o_proj" else 64, generator=generator) / 8
 
 
-def ride(device: torch.device, captured: bool) -> list[list[int]]:
+def drive(device: torch.device, captured: bool) -> list[list[int]]:
     """Four requests at block edges; one leaves and another joins on the way. Steps are submitted two at a time."""
     model = llama.Llama(CONFIG, weights, torch.float32, device)
     shape = KVPoolShape.fit(CONFIG, BLOCK_SIZE, torch.float32, 12 * kv_block_bytes(CONFIG, BLOCK_SIZE, torch.float32))
@@ -88,8 +88,8 @@ def test_same_tokens_as_the_references(device: torch.device, monkeypatch: pytest
     modules = (llama, decode_step, device_sampler, step_input)
     for module in modules:
         monkeypatch.setattr(module, "pick", lambda op, device: OPS[op])
-    expected = ride(torch.device("cpu"), captured=False)
+    expected = drive(torch.device("cpu"), captured=False)
     assert [len(output) for output in expected] == [5, 3, 3, 3]
     for module in modules:
         monkeypatch.setattr(module, "pick", lambda op, device: triton_op(op) if op in TRITON_MODULES else OPS[op])
-    assert ride(device, captured=True) == expected
+    assert drive(device, captured=True) == expected

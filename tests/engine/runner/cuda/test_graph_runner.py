@@ -55,7 +55,7 @@ def graphs(model: Llama, cache: tuple[torch.Tensor, ...], model_len: int = MODEL
     return GraphRunner(eager, model, cache, CAPACITY, model_len), eager
 
 
-def ride(runner: Runner, scheduler: Scheduler, requests: list[Request], joins: list[int]) -> None:
+def drive(runner: Runner, scheduler: Scheduler, requests: list[Request], joins: list[int]) -> None:
     """Run all ``requests``; the i-th joins at step ``joins[i]``."""
     engine, step = Engine(scheduler, runner), 0
     while scheduler.has_work or step <= max(joins):
@@ -119,7 +119,7 @@ def test_same_tokens_as_the_plain_runner(
             Request(f"r{i}", list(prompt), SamplingParams(ignore_eos=True, **params), seed=seed, eos_token_ids=(2,))
             for i, (prompt, params, seed) in enumerate(specs)
         ]
-        ride(runner, scheduler, requests, joins)
+        drive(runner, scheduler, requests, joins)
         told.append([(request.output, [one.token for one in request.logprobs]) for request in requests])
     assert told[0] == told[1]
 
@@ -132,14 +132,14 @@ def plain(*prompts: list[int], **params: Any) -> list[Request]:
 def test_decodes_do_not_use_the_plain_runner(tiny: Llama) -> None:
     cache = cache_of(tiny, 40)
     runner, eager = graphs(tiny, cache)
-    ride(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), plain([1, 2], [3]), [0, 0])
+    drive(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), plain([1, 2], [3]), [0, 0])
     assert eager.steps == 1
 
 
 @pytest.mark.parametrize("params", [{"logprobs": 1}, {"frequency_penalty": 0.5}, {"min_tokens": 12}], ids=str)
 def test_what_graphs_do_not_do_goes_to_the_plain_runner(tiny: Llama, params: dict[str, Any]) -> None:
     runner, eager = graphs(tiny, cache_of(tiny, 40))
-    ride(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), plain([1, 2], **params), [0])
+    drive(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), plain([1, 2], **params), [0])
     assert eager.steps == 12
 
 
@@ -147,7 +147,7 @@ def test_steps_follow_each_other_without_the_host(tiny: Llama) -> None:
     """Each is submitted before the tokens of the one before are asked for; the last ones when a request has left."""
     whole = plain([5, 6, 7], [8, 9], [10], temperature=0.9)
     runner, _ = graphs(tiny, cache_of(tiny, 40))
-    ride(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), whole, [0, 0, 0])
+    drive(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), whole, [0, 0, 0])
 
     runner, _ = graphs(tiny, cache_of(tiny, 40))
     again = plain([5, 6, 7], [8, 9], [10], temperature=0.9)
@@ -201,7 +201,7 @@ def test_an_unknown_token_leaves_a_runner_that_works(tiny: Llama) -> None:
     with pytest.raises(UnknownToken, match="'r0' is scheduled at position 3"):
         runner.submit(Batch(1, (ScheduledRequest(requests[0], 3, 1, samples=True),)))
     again = plain([1, 2, 3])
-    ride(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), again, [0])
+    drive(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), again, [0])
     assert len(again[0].output) == 12
 
 
@@ -212,7 +212,7 @@ def test_padding_writes_nothing(tiny: Llama) -> None:
         layer[20:] = 7.0
     runner, _ = graphs(tiny, cache)
     requests = plain([1, 2], [3], [4, 5, 6], max_tokens=3)
-    ride(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 19)), requests, [0, 0, 0])
+    drive(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 19)), requests, [0, 0, 0])
     for layer in cache:
         assert not layer[0].any()
         assert (layer[20:] == 7.0).all()
@@ -228,6 +228,6 @@ def test_the_real_model(model: Llama, temperature: float) -> None:
         plain_runner = ModelRunner(model, cache, Sampler(model.config.vocab_size, CPU))
         runner = graphs(model, cache, 256)[0] if captured else plain_runner
         requests = plain(*prompts, temperature=temperature, top_p=0.95, max_tokens=6)
-        ride(runner, Scheduler(SchedulerConfig(CAPACITY, 256, 256, 32, 24)), requests, [0, 0, 0, 2, 3])
+        drive(runner, Scheduler(SchedulerConfig(CAPACITY, 256, 256, 32, 24)), requests, [0, 0, 0, 2, 3])
         told.append([request.output for request in requests])
     assert told[0] == told[1]

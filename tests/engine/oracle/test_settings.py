@@ -37,34 +37,34 @@ TOLERANCE = 1e-3
 COMBINATIONS = list(every(POLICIES) if os.environ.get("PATERNOSTER_ORACLE") == "full" else pairwise(POLICIES))
 
 
-def test_every_two_policies_meet() -> None:
+def test_every_two_settings_meet() -> None:
     for a, b in combinations(POLICIES, 2):
         met = {(chosen[a], chosen[b]) for chosen in COMBINATIONS}
         assert len(met) == len(POLICIES[a]) * len(POLICIES[b])
 
 
 @pytest.mark.parametrize("chosen", COMBINATIONS, ids=lambda chosen: "-".join(str(value) for value in chosen.values()))
-def test_any_policies(
-    ride: Any,
+def test_any_settings(
+    engine: Any,
     prompts: list[list[int]],
     greedy_of: Callable[[int], list[int]],
     scores: Callable[[list[int]], torch.Tensor],
     chosen: Combination,
 ) -> None:
-    policies = {name: value for name, value in chosen.items() if name != "n"}
+    settings = {name: value for name, value in chosen.items() if name != "n"}
     # Where both may be: half of those that go by class.
     pauses = chosen["order"] == "priority" and not chosen["prefill_first"] and chosen["prefix_cache"]
     host_blocks = 0 if chosen["preemption"] == "recompute" else 64
-    scheduler = ride.scheduler(
-        num_blocks=NUM_BLOCKS, host_blocks=host_blocks, batch_size=4, pause_lower_classes=pauses, **policies
+    scheduler = engine.scheduler(
+        num_blocks=NUM_BLOCKS, host_blocks=host_blocks, batch_size=4, pause_lower_classes=pauses, **settings
     )
     requests = [request for i in CHOSEN for request in _choices(i, prompts[i], chosen["n"])]
-    ride.play(scheduler, requests)
+    engine.play(scheduler, requests)
     counters = scheduler.counters
     if chosen["admission"] == "greedy":
         assert counters.preemptions > 0
     else:
-        assert counters.preemptions == counters.displacements
+        assert counters.preemptions == counters.priority_preemptions
     if chosen["preemption"] == "swap":
         assert counters.recomputed_tokens == 0
     for request in requests:

@@ -10,7 +10,7 @@ from scheduling.serving import percentile, serve
 from scheduling.table import Cell, Table
 from scheduling.traffic import at_once, at_times, poisson
 
-PLACES = 32
+SLOTS = 32
 PROMPT = 16
 """So short that the prompts of a whole batch fit into one step: then the closed form is exact."""
 REQUESTS = 512
@@ -19,10 +19,10 @@ LOAD = 0.7
 BATCH_WAIT = 0.5
 
 
-def static_utilisation(lengths: Sequence[int], places: int) -> float:
-    """Share of the places that static batching fills: sum L over B max L, taken over batches in order of arrival."""
-    batches = [lengths[begin : begin + places] for begin in range(0, len(lengths), places)]
-    return sum(lengths) / (places * sum(max(batch) for batch in batches))
+def static_utilisation(lengths: Sequence[int], slots: int) -> float:
+    """Share of the slots that static batching fills: sum L over B max L, taken over batches in order of arrival."""
+    batches = [lengths[begin : begin + slots] for begin in range(0, len(lengths), slots)]
+    return sum(lengths) / (slots * sum(max(batch) for batch in batches))
 
 
 def traces(context: Context) -> dict[str, list[TraceRow]]:
@@ -45,10 +45,10 @@ def run(context: Context) -> list[Table]:
         lengths = [row.output_tokens for row in rows]
         spread = statistics.pstdev(lengths) / statistics.mean(lengths)
         for mode in ("static", "continuous"):
-            machine = context.machine.changed(max_num_seqs=PLACES, mode=mode, num_blocks=context.plenty)
-            served = serve(machine, at_once(rows), on_end=context.progress(f"boarding: {name}, {mode}", len(rows)))
-            used = served.counters.generation_tokens / (PLACES * served.sampling_steps)
-            form = f"{static_utilisation(lengths, PLACES):.3f}" if mode == "static" else "1, less the end"
+            machine = context.machine.changed(max_num_seqs=SLOTS, mode=mode, num_blocks=context.plenty)
+            served = serve(machine, at_once(rows), on_end=context.progress(f"modes: {name}, {mode}", len(rows)))
+            used = served.counters.generation_tokens / (SLOTS * served.sampling_steps)
+            form = f"{static_utilisation(lengths, SLOTS):.3f}" if mode == "static" else "1, less the end"
             latencies = [record.latency for record in served.records]
             row = [served.output_tokens_per_second, percentile(latencies, 50), percentile(latencies, 99)]
             whole.append([name, f"{spread:.2f}", mode, *row, f"{used:.3f}", form])
@@ -56,26 +56,26 @@ def run(context: Context) -> list[Table]:
         times = poisson(rate, REQUESTS / rate, seed=0)
         for mode in ("static", "dynamic", "continuous"):
             machine = context.machine.changed(
-                max_num_seqs=PLACES, mode=mode, batch_wait=BATCH_WAIT, num_blocks=context.plenty
+                max_num_seqs=SLOTS, mode=mode, batch_wait=BATCH_WAIT, num_blocks=context.plenty
             )
             served = serve(
-                machine, at_times(rows, times), on_end=context.progress(f"boarding: {name}, {mode}, timed", len(times))
+                machine, at_times(rows, times), on_end=context.progress(f"modes: {name}, {mode}, timed", len(times))
             )
             latencies = [record.latency for record in served.records]
             ttfts = [record.ttft for record in served.records]
             times_seen = [percentile(values, share) for values in (ttfts, latencies) for share in (50, 99)]
             timed.append([name, f"{rate:.1f}", mode, served.output_tokens_per_second, *times_seen])
-    size = f"{REQUESTS} requests with prompts of {PROMPT} tokens on {PLACES} places"
+    size = f"{REQUESTS} requests with prompts of {PROMPT} tokens on {SLOTS} slots"
     return [
         Table(
-            "Who may board, all requests there at the start",
+            "When requests are admitted, all requests there at the start",
             f"{size}. Spread is the standard deviation of output lengths over their mean, utilisation the output "
-            "tokens per place and step; the closed form of static batching is sum L / (B max L) over its batches.",
+            "tokens per slot and step; the closed form of static batching is sum L / (B max L) over its batches.",
             ["trace", "spread", "mode", "output tokens/s", "latency p50, s", "p99, s", "utilisation", "closed form"],
             whole,
         ),
         Table(
-            f"Who may board, requests at {LOAD:.0%} of what continuous batching can do",
+            f"When requests are admitted, requests at {LOAD:.0%} of what continuous batching can do",
             f"{size}, Poisson arrivals; dynamic waits up to {BATCH_WAIT:g} s for a full batch.",
             ["trace", "requests/s", "mode", "output tokens/s", "TTFT p50, s", "p99, s", "latency p50, s", "p99, s"],
             timed,

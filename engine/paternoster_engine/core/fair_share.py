@@ -21,7 +21,7 @@ class FairShare:
     tenant, preempted requests lead and others are served in order of arrival.
     """
 
-    displaces = False
+    preempts = False
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         """``weights``: share of tenants whose requests bring none, relative to others; 1 for those not named."""
@@ -44,10 +44,10 @@ class FairShare:
             self._lift(tenant)
             self._queues[tenant] = deque()
         queue = self._queues[tenant]
-        place = len(queue)
+        index = len(queue)
         if request.status is RequestStatus.PREEMPTED:
-            place = sum(r.status is RequestStatus.PREEMPTED and r.arrival <= request.arrival for r in queue)
-        queue.insert(place, request)
+            index = sum(r.status is RequestStatus.PREEMPTED and r.arrival <= request.arrival for r in queue)
+        queue.insert(index, request)
 
     def remove(self, request: Request) -> None:
         queue = self._queues[request.tenant]

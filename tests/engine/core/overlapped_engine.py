@@ -1,4 +1,4 @@
-"""A ride whose steps are planned while the one before runs, as late as its tokens can come."""
+"""An engine whose steps are planned while the one before runs, as late as its tokens can come."""
 
 from collections.abc import Callable, Collection
 from copy import copy
@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from fake_model import FakeModel, Ride
+from fake_model import CheckedEngine, FakeModel
 
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.core.config import SchedulerConfig
@@ -76,21 +76,21 @@ def _frozen(request: Request) -> Request:
 
 
 class _Checked:
-    """The scheduler as the engine sees it: the ride checks every plan."""
+    """The scheduler as the engine sees it: every plan is checked."""
 
-    def __init__(self, ride: Ride) -> None:
-        self._ride = ride
+    def __init__(self, engine: CheckedEngine) -> None:
+        self._checked = engine
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ride.scheduler, name)
+        return getattr(self._checked.scheduler, name)
 
     def schedule(self, now: float) -> Batch:
-        assert now == self._ride.now
-        return self._ride.plan()
+        assert now == self._checked.now
+        return self._checked.plan()
 
 
-class OverlappedRide(Ride):
-    """As :class:`Ride`, through an engine with overlap."""
+class OverlappedEngine(CheckedEngine):
+    """As :class:`CheckedEngine`, through an engine with overlap."""
 
     def __init__(self, config: SchedulerConfig, *, chaining: bool = False, broken_steps: Collection[int] = ()) -> None:
         super().__init__(replace(config, overlap=True))

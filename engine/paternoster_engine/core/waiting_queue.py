@@ -1,23 +1,25 @@
-"""In which order requests wait."""
+"""In which order requests wait, and until when."""
 
 from abc import ABC, abstractmethod
 from bisect import insort_right
 from collections import deque
 from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.policies.fair_share import FairShare
+from paternoster_engine.core.fair_share import FairShare
 from paternoster_engine.core.request import Request, RequestStatus
 
 Rank = tuple[float, float]
 
 
-class RequestQueue(Protocol):
+class WaitingQueue(Protocol):
     """Requests without blocks."""
 
-    displaces: bool
-    """A waiting request may take the place of a running one that :meth:`outranks` names."""
+    preempts: bool
+    """A waiting request may preempt a running one that it :meth:`outranks`."""
 
     @property
     def waiting(self) -> Sequence[Request]:
@@ -35,7 +37,7 @@ class RequestQueue(Protocol):
         ...
 
     def outranks(self, request: Request, running: Request) -> bool:
-        """Whether ``request`` may take the place of ``running``."""
+        """Whether ``request`` may preempt ``running``."""
         ...
 
     def admitted(self, request: Request) -> None:
@@ -50,7 +52,7 @@ class RequestQueue(Protocol):
 class RankedQueue(ABC):
     """A queue in order of a rank that does not change while a request waits; of equals the first to come."""
 
-    displaces = False
+    preempts = False
 
     def __init__(self) -> None:
         self.waiting: deque[Request] = deque()
@@ -70,12 +72,12 @@ class RankedQueue(ABC):
         self.waiting.remove(request)
 
     def candidates(self) -> Iterator[Request]:
-        queue, place = self.waiting, 0
-        while place < len(queue):
-            request = queue[place]
+        queue, index = self.waiting, 0
+        while index < len(queue):
+            request = queue[index]
             yield request
-            if place < len(queue) and queue[place] is request:
-                place += 1
+            if index < len(queue) and queue[index] is request:
+                index += 1
 
     def outranks(self, request: Request, running: Request) -> bool:
         return False
@@ -129,14 +131,14 @@ class Interleaved(FirstCome):
 
 
 class PriorityClasses(RankedQueue):
-    """Lower ``priority`` first, as in vLLM; a class may displace running requests of a class below it.
+    """Lower ``priority`` first, as in vLLM; a class may preempt running requests of a class below it.
 
     With aging, each ``aging`` seconds of waiting are worth one class, so that nobody starves. Waiting moves a request
-    forward in the queue and never makes it displace anybody; what a request displaces is strictly below it in class
-    and would queue behind it, so two requests can never take turns in displacing each other.
+    forward in the queue and never makes it preempt anybody; what a request preempts is strictly below it in class and
+    would queue behind it, so two requests can never take turns in preempting each other.
     """
 
-    displaces = True
+    preempts = True
 
     def __init__(self, aging: float) -> None:
         """``aging``: seconds, 0 for never."""
@@ -160,7 +162,7 @@ class EarliestDeadline(RankedQueue):
         return float("inf") if request.deadline is None else request.deadline, request.arrival
 
 
-def make_queue(config: SchedulerConfig) -> RequestQueue:
+def make_queue(config: SchedulerConfig) -> WaitingQueue:
     match config.order:
         case "fcfs":
             return FirstCome() if config.preemption == "recompute" else Interleaved()
@@ -170,3 +172,35 @@ def make_queue(config: SchedulerConfig) -> RequestQueue:
             return FairShare(config.tenant_weights)
         case "deadline":
             return EarliestDeadline()
+
+
+MIN_LIMIT = 1024
+"""Watched requests above which those that have ended are forgotten."""
+
+
+class Deadlines:
+    """Requests with a deadline, the earliest first. One that decodes when its deadline passes goes on."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Request]] = []
+        self._order = count()
+        self._limit = MIN_LIMIT
+
+    def watch(self, request: Request) -> None:
+        """Call for each request that joins the queue, and again when it comes back to it."""
+        if request.deadline is None:
+            return
+        if len(self._heap) >= self._limit:
+            # Those that ended in time must not be kept until their deadline.
+            self._heap = [entry for entry in self._heap if not entry[2].finished]
+            heapify(self._heap)
+            self._limit = max(MIN_LIMIT, 2 * len(self._heap))
+        heappush(self._heap, (request.deadline, next(self._order), request))
+
+    def expired(self, now: float) -> Iterator[Request]:
+        """Requests whose deadline is past and whose next step would be one of prefill."""
+        while self._heap and self._heap[0][0] <= now:
+            _, _, request = heappop(self._heap)
+            prefilling = any(sequence.prefilling for sequence in request.sequences)
+            if not request.finished and (request.status is not RequestStatus.RUNNING or prefilling):
+                yield request

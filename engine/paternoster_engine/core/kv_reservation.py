@@ -9,8 +9,8 @@ from paternoster_engine.core.kv_cache import known_blocks, most_blocks
 from paternoster_engine.core.request import Request
 
 
-class AdmissionPolicy(Protocol):
-    """Says whether a request may join ``running``, the sequences on board.
+class Reservation(Protocol):
+    """Says whether a request may join ``running``.
 
     ``new`` blocks would be taken for the tokens it has now, and for its beams if it has any, out of ``available`` ones.
     """
@@ -29,7 +29,7 @@ class Greedy:
 
 
 class FullReserve:
-    """Everybody on board can grow to full length at once: TensorRT-LLM's guaranteed no evict."""
+    """Everybody who runs can grow to full length at once: TensorRT-LLM's guaranteed no evict."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
@@ -75,10 +75,10 @@ class NoEvict:
                 return False
         return True
 
-    def _blocks_at(self, step: float, on_board: Sequence[Request]) -> int:
+    def _blocks_at(self, step: float, holders: Sequence[Request]) -> int:
         return sum(
             most_blocks(request, int(min(_known(request) + step, request.max_total_tokens - 1)), self._block_size)
-            for request in on_board
+            for request in holders
         )
 
     def _last_steps(self, running: Sequence[Request]) -> list[float]:
@@ -93,12 +93,12 @@ class NoEvict:
             together = sum(r.width for r in running) <= self._budget
             return [r.max_total_tokens - _known(r) + self._lag if together else math.inf for r in running]
         ends: list[float] = []
-        work = places = 0
+        work = width = 0
         for request in running:
             work += _uncomputed(request)
             # Beams get longer together, so the last of them tells when.
-            places += request.width
-            room = self._budget - (places - 1)
+            width += request.width
+            room = self._budget - (width - 1)
             if room <= 0:
                 # Those ahead may use up the budget at every step.
                 ends.append(math.inf)
@@ -111,7 +111,7 @@ class NoEvict:
         return ends
 
 
-def make_admission(config: SchedulerConfig) -> AdmissionPolicy:
+def make_reservation(config: SchedulerConfig) -> Reservation:
     match config.admission:
         case "greedy":
             return Greedy(config.watermark_blocks)

@@ -1,9 +1,9 @@
-"""When requests may board: at every step, or as whole batches."""
+"""When requests may be admitted: at every step, or as whole batches."""
 
 from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.policies.queues import RequestQueue
+from paternoster_engine.core.waiting_queue import WaitingQueue
 
 
 class Mode(Protocol):
@@ -12,7 +12,7 @@ class Mode(Protocol):
     whole_batches: bool
     """A batch is chosen at once, however many steps its prompts take."""
 
-    def boards(self, num_running: int, queue: RequestQueue, now: float) -> bool: ...
+    def admits(self, num_running: int, queue: WaitingQueue, now: float) -> bool: ...
 
 
 class Continuous:
@@ -20,7 +20,7 @@ class Continuous:
 
     whole_batches = False
 
-    def boards(self, num_running: int, queue: RequestQueue, now: float) -> bool:
+    def admits(self, num_running: int, queue: WaitingQueue, now: float) -> bool:
         return True
 
 
@@ -29,7 +29,7 @@ class Static:
 
     whole_batches = True
 
-    def boards(self, num_running: int, queue: RequestQueue, now: float) -> bool:
+    def admits(self, num_running: int, queue: WaitingQueue, now: float) -> bool:
         return num_running == 0
 
 
@@ -44,7 +44,7 @@ class Dynamic:
         self._size = size
         self._wait = wait
 
-    def boards(self, num_running: int, queue: RequestQueue, now: float) -> bool:
+    def admits(self, num_running: int, queue: WaitingQueue, now: float) -> bool:
         waiting = queue.waiting if num_running == 0 else ()
         if not waiting:
             return False

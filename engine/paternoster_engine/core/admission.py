@@ -1,0 +1,219 @@
+"""Which waiting requests are admitted in a step: slots under the live cap, KV blocks, and what they can share."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from paternoster_engine.core.batch import BatchBuilder
+from paternoster_engine.core.batching import make_mode
+from paternoster_engine.core.beam_group import BeamGroup
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.kv_cache import KVCache
+from paternoster_engine.core.kv_reservation import make_reservation
+from paternoster_engine.core.preemption import PriorityPreemption, Swap
+from paternoster_engine.core.request import Request, RequestStatus
+from paternoster_engine.core.stats import Counters
+from paternoster_engine.core.waiting_queue import WaitingQueue
+
+MAX_PREFIX_WAITS = 32
+"""Requests a step passes over because others compute their next block, before it looks no further."""
+
+Preempt = Callable[[Request, BatchBuilder], None]
+
+
+class Fork(NamedTuple):
+    """What a request takes over from its twin, a running request with the same prompt: all of that but its last token,
+    which everybody computes to sample from.
+    """
+
+    donor: Request
+    num_tokens: int
+
+    @classmethod
+    def of(cls, request: Request, num_cached: int) -> "Fork | None":
+        """None where there is no twin to fork from, or nothing to gain over ``num_cached`` tokens.
+
+        A search is no donor: its last block may be a copy that is not made yet.
+        """
+        donor = request.twin
+        if donor is None or donor.group is not None or donor.status is not RequestStatus.RUNNING:
+            return None
+        if request.host_block_ids:
+            return None
+        num_tokens = min(request.num_prompt - 1, request.num_reusable)
+        return cls(donor, num_tokens) if num_tokens > num_cached else None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the donor has computed that much."""
+        return self.donor.num_computed >= self.num_tokens
+
+    def full_blocks(self, block_size: int) -> list[int]:
+        """Blocks that are shared as they are."""
+        return self.donor.block_ids[: self.num_tokens // block_size]
+
+
+class Slots:
+    """A slot is one running sequence under the live cap. A search takes those of all its beams when it is admitted."""
+
+    def __init__(self, config: SchedulerConfig, running: Sequence[Request], live_cap: int | None) -> None:
+        """``running``: the scheduler's own list, which it changes."""
+        self._config = config
+        self._running = running
+        self._live_cap = config.max_num_seqs if live_cap is None else self._checked(live_cap)
+        self.promised: set[BeamGroup] = set()
+        """Searches that run as one sequence and will be several."""
+
+    @property
+    def live_cap(self) -> int:
+        return self._live_cap
+
+    @live_cap.setter
+    def live_cap(self, cap: int) -> None:
+        self._live_cap = self._checked(cap)
+
+    def missing(self, request: Request) -> int:
+        """Slots that others have to leave before the request may run, but no more than it would take."""
+        if not self._running:
+            return 0
+        taken = len(self._running) + sum(group.leader.slots - 1 for group in self.promised)
+        return min(max(0, taken + request.slots - self._live_cap), request.slots)
+
+    def only_reserved_left(self, request: Request) -> bool:
+        """Whether all the slots that are left are for requests of a class above this one's."""
+        reserved = self._config.reserved_slots
+        if reserved == 0 or request.priority < 0:
+            return False
+        ordinary = sum(other.slots for other in self._running if other.priority >= 0)
+        return ordinary > 0 and ordinary + request.slots > self._live_cap - reserved
+
+    def _checked(self, cap: int) -> int:
+        if not 1 <= cap <= self._config.max_num_seqs:
+            raise ValueError(f"live_cap is {cap}: must be 1 to {self._config.max_num_seqs}, the capacity")
+        return cap
+
+
+class Admission:
+    """Takes requests out of the queue into the list of those that run, with the blocks they need."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        queue: WaitingQueue,
+        running: list[Request],
+        slots: Slots,
+        kv: KVCache,
+        swap: Swap,
+        counters: Counters,
+        preempt: Preempt,
+    ) -> None:
+        """``running``: the scheduler's own list. ``preempt`` puts one of those that run back into the queue."""
+        self._config = config
+        self._queue = queue
+        self._running = running
+        self._slots = slots
+        self._kv = kv
+        self._swap = swap
+        self._counters = counters
+        self._preempt = preempt
+        self._mode = make_mode(config)
+        self._reservation = make_reservation(config)
+        self._priority_preemption = PriorityPreemption(queue, self._reservation, kv)
+        # A whole batch cannot wait for one of its own members.
+        self._await_prefix = config.await_prefix and not self._mode.whole_batches
+
+    def is_open(self, now: float) -> bool:
+        """Whether the mode lets anybody be admitted in the step that begins now."""
+        return self._mode.admits(len(self._running), self._queue, now)
+
+    def next_class(self) -> float:
+        """The ``priority`` of who would be admitted first; infinite when nobody waits."""
+        return next((request.priority for request in self._queue.candidates()), math.inf)
+
+    def admit_waiting(self, builder: BatchBuilder, now: float) -> None:
+        """Admit in the queue's order until one does not fit.
+
+        A step that preempted for want of blocks admits nobody; one that preempts for priority, nobody after that.
+        """
+        if builder.preempted:
+            return
+        waits = 0
+        forked = kept_back = False
+        for request in self._queue.candidates():
+            if not self._mode.whole_batches:
+                if builder.budget == 0:
+                    return
+                if not builder.allows(request):
+                    continue
+            # Nobody as ordinary passes one that needs more slots than there are for them.
+            kept_back = kept_back or self._slots.only_reserved_left(request)
+            if kept_back and request.priority >= 0:
+                continue
+            missing = self._slots.missing(request)
+            full = missing > 0
+            if full and not self._queue.preempts:
+                return
+            prefix = self._kv.find_prefix(request)
+            fork = Fork.of(request, len(prefix) * self._config.block_size)
+            if self._await_prefix and self._awaits(request, prefix, fork):
+                self._counters.prefix_waits += 1
+                waits += 1
+                if waits == MAX_PREFIX_WAITS:
+                    return
+                continue
+            if fork is not None and not fork.ready:
+                fork = None
+            shared = prefix if fork is None else fork.full_blocks(self._config.block_size)
+            new = self._kv.new_blocks(request, shared)
+            if not full and self._reservation.admits(request, self._running, new, self._kv.pool.num_available):
+                self._admit(request, shared, builder, now, fork)
+                forked |= fork is not None
+                continue
+            # What a copy of this step is made from must not be given to anybody else.
+            victims = [] if forked else self._priority_preemption.victims_for(request, prefix, self._running, missing)
+            if victims:
+                for victim in victims:
+                    self._preempt(victim, builder)
+                self._counters.priority_preemptions += len(victims)
+                self._admit(request, prefix, builder, now)
+            return
+
+    def _awaits(self, request: Request, prefix: list[int], fork: Fork | None) -> bool:
+        """Whether somebody who runs is computing what the request could share instead."""
+        if request.host_block_ids:
+            return False
+        return self._kv.awaits(request, prefix) or (fork is not None and not fork.ready)
+
+    def _admit(
+        self, request: Request, prefix: list[int], builder: BatchBuilder, now: float, fork: Fork | None = None
+    ) -> None:
+        """``prefix``: blocks to share; with ``fork`` those of its donor."""
+        self._queue.remove(request)
+        cached = len(prefix) * self._config.block_size
+        if fork is None:
+            self._kv.admit(request, prefix)
+        else:
+            self._kv.admit_fork(request, fork.donor, fork.num_tokens)
+            cached = fork.num_tokens
+        self._running.append(request)
+        if request.group is not None:
+            self._slots.promised.add(request.group)
+        request.status = RequestStatus.RUNNING
+        request.num_cached = request.num_computed = cached
+        if request.host_block_ids:
+            request.num_computed = self._swap.restore(request, len(prefix))
+        self._count(request, now)
+        builder.add(request)
+
+    def _count(self, request: Request, now: float) -> None:
+        counters = self._counters
+        if self._config.prefix_cache:
+            counters.prefix_queries += request.num_tokens
+            counters.prefix_hits += request.num_cached
+        if request.first_scheduled is None:
+            request.first_scheduled = now
+            counters.prompt_tokens += request.num_prompt
+            counters.cached_prompt_tokens += request.num_cached
+            counters.queue_seconds += now - request.arrival
+            counters.queue_count += 1
+            self._queue.admitted(request)
