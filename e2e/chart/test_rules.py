@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from paternoster_e2e.exported_metrics import exported, recorded
-from paternoster_engine.server.distributions import Distributions
+from paternoster_engine.server.histograms import Histograms
 from paternoster_operator.api.objective_types import Slo
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.metrics import OBJECTIVES, OperatorMetrics
@@ -128,9 +128,9 @@ def test_a_threshold_that_is_taken_away_is_named(helm: Any) -> None:
 
 def test_limits_and_buckets_are_written_alike() -> None:
     """The rules look for the engine's bucket by the operator's word for its edge."""
-    metrics, distributions, key = OperatorMetrics(), Distributions("m"), Key("llm", "chat")
+    metrics, histograms, key = OperatorMetrics(), Histograms("m"), Key("llm", "chat")
     for objective, histogram in OBJECTIVES.items():
-        buckets = distributions.collect(histogram).samples
+        buckets = histograms.collect(histogram).samples
         edges = {sample.labels["le"] for sample in buckets if "le" in sample.labels}
         for edge in edges - {"+Inf"}:
             metrics.observe_slo(key, Slo(**{f"{objective}_p95_milliseconds": math.ceil(1000 * float(edge))}))

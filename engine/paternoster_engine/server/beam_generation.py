@@ -8,7 +8,7 @@ from paternoster_engine.core.scheduler import StepOutput
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation import FAILURES, Generation, Usage
 from paternoster_engine.server.loop import EngineLoop
-from paternoster_engine.server.output_text import OutputText, Piece
+from paternoster_engine.server.output_text import OutputText, TextDelta
 
 
 class BeamGeneration(Generation):
@@ -38,16 +38,16 @@ class BeamGeneration(Generation):
             completion_tokens=sum(len(found.tokens) for request in self._requests for found in _hypotheses(request)),
         )
 
-    async def complete(self) -> list[Piece]:
+    async def complete(self) -> list[TextDelta]:
         """The best answers to each prompt, best first.
 
         Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`.
         """
-        async for _ in self.pieces():
+        async for _ in self.deltas():
             raise AssertionError("a search was seen before its end")
-        return [piece for request in self._requests for piece in self._answers(request)]
+        return [delta for request in self._requests for delta in self._answers(request)]
 
-    def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, Piece], Exception | None]:
+    def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
         """Nothing is visible yet; a search has ended, or failed."""
         for output in outputs:
             self._open.discard(output.request.request_id)
@@ -55,18 +55,18 @@ class BeamGeneration(Generation):
                 return {}, FAILURES[output.finish_reason]()
         return {}, None
 
-    def _answers(self, request: Request) -> Iterator[Piece]:
+    def _answers(self, request: Request) -> Iterator[TextDelta]:
         for found in _hypotheses(request)[: self._best]:
             text = OutputText(self._tokenizer, request.params, self._skip_special_tokens)
-            piece = Piece("")
+            delta = TextDelta("")
             if self._echo:
                 told = None if request.params.prompt_logprobs is None else request.prompt_logprobs
-                piece += text.echo(request.prompt, told)
+                delta += text.echo(request.prompt, told)
             last = len(found.tokens) - 1
             for place, token in enumerate(found.tokens):
                 logprobs = found.logprobs[place] if found.logprobs else None
-                piece += text.push(token, found.finish_reason if place == last else None, logprobs)
-            yield piece
+                delta += text.push(token, found.finish_reason if place == last else None, logprobs)
+            yield delta
 
 
 def _hypotheses(request: Request) -> Sequence[Hypothesis]:

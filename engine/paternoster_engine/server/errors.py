@@ -24,11 +24,11 @@ from paternoster_engine.server.loop import LoopStopped
 from paternoster_engine.server.text_work import TextQueueFull
 
 MAX_LISTED = 10
-"""Most validation errors told in one answer."""
+"""Most validation errors told in one response."""
 MAX_SHOWN = 200
-"""Most characters of a refused value shown in an answer."""
+"""Most characters of a refused value shown in a response."""
 CLIENT_CLOSED_REQUEST = 499
-"""nginx's status for an answer that nobody waits for."""
+"""nginx's status for a response that nobody waits for."""
 
 SHOULD_RETRY = "x-should-retry"
 """Overrules what OpenAI's SDKs make of a status."""
@@ -63,10 +63,10 @@ class Ending(RuntimeError):
 
 
 class ClientGone(ConnectionError):
-    """The client closed its connection before the answer began."""
+    """The client closed its connection before the response began."""
 
 
-class Answer(NamedTuple):
+class ErrorResponse(NamedTuple):
     status: int
     type: str
     param: str | None = None
@@ -76,26 +76,26 @@ class Answer(NamedTuple):
     """Sending it again is of no use, although the status says that it may be."""
 
 
-TABLE: Mapping[type[Exception], Answer] = {
-    PromptTooLong: Answer(400, "BadRequestError"),
-    NeverFits: Answer(400, "BadRequestError"),
-    TooManyBeams: Answer(400, "BadRequestError"),
-    ChatTemplateError: Answer(400, "BadRequestError", "messages"),
-    InvalidValue: Answer(400, "BadRequestError"),
-    UnknownModel: Answer(404, "NotFoundError", "model"),
-    Ending: Answer(409, "ConflictError"),
-    ClientGone: Answer(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
-    StepFailed: Answer(500, "InternalServerError"),
-    TenantQueueFull: Answer(429, "RateLimitError", "user", retry_after=1),
-    TenantRateExceeded: Answer(429, "RateLimitError", "user"),
-    DeadlineExceeded: Answer(504, "DeadlineExceededError", "deadline_ms", final=True),
-    QueueFull: Answer(503, "Service Unavailable", retry_after=1),
-    TextQueueFull: Answer(503, "ServiceUnavailableError", retry_after=1),
-    RendererLost: Answer(503, "ServiceUnavailableError", retry_after=1),
-    Loading: Answer(503, "ServiceUnavailableError", retry_after=5),
-    Draining: Answer(503, "ServiceUnavailableError", retry_after=1),
-    EngineEnding: Answer(503, "ServiceUnavailableError", retry_after=1),
-    LoopStopped: Answer(503, "ServiceUnavailableError", retry_after=1),
+TABLE: Mapping[type[Exception], ErrorResponse] = {
+    PromptTooLong: ErrorResponse(400, "BadRequestError"),
+    NeverFits: ErrorResponse(400, "BadRequestError"),
+    TooManyBeams: ErrorResponse(400, "BadRequestError"),
+    ChatTemplateError: ErrorResponse(400, "BadRequestError", "messages"),
+    InvalidValue: ErrorResponse(400, "BadRequestError"),
+    UnknownModel: ErrorResponse(404, "NotFoundError", "model"),
+    Ending: ErrorResponse(409, "ConflictError"),
+    ClientGone: ErrorResponse(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
+    StepFailed: ErrorResponse(500, "InternalServerError"),
+    TenantQueueFull: ErrorResponse(429, "RateLimitError", "user", retry_after=1),
+    TenantRateExceeded: ErrorResponse(429, "RateLimitError", "user"),
+    DeadlineExceeded: ErrorResponse(504, "DeadlineExceededError", "deadline_ms", final=True),
+    QueueFull: ErrorResponse(503, "Service Unavailable", retry_after=1),
+    TextQueueFull: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
+    RendererLost: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
+    Loading: ErrorResponse(503, "ServiceUnavailableError", retry_after=5),
+    Draining: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
+    EngineEnding: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
+    LoopStopped: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
 }
 
 
@@ -107,7 +107,7 @@ class ErrorObject(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Every answer that is none of 2xx."""
+    """Every response that is none of 2xx."""
 
     error: ErrorObject
 
@@ -135,21 +135,21 @@ def error_body(message: str, type: str, code: int, param: str | None = None) -> 
     return {"error": {"message": message, "type": type, "param": param, "code": code}}
 
 
-def describe(error: Exception) -> tuple[Answer, dict[str, Any]]:
-    """The answer to ``error`` and its body; an error that the table does not know is a fault of the server."""
-    answer = TABLE.get(type(error), Answer(500, "InternalServerError"))
+def describe(error: Exception) -> tuple[ErrorResponse, dict[str, Any]]:
+    """The response to ``error`` and its body; an error that the table does not know is a fault of the server."""
+    response = TABLE.get(type(error), ErrorResponse(500, "InternalServerError"))
     message = str(error) if type(error) in TABLE else "Internal server error"
-    param = error.field if isinstance(error, InvalidValue) else answer.param
-    return answer, error_body(message, answer.type, answer.status, param)
+    param = error.field if isinstance(error, InvalidValue) else response.param
+    return response, error_body(message, response.type, response.status, param)
 
 
 def error_response(error: Exception) -> JSONResponse:
-    answer, body = describe(error)
-    retry_after = error.retry_after if isinstance(error, TenantRateExceeded) else answer.retry_after
+    response, body = describe(error)
+    retry_after = error.retry_after if isinstance(error, TenantRateExceeded) else response.retry_after
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-    if answer.final:
+    if response.final:
         headers[SHOULD_RETRY] = "false"
-    return JSONResponse(body, answer.status, headers)
+    return JSONResponse(body, response.status, headers)
 
 
 def install(app: FastAPI) -> None:

@@ -1,4 +1,4 @@
-"""The sequences of one API call: from prompts to pieces of text."""
+"""The sequences of one API call: from prompts to deltas of text."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.core.scheduler import StepOutput
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.loop import EngineLoop
-from paternoster_engine.server.output_text import OutputText, Piece
+from paternoster_engine.server.output_text import OutputText, TextDelta
 
 
 class StepFailed(RuntimeError):
@@ -99,8 +99,8 @@ class Generation:
         self._loop.abort(self._open)
         self._open.clear()
 
-    async def pieces(self) -> AsyncIterator[tuple[int, Piece]]:
-        """(index of the sequence, what became visible) until all have ended; a slow reader gets larger pieces.
+    async def deltas(self) -> AsyncIterator[tuple[int, TextDelta]]:
+        """(index of the sequence, what became visible) until all have ended; a slow reader gets larger deltas.
 
         Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`.
         """
@@ -108,18 +108,18 @@ class Generation:
             outputs = [await self._outputs.get()]
             while not self._outputs.empty():
                 outputs.append(self._outputs.get_nowait())
-            pieces, failure = self._take(outputs)
-            for index, piece in pieces.items():
-                if piece.text or piece.finish_reason is not None:
-                    yield index, piece
+            deltas, failure = self._take(outputs)
+            for index, delta in deltas.items():
+                if delta.text or delta.finish_reason is not None:
+                    yield index, delta
             if failure is not None:
                 raise failure
 
-    async def complete(self) -> list[Piece]:
+    async def complete(self) -> list[TextDelta]:
         """The whole text of every sequence, or of each prompt's best ones: those likeliest a token, best first."""
-        whole = [Piece("") for _ in self._requests]
-        async for index, piece in self.pieces():
-            whole[index] += piece
+        whole = [TextDelta("") for _ in self._requests]
+        async for index, delta in self.deltas():
+            whole[index] += delta
         if self._best == self._choices:
             return whole
         kept = []
@@ -133,9 +133,9 @@ class Generation:
         told = islice(self._requests[index].logprobs, self._texts[index].num_tokens)
         return fmean(logprobs.logprob for logprobs in told)
 
-    def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, Piece], Exception | None]:
+    def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
         """What became visible of each sequence, and why there will be no more if one of them failed."""
-        pieces: dict[int, Piece] = {}
+        deltas: dict[int, TextDelta] = {}
         for output in outputs:
             request_id = output.request.request_id
             if request_id not in self._open:
@@ -144,21 +144,21 @@ class Generation:
             if output.token is None:
                 self._open.discard(request_id)
                 assert output.finish_reason is not None
-                return pieces, FAILURES[output.finish_reason]()
+                return deltas, FAILURES[output.finish_reason]()
             index = self._index[request_id]
-            piece = self._push(index, output.token, output.finish_reason)
-            pieces[index] = pieces.get(index, Piece("")) + piece
-            if piece.finish_reason is not None:
+            delta = self._push(index, output.token, output.finish_reason)
+            deltas[index] = deltas.get(index, TextDelta("")) + delta
+            if delta.finish_reason is not None:
                 self._open.discard(request_id)
                 self._loop.abort([request_id], FinishReason.STOP)
-        return pieces, None
+        return deltas, None
 
-    def _push(self, index: int, token: int, finish_reason: FinishReason | None) -> Piece:
+    def _push(self, index: int, token: int, finish_reason: FinishReason | None) -> TextDelta:
         request, text = self._requests[index], self._texts[index]
         asked = request.params
         opening = None
         if self._echo and text.num_tokens == 0:
             opening = text.echo(request.prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
         logprobs = None if asked.logprobs is None else request.logprobs[text.num_tokens]
-        piece = text.push(token, finish_reason, logprobs)
-        return piece if opening is None else opening + piece
+        delta = text.push(token, finish_reason, logprobs)
+        return delta if opening is None else opening + delta

@@ -10,7 +10,7 @@ from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
 from paternoster_contract.metrics import Metric as Declared
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import FinishReason, RequestStatus
-from paternoster_engine.server.distributions import Distributions
+from paternoster_engine.server.histograms import Histograms
 from paternoster_engine.server.loop import EngineLoop
 
 Values = Mapping[tuple[str, ...], float]
@@ -22,9 +22,9 @@ REJECTION_REASONS = sorted(kind.reason for kind in AdmissionError.__subclasses__
 class EngineCollector(Collector):
     """Reads the scheduler's numbers when it is scraped; the engine's thread does nothing for it."""
 
-    def __init__(self, loop: EngineLoop, distributions: Distributions, model: str, *, vllm_aliases: bool) -> None:
+    def __init__(self, loop: EngineLoop, histograms: Histograms, model: str, *, vllm_aliases: bool) -> None:
         self._loop = loop
-        self._distributions = distributions
+        self._histograms = histograms
         self._model = model
         self._vllm_aliases = vllm_aliases
 
@@ -32,7 +32,7 @@ class EngineCollector(Collector):
         values = {**_gauges(self._loop), **_counters(self._loop)}
         for declared in ENGINE_METRICS:
             if declared.kind == "histogram":
-                family = self._distributions.collect(declared.key)
+                family = self._histograms.collect(declared.key)
             else:
                 family = self._family(declared, values[declared.key])
             yield family

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from paternoster_engine.core.request import TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.output_text import PlacedToken
+from paternoster_engine.server.output_text import TokenText
 
 LOWEST = -9999.0
 """What OpenAI sends for a token that is next to impossible; JSON has no infinity."""
@@ -54,12 +54,12 @@ class LogprobsWriter:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def chat(self, tokens: Sequence[PlacedToken]) -> ChatLogprobs:
+    def chat(self, tokens: Sequence[TokenText]) -> ChatLogprobs:
         """Nothing of a prompt is among ``tokens``: chats have no echo."""
         told = [token.logprobs for token in tokens if token.logprobs is not None]
         return ChatLogprobs(content=[self._chat_token(logprobs) for logprobs in told], refusal=None)
 
-    def text(self, tokens: Sequence[PlacedToken], num_top: int) -> TextLogprobs:
+    def text(self, tokens: Sequence[TokenText], num_top: int) -> TextLogprobs:
         """The token itself is told besides the ``num_top`` best; tokens that are spelled alike share an entry."""
         return TextLogprobs(
             text_offset=[token.offset for token in tokens],

@@ -11,7 +11,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.stop_strings import StopStrings
 
 
-class PlacedToken(NamedTuple):
+class TokenText(NamedTuple):
     """A token whose log probability is told."""
 
     token: int
@@ -22,16 +22,16 @@ class PlacedToken(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Text that became visible; the last piece of a sequence carries the reason of its end."""
+class TextDelta:
+    """Text that became visible; the last delta of a sequence carries the reason of its end."""
 
     text: str
     finish_reason: FinishReason | None = None
-    tokens: tuple[PlacedToken, ...] = ()
-    """What was taken in since the piece before, where log probabilities are asked for."""
+    tokens: tuple[TokenText, ...] = ()
+    """What was taken in since the delta before, where log probabilities are asked for."""
 
-    def __add__(self, later: "Piece") -> "Piece":
-        return Piece(self.text + later.text, later.finish_reason, self.tokens + later.tokens)
+    def __add__(self, later: "TextDelta") -> "TextDelta":
+        return TextDelta(self.text + later.text, later.finish_reason, self.tokens + later.tokens)
 
 
 class OutputText:
@@ -46,32 +46,32 @@ class OutputText:
         self.num_tokens = 0
         """Tokens taken in, the one that ended the sequence included."""
         self._num_characters = 0
-        self._placed: list[PlacedToken] = []
+        self._held_back: list[TokenText] = []
         """Tokens whose text is held back."""
 
-    def echo(self, prompt: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> Piece:
+    def echo(self, prompt: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> TextDelta:
         """The prompt's own text, to be shown before the output's; no stop string is looked for in it.
 
         ``logprobs``: of all its tokens but the first, None where they are not asked for.
         """
         detokenizer = IncrementalDetokenizer(self._tokenizer, self._skip_special_tokens)
         texts: list[str] = []
-        placed: list[PlacedToken] = []
+        tokens: list[TokenText] = []
         told = None if logprobs is None else [None, *logprobs]
         for index, token in enumerate(prompt):
             if told is not None:
-                placed.append(PlacedToken(token, self._num_characters, told[index]))
+                tokens.append(TokenText(token, self._num_characters, told[index]))
             texts.append(detokenizer.push(token))
             self._num_characters += len(texts[-1])
         texts.append(detokenizer.flush())
         self._num_characters += len(texts[-1])
-        return Piece("".join(texts), None, tuple(placed))
+        return TextDelta("".join(texts), None, tuple(tokens))
 
-    def push(self, token: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None = None) -> Piece:
+    def push(self, token: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None = None) -> TextDelta:
         """Take a token, and with it the scheduler's reason if it was the last; a stop string overrules that reason."""
         self.num_tokens += 1
         if logprobs is not None:
-            self._placed.append(PlacedToken(token, self._num_characters, logprobs))
+            self._held_back.append(TokenText(token, self._num_characters, logprobs))
         ended_by_token = finish_reason is FinishReason.STOP
         hidden = ended_by_token and not self._params.include_stop_str_in_output
         text = "" if hidden else self._detokenizer.push(token)
@@ -81,13 +81,13 @@ class OutputText:
         if self.num_tokens >= self._params.min_tokens:
             text = self._stops.push(text)
         if self._stops.stopped:
-            return self._piece(text, FinishReason.STOP)
+            return self._delta(text, FinishReason.STOP)
         if finish_reason is not None:
             text += self._stops.flush()
-        return self._piece(text, finish_reason)
+        return self._delta(text, finish_reason)
 
-    def _piece(self, text: str, finish_reason: FinishReason | None) -> Piece:
-        if not self._placed or not (text or finish_reason):
-            return Piece(text, finish_reason)
-        placed, self._placed = tuple(self._placed), []
-        return Piece(text, finish_reason, placed)
+    def _delta(self, text: str, finish_reason: FinishReason | None) -> TextDelta:
+        if not self._held_back or not (text or finish_reason):
+            return TextDelta(text, finish_reason)
+        tokens, self._held_back = tuple(self._held_back), []
+        return TextDelta(text, finish_reason, tokens)

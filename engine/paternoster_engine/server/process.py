@@ -22,7 +22,7 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.distributions import Distributions
+from paternoster_engine.server.histograms import Histograms
 from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics import EngineCollector
@@ -127,17 +127,17 @@ class EngineProcess:
     async def _load(self) -> ServedModel:
         engine, tokenizer, model = await in_a_thread_that_ends(partial(self._build, self._args))
         name = self._args.served_model_name or model.name
-        distributions = Distributions(name)
-        loop = EngineLoop(engine, distributions)
+        histograms = Histograms(name)
+        loop = EngineLoop(engine, histograms)
         registry = process_registry()
-        registry.register(EngineCollector(loop, distributions, name, vllm_aliases=self._args.vllm_metrics))
+        registry.register(EngineCollector(loop, histograms, name, vllm_aliases=self._args.vllm_metrics))
         loop.start()
         served = ServedModel(
             name,
             tokenizer,
             model.vocab_size,
             loop,
-            distributions,
+            histograms,
             registry,
             parse_special_tokens=self._args.parse_special_tokens,
         )

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Request, Response
 
 from paternoster_contract import paths
 from paternoster_engine.core.request import Request as EngineRequest
-from paternoster_engine.server.answers import Answer, ChatAnswer, TextAnswer, frames
 from paternoster_engine.server.beam_generation import BeamGeneration
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation import Generation
@@ -14,6 +13,7 @@ from paternoster_engine.server.identity import From
 from paternoster_engine.server.openai_objects import ChatCompletion, ModelCard, ModelList, TextCompletion
 from paternoster_engine.server.openai_types import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.prompts import chat_requests, completion_requests
+from paternoster_engine.server.responses import ApiResponse, ChatResponse, TextResponse, frames
 from paternoster_engine.server.state import ServedModel
 from paternoster_engine.server.streaming import EventStream, unless_gone
 
@@ -32,19 +32,19 @@ async def models(state: State) -> ModelList:
 @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    answer = ChatAnswer(served.name, served.tokenizer, body)
-    sequences = await chat_requests(served, body, answer.id, sender)
+    response = ChatResponse(served.name, served.tokenizer, body)
+    sequences = await chat_requests(served, body, response.id, sender)
     generation = _generation(served, body, sequences)
-    return await _answer(request, body, answer, generation)
+    return await _respond(request, body, response, generation)
 
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
 async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    answer = TextAnswer(served.name, served.tokenizer, body)
-    sequences = await completion_requests(served, body, answer.id, sender)
+    response = TextResponse(served.name, served.tokenizer, body)
+    sequences = await completion_requests(served, body, response.id, sender)
     generation = _generation(served, body, sequences)
-    return await _answer(request, body, answer, generation)
+    return await _respond(request, body, response, generation)
 
 
 def _generation(served: ServedModel, body: GenerationRequest, sequences: Sequence[EngineRequest]) -> Generation:
@@ -63,17 +63,19 @@ def _generation(served: ServedModel, body: GenerationRequest, sequences: Sequenc
     )
 
 
-async def _answer(request: Request, body: GenerationRequest, answer: Answer, generation: Generation) -> Response:
-    """The answer to one call. A stream begins with its first text: what fails before that still gets a status."""
+async def _respond(
+    request: Request, body: GenerationRequest, response: ApiResponse, generation: Generation
+) -> Response:
+    """The response to one call. A stream begins with its first text: what fails before that still gets a status."""
     try:
         await generation.start()
         if body.stream:
-            pieces = generation.pieces()
-            first = await unless_gone(request, anext(pieces))
-            return EventStream(frames(answer, generation, first, pieces, body.include_usage), generation)
+            deltas = generation.deltas()
+            first = await unless_gone(request, anext(deltas))
+            return EventStream(frames(response, generation, first, deltas, body.include_usage), generation)
         texts = await unless_gone(request, generation.complete())
     except BaseException:
         generation.close()
         raise
-    whole = answer.whole(texts, generation.usage, generation.prompt_logprobs)
+    whole = response.whole(texts, generation.usage, generation.prompt_logprobs)
     return Response(whole.model_dump_json(exclude_unset=True), media_type="application/json")

@@ -12,8 +12,8 @@ from paternoster_contract.stats import EngineState
 from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.distributions import Distributions
 from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel
+from paternoster_engine.server.histograms import Histograms
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.text_work import TextWork
 
@@ -26,7 +26,7 @@ class ServedModel:
     tokenizer: Tokenizer
     vocab_size: int
     loop: EngineLoop
-    distributions: Distributions
+    histograms: Histograms
     registry: CollectorRegistry
     parse_special_tokens: bool = False
     """Whether control tokens that are spelled in messages are those tokens."""

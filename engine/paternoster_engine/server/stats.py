@@ -9,7 +9,7 @@ from paternoster_engine.server.state import ServerState
 def build_stats(state: ServerState) -> EngineStats:
     """Read without a stop of the engine."""
     served = state.served
-    first, between = served.distributions.first_tokens, served.distributions.inter_tokens
+    first, between = served.histograms.first_tokens, served.histograms.inter_tokens
     return EngineStats(
         instance=state.instance,
         model=served.name,

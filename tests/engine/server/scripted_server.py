@@ -19,7 +19,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.tell_logprobs import prompt_rows
 from paternoster_engine.runner.worker import Worker
 from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.distributions import Distributions
+from paternoster_engine.server.histograms import Histograms
 from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics import EngineCollector
@@ -120,14 +120,14 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         runner = ScriptedRunner(script, broken_steps, asyncio.get_running_loop() if paced else None)
         worker = Worker(runner) if config.get("overlap") else None
         engine = Engine(Scheduler(replace(CONFIG, **config)), worker or runner, clock)
-        distributions = Distributions("scripted")
-        loop = EngineLoop(engine, distributions, clock)
+        histograms = Histograms("scripted")
+        loop = EngineLoop(engine, histograms, clock)
         registry = process_registry()
-        registry.register(EngineCollector(loop, distributions, "scripted", vllm_aliases=vllm_aliases))
+        registry.register(EngineCollector(loop, histograms, "scripted", vllm_aliases=vllm_aliases))
         state = ServerState()
         loop.start()
         served = ServedModel(
-            "scripted", tokenizer, tokenizer.vocab_size, loop, distributions, registry, parse_special_tokens
+            "scripted", tokenizer, tokenizer.vocab_size, loop, histograms, registry, parse_special_tokens
         )
         if loaded:
             state.serve(served)

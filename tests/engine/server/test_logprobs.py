@@ -9,7 +9,7 @@ from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.openai_logprobs import LOWEST, LogprobsWriter
-from paternoster_engine.server.output_text import OutputText, Piece, PlacedToken
+from paternoster_engine.server.output_text import OutputText, TextDelta, TokenText
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "seed": 0}
 BEST, TOKEN, THIRD = -0.5, -1.5, -2.5
@@ -180,7 +180,7 @@ def test_what_json_cannot_say_and_tokens_that_are_spelled_alike(tokenizer: Token
     told = TokenLogprobs(5, float("-inf"), 49152, ((7, -0.1), (8, -0.2)))
     alike = tokenizer.id_to_token(7)
     writer = LogprobsWriter(tokenizer)
-    text = writer.text([PlacedToken(5, 0, told)], 2)
+    text = writer.text([TokenText(5, 0, told)], 2)
     assert text.token_logprobs == [LOWEST]
     assert text.top_logprobs == [
         {tokenizer.decode([7], False): -0.1, tokenizer.decode([8], False): -0.2, text.tokens[0]: LOWEST}
@@ -190,13 +190,13 @@ def test_what_json_cannot_say_and_tokens_that_are_spelled_alike(tokenizer: Token
 
 
 def test_tokens_wait_for_their_text(tokenizer: Tokenizer) -> None:
-    """A piece without text would be no chunk: what is told of its tokens comes with the next."""
+    """A delta without text would be no chunk: what is told of its tokens comes with the next."""
     text = OutputText(tokenizer, SamplingParams(max_tokens=99))
     tokens = tokenizer.encode("🙂")
     assert len(tokens) > 1
     told = [TokenLogprobs(token, -1.0, 1, ()) for token in tokens]
-    pieces = [text.push(token, None, logprobs) for token, logprobs in zip(tokens, told, strict=True)]
-    assert pieces[:-1] == [Piece("")] * (len(tokens) - 1)
-    assert pieces[-1] == Piece("🙂", None, tuple(PlacedToken(t.token, 0, t) for t in told))
+    deltas = [text.push(token, None, logprobs) for token, logprobs in zip(tokens, told, strict=True)]
+    assert deltas[:-1] == [TextDelta("")] * (len(tokens) - 1)
+    assert deltas[-1] == TextDelta("🙂", None, tuple(TokenText(t.token, 0, t) for t in told))
     end = TokenLogprobs(2, -1.0, 1, ())
-    assert text.push(2, FinishReason.STOP, end) == Piece("", FinishReason.STOP, (PlacedToken(2, 1, end),))
+    assert text.push(2, FinishReason.STOP, end) == TextDelta("", FinishReason.STOP, (TokenText(2, 1, end),))

@@ -15,47 +15,47 @@ def _stream(
     tokenizer: Tokenizer, tokens: list[int], reason: FinishReason, **params: object
 ) -> tuple[list[str], FinishReason]:
     text = OutputText(tokenizer, SamplingParams(max_tokens=len(tokens), **params))  # type: ignore[arg-type]
-    pieces = []
+    deltas = []
     for count, token in enumerate(tokens, start=1):
-        piece = text.push(token, reason if count == len(tokens) else None)
-        pieces.append(piece.text)
-        if piece.finish_reason is not None:
-            return pieces, piece.finish_reason
+        delta = text.push(token, reason if count == len(tokens) else None)
+        deltas.append(delta.text)
+        if delta.finish_reason is not None:
+            return deltas, delta.finish_reason
     raise AssertionError("the sequence did not end")
 
 
 @given(st.lists(st.integers(min_value=0, max_value=49151), min_size=1, max_size=40))
 def test_pieces_join_to_the_decoded_whole(tokenizer: Tokenizer, tokens: list[int]) -> None:
-    pieces, reason = _stream(tokenizer, tokens, FinishReason.LENGTH)
-    assert "".join(pieces) == tokenizer.decode(tokens)
+    deltas, reason = _stream(tokenizer, tokens, FinishReason.LENGTH)
+    assert "".join(deltas) == tokenizer.decode(tokens)
     assert reason is FinishReason.LENGTH
 
 
 def test_no_half_characters(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode(EMOJI)
-    pieces, _ = _stream(tokenizer, tokens, FinishReason.LENGTH)
-    assert "�" not in "".join(pieces)
-    assert "".join(pieces) == EMOJI
+    deltas, _ = _stream(tokenizer, tokens, FinishReason.LENGTH)
+    assert "�" not in "".join(deltas)
+    assert "".join(deltas) == EMOJI
 
 
 def test_a_stop_string_overrules_the_length(tokenizer: Tokenizer) -> None:
-    pieces, reason = _stream(tokenizer, tokenizer.encode("one two"), FinishReason.LENGTH, stop=("two",))
-    assert ("".join(pieces), reason) == ("one ", FinishReason.STOP)
+    deltas, reason = _stream(tokenizer, tokenizer.encode("one two"), FinishReason.LENGTH, stop=("two",))
+    assert ("".join(deltas), reason) == ("one ", FinishReason.STOP)
 
 
 def test_a_stop_string_may_be_wanted(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode("one two three")
-    pieces, _ = _stream(tokenizer, tokens, FinishReason.LENGTH, stop=("tw",), include_stop_str_in_output=True)
-    assert "".join(pieces) == "one tw"
+    deltas, _ = _stream(tokenizer, tokens, FinishReason.LENGTH, stop=("tw",), include_stop_str_in_output=True)
+    assert "".join(deltas) == "one tw"
 
 
 def test_no_stop_string_before_min_tokens(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode("a b a b a b")
-    pieces, _ = _stream(tokenizer, tokens, FinishReason.LENGTH, stop=("b",), min_tokens=3)
-    assert "".join(pieces) == "a b a "
+    deltas, _ = _stream(tokenizer, tokens, FinishReason.LENGTH, stop=("b",), min_tokens=3)
+    assert "".join(deltas) == "a b a "
 
 
 def test_the_token_that_stops_is_not_seen(tokenizer: Tokenizer) -> None:
     comma = tokenizer.encode(",")
-    pieces, _ = _stream(tokenizer, [*tokenizer.encode("one"), *comma], FinishReason.STOP)
-    assert "".join(pieces) == "one"
+    deltas, _ = _stream(tokenizer, [*tokenizer.encode("one"), *comma], FinishReason.STOP)
+    assert "".join(deltas) == "one"

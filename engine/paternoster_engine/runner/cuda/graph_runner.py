@@ -11,9 +11,9 @@ import torch
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.runner.cuda.capture_sizes import capture_sizes, fitting_size
-from paternoster_engine.runner.cuda.captured import Captured, graph_pool
+from paternoster_engine.runner.cuda.cuda_graph import CudaGraph, graph_pool
+from paternoster_engine.runner.cuda.decode_slots import DecodeSlots
 from paternoster_engine.runner.cuda.decode_step import DecodeStep
-from paternoster_engine.runner.cuda.row_table import RowTable
 from paternoster_engine.runner.cuda.staging import decodes_alone, stage
 from paternoster_engine.runner.device import device_fault
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -52,12 +52,12 @@ class GraphRunner:
         """Why no step can be computed any more, from :func:`device_fault`."""
         self._eager = eager
         self._device = kv_cache[0].device
-        self._rows = RowTable(block_size=kv_cache[0].shape[2])
+        self._rows = DecodeSlots(block_size=kv_cache[0].shape[2])
         self._step = DecodeStep(model, kv_cache, max_num_seqs, max_model_len)
         self._sizes = capture_sizes(max_num_seqs)
         pool, started = graph_pool(self._device), time.monotonic()
         self._graphs = {
-            size: Captured(partial(self._step.run, size), self._device, pool) for size in reversed(self._sizes)
+            size: CudaGraph(partial(self._step.run, size), self._device, pool) for size in reversed(self._sizes)
         }
         log.info("%d decode steps captured in %.1f s", len(self._sizes), time.monotonic() - started)
 
@@ -81,10 +81,10 @@ class GraphRunner:
                 tokens = self._eager.execute(batch)
             return Pending(lambda: tokens)
         with self._watched():
-            placed = self._rows.place(batch.scheduled)
-            stage(self._step, placed)
-            self.replay(len(placed))
-            return Pending(self._fetch([place.row for place in placed]))
+            slots = self._rows.assign(batch.scheduled)
+            stage(self._step, slots)
+            self.replay(len(slots))
+            return Pending(self._fetch([slot.row for slot in slots]))
 
     def replay(self, rows: int) -> None:
         """Launch the step of the first ``rows`` rows on what the buffers hold."""

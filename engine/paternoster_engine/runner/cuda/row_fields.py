@@ -1,4 +1,4 @@
-"""What a decode step is told about its rows: several arrays in one piece of memory, so that one copy moves them."""
+"""What a decode step reads of its rows: several arrays in one piece of memory, so that one copy moves them."""
 
 import torch
 

@@ -15,8 +15,8 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine, Runner
 from paternoster_engine.model.llama import Llama
+from paternoster_engine.runner.cuda.decode_slots import UnknownToken
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
-from paternoster_engine.runner.cuda.row_table import UnknownToken
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.swapping_runner import SwappingRunner

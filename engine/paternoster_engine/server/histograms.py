@@ -23,7 +23,7 @@ class Sum:
         self.count += 1
 
 
-class Distributions:
+class Histograms:
     """Observes in the engine's thread; may be collected in any other."""
 
     def __init__(self, model: str) -> None:

@@ -9,7 +9,7 @@ WARM_UPS = 2
 """Calls before the capture, so that kernels are compiled and libraries have their workspaces."""
 
 
-class Captured:
+class CudaGraph:
     """``call()`` recorded once; :meth:`replay` runs it on whatever its tensors hold by then."""
 
     def __init__(self, call: Callable[[], None], device: torch.device, pool: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""The two shapes of an answer, chat and text, whole and in chunks."""
+"""The two shapes of a response, chat and text, whole and in chunks."""
 
 import time
 import uuid
@@ -24,31 +24,31 @@ from paternoster_engine.server.openai_objects import (
     UsageObject,
 )
 from paternoster_engine.server.openai_types import ChatCompletionRequest, CompletionRequest
-from paternoster_engine.server.output_text import Piece
+from paternoster_engine.server.output_text import TextDelta
 
 PromptsTold = Sequence[Sequence[TokenLogprobs]]
 """Of each prompt, of all its tokens but the first."""
 
 
-class Answer(Protocol):
+class ApiResponse(Protocol):
     """Builds the objects of one API call."""
 
     id: str
 
-    def whole(self, texts: Sequence[Piece], usage: Usage, prompts: PromptsTold) -> BaseModel: ...
+    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> BaseModel: ...
 
     def opening(self) -> list[BaseModel]:
         """Chunks that come before any text."""
         ...
 
-    def chunk(self, index: int, piece: Piece) -> BaseModel: ...
+    def chunk(self, index: int, delta: TextDelta) -> BaseModel: ...
 
     def closing(self, usage: Usage) -> BaseModel:
         """The chunk without choices that tells the usage."""
         ...
 
 
-class ChatAnswer:
+class ChatResponse:
     """``chat.completion`` and ``chat.completion.chunk``."""
 
     def __init__(self, model: str, tokenizer: Tokenizer, body: ChatCompletionRequest) -> None:
@@ -58,7 +58,7 @@ class ChatAnswer:
         self._writer = LogprobsWriter(tokenizer)
         self._created = int(time.time())
 
-    def whole(self, texts: Sequence[Piece], usage: Usage, prompts: PromptsTold) -> ChatCompletion:
+    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> ChatCompletion:
         prompt_logprobs: dict[str, PromptLogprobs] = {}
         if self._body.prompt_logprobs is not None:
             prompt_logprobs["prompt_logprobs"] = self._writer.prompt(prompts[0], self._body.prompt_logprobs)
@@ -70,11 +70,11 @@ class ChatAnswer:
             choices=[
                 ChatChoice(
                     index=index,
-                    message=AssistantMessage(role="assistant", content=piece.text),
-                    logprobs=self._logprobs(piece),
-                    finish_reason=_name(piece.finish_reason),
+                    message=AssistantMessage(role="assistant", content=delta.text),
+                    logprobs=self._logprobs(delta),
+                    finish_reason=_name(delta.finish_reason),
                 )
-                for index, piece in enumerate(texts)
+                for index, delta in enumerate(texts)
             ],
             usage=_usage(usage),
             **prompt_logprobs,
@@ -84,8 +84,8 @@ class ChatAnswer:
         delta = Delta(role="assistant", content="")
         return [self._chunk(index, delta, None, None) for index in range(self._body.n)]
 
-    def chunk(self, index: int, piece: Piece) -> ChatCompletionChunk:
-        return self._chunk(index, Delta(content=piece.text), self._logprobs(piece), piece.finish_reason)
+    def chunk(self, index: int, delta: TextDelta) -> ChatCompletionChunk:
+        return self._chunk(index, Delta(content=delta.text), self._logprobs(delta), delta.finish_reason)
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
         return ChatCompletionChunk(
@@ -97,8 +97,8 @@ class ChatAnswer:
             usage=_usage(usage),
         )
 
-    def _logprobs(self, piece: Piece) -> ChatLogprobs | None:
-        return self._writer.chat(piece.tokens) if self._body.logprobs else None
+    def _logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
+        return self._writer.chat(delta.tokens) if self._body.logprobs else None
 
     def _chunk(
         self, index: int, delta: Delta, logprobs: ChatLogprobs | None, reason: FinishReason | None
@@ -112,7 +112,7 @@ class ChatAnswer:
         )
 
 
-class TextAnswer:
+class TextResponse:
     """``text_completion``, whole and in chunks."""
 
     def __init__(self, model: str, tokenizer: Tokenizer, body: CompletionRequest) -> None:
@@ -122,8 +122,8 @@ class TextAnswer:
         self._writer = LogprobsWriter(tokenizer)
         self._created = int(time.time())
 
-    def whole(self, texts: Sequence[Piece], usage: Usage, prompts: PromptsTold) -> TextCompletion:
-        choices = [self._choice(index, piece) for index, piece in enumerate(texts)]
+    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> TextCompletion:
+        choices = [self._choice(index, delta) for index, delta in enumerate(texts)]
         if self._body.prompt_logprobs is not None:
             told = [self._writer.prompt(prompt, self._body.prompt_logprobs) for prompt in prompts]
             for choice in choices:
@@ -133,16 +133,16 @@ class TextAnswer:
     def opening(self) -> list[BaseModel]:
         return []
 
-    def chunk(self, index: int, piece: Piece) -> TextCompletion:
-        return self._completion([self._choice(index, piece)])
+    def chunk(self, index: int, delta: TextDelta) -> TextCompletion:
+        return self._completion([self._choice(index, delta)])
 
     def closing(self, usage: Usage) -> TextCompletion:
         return self._completion([], usage=_usage(usage))
 
-    def _choice(self, index: int, piece: Piece) -> TextChoice:
+    def _choice(self, index: int, delta: TextDelta) -> TextChoice:
         num_top = self._body.logprobs
-        logprobs = None if num_top is None else self._writer.text(piece.tokens, num_top)
-        return TextChoice(index=index, text=piece.text, logprobs=logprobs, finish_reason=_name(piece.finish_reason))
+        logprobs = None if num_top is None else self._writer.text(delta.tokens, num_top)
+        return TextChoice(index=index, text=delta.text, logprobs=logprobs, finish_reason=_name(delta.finish_reason))
 
     def _completion(self, choices: list[TextChoice], **usage: UsageObject) -> TextCompletion:
         return TextCompletion(
@@ -156,20 +156,20 @@ class TextAnswer:
 
 
 async def frames(
-    answer: Answer,
+    response: ApiResponse,
     generation: Generation,
-    first: tuple[int, Piece],
-    later: AsyncIterator[tuple[int, Piece]],
+    first: tuple[int, TextDelta],
+    later: AsyncIterator[tuple[int, TextDelta]],
     include_usage: bool,
 ) -> AsyncIterator[BaseModel]:
-    """The chunks of a stream whose first piece is known."""
-    for opening in answer.opening():
+    """The chunks of a stream whose first delta is known."""
+    for opening in response.opening():
         yield opening
-    yield answer.chunk(*first)
-    async for index, piece in later:
-        yield answer.chunk(index, piece)
+    yield response.chunk(*first)
+    async for index, delta in later:
+        yield response.chunk(index, delta)
     if include_usage:
-        yield answer.closing(generation.usage)
+        yield response.closing(generation.usage)
 
 
 def _name(reason: FinishReason | None) -> FinishReasonName | None:

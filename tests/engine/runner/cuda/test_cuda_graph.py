@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 import torch
 
-from paternoster_engine.runner.cuda.captured import WARM_UPS, Captured, graph_pool
+from paternoster_engine.runner.cuda.cuda_graph import WARM_UPS, CudaGraph, graph_pool
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 def test_on_a_cpu_a_replay_is_the_call() -> None:
     calls: list[int] = []
-    captured = Captured(lambda: calls.append(1), CPU, graph_pool(CPU))
+    graph = CudaGraph(lambda: calls.append(1), CPU, graph_pool(CPU))
     assert calls == []
-    captured.replay()
-    captured.replay()
+    graph.replay()
+    graph.replay()
     assert calls == [1, 1]
 
 
@@ -54,7 +54,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_on_cuda_it_is_warmed_up_aside_and_called_no_more(told: list[str]) -> None:
-    captured = Captured(lambda: told.append("call"), CUDA, graph_pool(CUDA))
+    graph = CudaGraph(lambda: told.append("call"), CUDA, graph_pool(CUDA))
     assert told == [
         "aside waits for current",
         "aside",
@@ -66,7 +66,7 @@ def test_on_cuda_it_is_warmed_up_aside_and_called_no_more(told: list[str]) -> No
         "end graph",
     ]
     told.clear()
-    captured.replay()
+    graph.replay()
     assert told == ["replay"]
 
 
@@ -74,7 +74,7 @@ def test_on_cuda_it_is_warmed_up_aside_and_called_no_more(told: list[str]) -> No
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
 def test_a_graph_reads_what_its_tensors_hold_by_then() -> None:
     source, target = torch.zeros(3, device="cuda"), torch.zeros(3, device="cuda")
-    captured = Captured(lambda: target.copy_(source + 1), CUDA, graph_pool(CUDA))
+    graph = CudaGraph(lambda: target.copy_(source + 1), CUDA, graph_pool(CUDA))
     source.fill_(4.0)
-    captured.replay()
+    graph.replay()
     assert target.tolist() == [5.0] * 3

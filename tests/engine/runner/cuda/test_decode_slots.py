@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.runner.cuda.row_table import HOST, RowTable, UnknownToken
+from paternoster_engine.runner.cuda.decode_slots import HOST, DecodeSlots, UnknownToken
 
 BLOCK_SIZE = 4
 
@@ -24,7 +24,7 @@ def item(request: Request, start: int) -> ScheduledRequest:
 @given(st.data())
 def test_the_device_knows_every_table_and_every_token(data: st.DataObject) -> None:
     """Requests come, go, skip steps, grow and lose their blocks at random."""
-    table, fresh = RowTable(BLOCK_SIZE), iter(range(1, 100_000))
+    table, fresh = DecodeSlots(BLOCK_SIZE), iter(range(1, 100_000))
     tables: dict[int, list[int]] = {}
     """What each row of the device's block tables holds."""
     living: list[Request] = []
@@ -41,16 +41,16 @@ def test_the_device_knows_every_table_and_every_token(data: st.DataObject) -> No
                 one.block_ids.append(next(fresh))
         living = [one for one in living if data.draw(st.integers(0, 4))]
         running = data.draw(st.permutations([one for one in living if data.draw(st.integers(0, 4))]))
-        placed = table.place([item(one, one.num_tokens - 1) for one in running])
+        slots = table.assign([item(one, one.num_tokens - 1) for one in running])
 
-        assert sorted(place.row for place in placed) == list(range(len(running)))
-        for place, one in zip(placed, running, strict=True):
-            assert place.source == HOST
-            assert place.token == one.num_tokens - 1
-            known = tables.setdefault(place.row, [])
-            if place.new_table:
+        assert sorted(slot.row for slot in slots) == list(range(len(running)))
+        for slot, one in zip(slots, running, strict=True):
+            assert slot.source == HOST
+            assert slot.token == one.num_tokens - 1
+            known = tables.setdefault(slot.row, [])
+            if slot.new_table:
                 known[:] = one.block_ids
-            known[place.column : place.column + 1] = [place.block]
+            known[slot.column : slot.column + 1] = [slot.block]
             assert known[: len(one.block_ids)] == one.block_ids
         for one in running:
             one.output.append(one.num_tokens)
@@ -59,17 +59,17 @@ def test_the_device_knows_every_table_and_every_token(data: st.DataObject) -> No
 def test_a_token_in_flight_is_found_in_its_row() -> None:
     """The middle one of three leaves; the last takes its row, and its input lies where it was sampled."""
     a, b, c = (request(name, 3, [number]) for number, name in enumerate("abc", start=1))
-    table = RowTable(BLOCK_SIZE)
-    table.place([item(one, 2) for one in (a, b, c)])
-    placed = table.place([item(c, 3), item(a, 3)])
-    assert [(place.row, place.source, place.new_table) for place in placed] == [(1, 2, True), (0, 0, False)]
+    table = DecodeSlots(BLOCK_SIZE)
+    table.assign([item(one, 2) for one in (a, b, c)])
+    slots = table.assign([item(c, 3), item(a, 3)])
+    assert [(slot.row, slot.source, slot.new_table) for slot in slots] == [(1, 2, True), (0, 0, False)]
 
 
 def test_a_token_that_nobody_has() -> None:
     one = request("late", 3, [1, 2])
-    table = RowTable(BLOCK_SIZE)
-    table.place([item(one, 2)])
+    table = DecodeSlots(BLOCK_SIZE)
+    table.assign([item(one, 2)])
     with pytest.raises(UnknownToken, match="'late' is scheduled at position 4 and knows 3 tokens"):
-        table.place([item(one, 4)])
+        table.assign([item(one, 4)])
     with pytest.raises(UnknownToken):
-        table.place([item(one, 3)])
+        table.assign([item(one, 3)])
