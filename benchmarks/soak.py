@@ -19,12 +19,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
+from paternoster_engine.runner.protocol import SynchronousRunner
 
 CONFIG = SchedulerConfig(
     max_num_seqs=32,
@@ -42,11 +43,13 @@ VOCABULARY = 50
 LOOKS = 100
 
 
-class Answer:
+class HashRunner(SynchronousRunner):
     """A token that is a hash of where it stands, so that some of them stop."""
 
-    def execute(self, batch: Batch) -> list[int | None]:
-        return [(7 * item.stop + item.request.seed) % VOCABULARY if item.samples else None for item in batch.scheduled]
+    def execute(self, batch: Batch) -> StepResult:
+        return StepResult(
+            [(7 * item.stop + item.request.seed) % VOCABULARY if item.samples else None for item in batch.scheduled]
+        )
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,10 @@ def resident_bytes() -> int:
 def soak(
     count: int, config: SchedulerConfig = CONFIG, *, on_finished: Callable[[int], object] = lambda _: None
 ) -> Soaked:
-    """Ride ``count`` requests to their end; raises ``AssertionError`` when a look finds something out of its place."""
+    """Run ``count`` requests to their end; raises ``AssertionError`` when a look finds something out of its place."""
     draw = random.Random(0)
     now = 0.0
-    engine = Engine(Scheduler(config), Answer(), clock=lambda: now)
+    engine = Engine(Scheduler(config), HashRunner(), clock=lambda: now)
     scheduler = engine.scheduler
     memory: list[int] = []
     objects: list[int] = []

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.preemption import PreemptionCost
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
+from paternoster_engine.runner.protocol import SynchronousRunner
 from paternoster_simulator.cost import StepCost, seconds
 from paternoster_simulator.profile import Profile
 
@@ -55,29 +55,23 @@ class Machine:
         return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))  # type: ignore[arg-type]
 
 
-class CostedRunner:
+class CostedRunner(SynchronousRunner):
     """Lets the clock run for as long as a step takes, and samples the tokens that a script has."""
 
-    def __init__(
-        self, machine: Machine, clock: VirtualClock, cost: PreemptionCost, script: Mapping[str, Sequence[int]]
-    ) -> None:
+    def __init__(self, machine: Machine, clock: VirtualClock, script: Mapping[str, Sequence[int]]) -> None:
         """``script``: output tokens by request id; who is not in it says token 0."""
         self._machine = machine
         self._clock = clock
-        self._preemption_cost = cost
         self._script = script
         self.sampling_steps = 0
         """Steps that sampled at least one token."""
         self.late_prefills = 0
         """Prefill chunks of requests whose deadline had passed when their step began."""
 
-    def execute(self, batch: Batch) -> list[int | None]:
-        """Sampled token of each scheduled item, None where the item does not sample."""
+    def execute(self, batch: Batch) -> StepResult:
         begun = self._clock.now
-        if copies := len(batch.swap_out) + len(batch.swap_in):
-            duration = copies * self._machine.block_copy_seconds
-            self._clock.advance(duration)
-            self._preemption_cost.observe_copy(copies, duration)
+        swap_seconds = (len(batch.swap_out) + len(batch.swap_in)) * self._machine.block_copy_seconds
+        self._clock.advance(swap_seconds)
         sampled: list[int | None] = []
         for request, start, count, samples in batch.scheduled:
             deadline = request.deadline
@@ -86,12 +80,10 @@ class CostedRunner:
             script = self._script.get(request.request_id, ())
             position = len(request.output)
             sampled.append((script[position] if position < len(script) else 0) if samples else None)
-        if batch.scheduled:
-            duration = seconds(self._machine.cost.step(batch))
-            self._clock.advance(duration)
-            self._preemption_cost.observe_step(batch.num_tokens, duration)
+        duration = seconds(self._machine.cost.step(batch)) if batch.scheduled else 0.0
+        self._clock.advance(duration)
         self.sampling_steps += any(token is not None for token in sampled)
-        return sampled
+        return StepResult(sampled, seconds=duration, swap_seconds=swap_seconds)
 
 
 class VirtualEngine:
@@ -100,5 +92,5 @@ class VirtualEngine:
     def __init__(self, machine: Machine, script: Mapping[str, Sequence[int]]) -> None:
         self.clock = VirtualClock()
         self.scheduler = Scheduler(machine.config)
-        self.runner = CostedRunner(machine, self.clock, self.scheduler.preemption_cost, script)
+        self.runner = CostedRunner(machine, self.clock, script)
         self.engine = Engine(self.scheduler, self.runner, self.clock)

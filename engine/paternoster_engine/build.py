@@ -11,7 +11,7 @@ from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import FORCE_PREEMPT_ENV
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.engine import Engine, Runner
+from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig
@@ -30,9 +30,9 @@ from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
 from paternoster_engine.runner.cuda.warm_up import warm_up
 from paternoster_engine.runner.device import rank_device, rank_threads, resolve_device, resolve_dtype
-from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, KVPoolTooSmall, allocate_kv_cache
+from paternoster_engine.runner.kv_pool import HostKVCache, HostMemory, KVPoolShape, KVPoolTooSmall, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
-from paternoster_engine.runner.swapping_runner import HostMemory, SwappingRunner
+from paternoster_engine.runner.protocol import Runner
 from paternoster_engine.runner.worker import Worker
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.row_sampler import RowSampler
@@ -168,23 +168,20 @@ def build_runner(
     sampler = DeviceSampler(device) if cuda else Sampler(model.config.vocab_size, device)
     if args.batch_invariant and isinstance(sampler, Sampler):
         sampler = RowSampler(sampler)
+    own = HostKVCache(scheduler.config.host_blocks, cache) if args.preemption != "recompute" else None
     if workers is None:
-        eager = ModelRunner(model, cache, sampler)
+        eager = ModelRunner(model, cache, sampler, own)
     else:
-        eager = ParallelRunner(model, cache, sampler, workers)
+        host: HostMemory | None = None if own is None else ParallelHostKVCache(own, workers)
+        eager = ParallelRunner(model, cache, sampler, workers, host)
         await_all(loaded.ranks, device)
-    runner: Runner = eager
-    if cuda:
-        # Kernels are compiled, and the largest step is known to fit, before the first request.
-        warm_up(runner, scheduler.config)
-        if workers is None:
-            runner = GraphRunner(eager, model, cache, args.max_num_seqs, scheduler.config.max_model_len)
-    if args.preemption == "recompute":
-        return runner
-    host: HostMemory = HostKVCache(scheduler.config.host_blocks, cache)
+    if not cuda:
+        return eager
+    # Kernels are compiled, and the largest step is known to fit, before the first request.
+    warm_up(eager, scheduler.config)
     if workers is not None:
-        host = ParallelHostKVCache(host, workers)
-    return SwappingRunner(runner, host, scheduler.preemption_cost)
+        return eager
+    return GraphRunner(eager, model, cache, args.max_num_seqs, scheduler.config.max_model_len)
 
 
 def overlaps(args: EngineArgs, device: torch.device) -> bool:

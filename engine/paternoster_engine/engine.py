@@ -1,49 +1,16 @@
-"""The lift itself: schedule, run, update, once a step."""
+"""The engine's loop: schedule, run, update, once a step."""
 
 import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler, StepOutput
+from paternoster_engine.runner.protocol import Runner, Step
 
 log = logging.getLogger(__name__)
-
-
-Tokens = Sequence[int | None]
-"""Sampled token of each scheduled item of a batch, None where it does not sample."""
-
-
-class Runner(Protocol):
-    """What the engine needs of whatever computes a batch."""
-
-    def execute(self, batch: Batch) -> Tokens: ...
-
-
-class Launched(Protocol):
-    """A step under way."""
-
-    def result(self) -> Tokens:
-        """Wait for its tokens; raises what went wrong."""
-        ...
-
-
-class AsyncRunner(Runner, Protocol):
-    """A runner that computes while the engine goes on; steps are computed one after another, in order."""
-
-    def submit(self, batch: Batch) -> Launched:
-        """Begin a step. Block tables are read now, for they change while it is under way."""
-        ...
-
-    def chains(self, batch: Batch) -> bool:
-        """Whether ``batch`` may be submitted while the step before it still samples tokens that it begins with.
-
-        Items with such a token start beyond what their requests know; the runner fills the token in.
-        """
-        ...
 
 
 @dataclass(slots=True)
@@ -58,8 +25,8 @@ class StageSeconds:
 class Engine:
     """One scheduler on one runner. Not thread-safe: one thread owns it.
 
-    With ``overlap`` in the scheduler's configuration the runner is an :class:`AsyncRunner`, and each step is planned
-    while the one before it runs. A call of :meth:`step` then gives the tokens of the step that the call before began.
+    With ``overlap`` in the scheduler's configuration each step is planned while the one before it runs. A call of
+    :meth:`step` then gives the tokens of the step that the call before began.
     """
 
     def __init__(self, scheduler: Scheduler, runner: Runner, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,12 +34,12 @@ class Engine:
         self.seconds = StageSeconds()
         self.runner = runner
         self._clock = clock
-        self._under_way: tuple[Batch, Launched] | None = None
+        self._under_way: tuple[Batch, Step] | None = None
 
     @property
     def fault(self) -> str | None:
-        """Why no step can be computed any more, from a runner that tells; None while steps can."""
-        return getattr(self.runner, "fault", None)
+        """Why no step can be computed any more; None while steps can."""
+        return self.runner.fault
 
     def step(self) -> list[StepOutput]:
         """Run one batch; its new tokens, or nothing when there is nothing to run.
@@ -81,14 +48,14 @@ class Engine:
         ``FinishReason.ERROR`` and the engine goes on.
         """
         if self.scheduler.config.overlap:
-            return self._step_ahead(cast(AsyncRunner, self.runner))
+            return self._step_ahead()
         batch = self._schedule()
         ended = _ended(batch.expired)
         if not batch:
             return ended
-        return ended + self._collect(batch, lambda: self.runner.execute(batch))
+        return ended + self._collect(batch, lambda: self.runner.submit(batch).result())
 
-    def _step_ahead(self, runner: AsyncRunner) -> list[StepOutput]:
+    def _step_ahead(self) -> list[StepOutput]:
         """Plan a step and begin it; end the one before it as late as the runner and the requests allow."""
         before, self._under_way = self._under_way, None
         outputs: list[StepOutput] = []
@@ -97,20 +64,20 @@ class Engine:
             before = None
         planned = self._schedule()
         outputs += _ended(planned.expired)
-        if before is not None and not (planned and runner.chains(planned)):
+        if before is not None and not (planned and self.runner.chains(planned)):
             outputs += self._collect(before[0], before[1].result, planned)
             planned, before = self.scheduler.without_finished(planned), None
         if planned:
-            outputs += self._begin(planned, runner)
+            outputs += self._begin(planned)
         if before is not None:
             outputs += self._collect(before[0], before[1].result, planned)
         return outputs
 
-    def _begin(self, batch: Batch, runner: AsyncRunner) -> list[StepOutput]:
+    def _begin(self, batch: Batch) -> list[StepOutput]:
         """Requests that end because the batch cannot even begin."""
         started = self._clock()
         try:
-            self._under_way = batch, runner.submit(batch)
+            self._under_way = batch, self.runner.submit(batch)
         except Exception:
             return self._fail(batch)
         finally:
@@ -123,17 +90,17 @@ class Engine:
         self.seconds.schedule += self._clock() - started
         return batch
 
-    def _collect(self, batch: Batch, result: Callable[[], Tokens], planned: Batch | None = None) -> list[StepOutput]:
+    def _collect(self, batch: Batch, wait: Callable[[], StepResult], planned: Batch | None = None) -> list[StepOutput]:
         """``planned``: the step after ``batch``, if there is one already."""
         started = self._clock()
         try:
-            sampled = result()
+            result = wait()
         except Exception:
             return self._fail(batch, planned)
         finally:
             executed = self._clock()
             self.seconds.forward += executed - started
-        outputs = self.scheduler.update(batch, sampled, executed)
+        outputs = self.scheduler.update(batch, result, executed)
         self.seconds.update += self._clock() - executed
         return outputs
 

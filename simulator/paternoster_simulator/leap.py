@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from heapq import heapify, heappop, heappush
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.scheduler import Scheduler
@@ -129,7 +129,7 @@ class Leap:
         self._scheduler.counters.generation_tokens += going_on
         self._counted_computed = self._counted_sampled = steps
         # A token of its own for each request, so that the prefix cache never mistakes one's output for another's.
-        sampled = [item.request.seed for item in eventful]
+        sampled = StepResult([item.request.seed for item in eventful])
         outputs = self._scheduler.update(Batch(batch.step, tuple(eventful)), sampled, now)
         done = []
         for output in outputs:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
@@ -153,7 +153,7 @@ class Replica:
     def _end_step(self, batch: Batch, now: int) -> list[Request]:
         if self._leaps:
             return self._leap.update(batch, now)
-        outputs = self.scheduler.update(batch, [item.request.seed for item in batch.scheduled], now)
+        outputs = self.scheduler.update(batch, StepResult([item.request.seed for item in batch.scheduled]), now)
         return [output.request for output in outputs if output.finish_reason is not None]
 
     def _look_up(self, now: int) -> None:

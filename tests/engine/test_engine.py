@@ -4,24 +4,25 @@ from collections.abc import Sequence
 
 import pytest
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
+from paternoster_engine.runner.protocol import SynchronousRunner
 
 
-class EchoRunner:
+class EchoRunner(SynchronousRunner):
     """Samples the number of tokens a request has; raises at the chosen steps."""
 
     def __init__(self, broken_steps: Sequence[int] = ()) -> None:
         self.broken_steps = broken_steps
 
-    def execute(self, batch: Batch) -> list[int | None]:
+    def execute(self, batch: Batch) -> StepResult:
         if batch.step in self.broken_steps:
             raise RuntimeError("the device is gone")
-        return [item.stop if item.samples else None for item in batch.scheduled]
+        return StepResult([item.stop if item.samples else None for item in batch.scheduled])
 
 
 def _scheduler() -> Scheduler:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.errors import TenantQueueFull, TenantRateExceeded
 from paternoster_engine.core.fair_share import MAX_COUNTERS, FairShare
@@ -66,7 +67,7 @@ def cached(scheduler: Scheduler, each: Request) -> int:
     while not each.finished:
         batch = scheduler.schedule(1.0)
         assert batch is not None
-        scheduler.update(batch, [7 if item.samples else None for item in batch.scheduled], 1.0)
+        scheduler.update(batch, StepResult([7 if item.samples else None for item in batch.scheduled]), 1.0)
     return each.num_cached
 
 

@@ -6,16 +6,17 @@ because how long attention takes does not depend on what is in the KV cache.
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from paternoster_engine.bench.step_cost import StepSample, StepWork
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.engine import Engine, Runner
+from paternoster_engine.engine import Engine
+from paternoster_engine.runner.protocol import Runner, SynchronousRunner
 
 DECODE_STEPS = 4
 """Decode steps timed for each visit of a cell."""
@@ -95,19 +96,19 @@ def _fullest(config: SchedulerConfig, decodes: int) -> int:
     return min(blocks * config.block_size, config.max_model_len) - DECODE_OUTPUT
 
 
-class Gauge:
-    """A runner that tells what was in its last batch, and that computes nothing while ``passing``."""
+class Gauge(SynchronousRunner):
+    """A runner that keeps what was in its last batch, and that computes nothing while ``passing``."""
 
     def __init__(self, runner: Runner) -> None:
         self.passing = False
         self.work = StepWork()
         self._runner = runner
 
-    def execute(self, batch: Batch) -> Sequence[int | None]:
+    def execute(self, batch: Batch) -> StepResult:
         self.work = StepWork.of(batch)
         if self.passing:
-            return [0 if item.samples else None for item in batch.scheduled]
-        return self._runner.execute(batch)
+            return StepResult([0 if item.samples else None for item in batch.scheduled])
+        return self._runner.submit(batch).result()
 
 
 class Calibration:

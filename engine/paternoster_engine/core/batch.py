@@ -1,10 +1,11 @@
 """One step: how its token budget is shared out, what the runner is given, and what comes back."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.request import Continuations, Request, TokenLogprobs
 from paternoster_engine.core.stats import Counters
 
 
@@ -56,6 +57,24 @@ class Batch:
 
     def __bool__(self) -> bool:
         return bool(self.scheduled or self.swap_out or self.swap_in or self.copies)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What came of a batch. Nothing of it is in the requests before :meth:`Scheduler.update`."""
+
+    tokens: Sequence[int | None] = ()
+    """Sampled token of each scheduled item, None where the item does not sample."""
+    logprobs: Mapping[Request, TokenLogprobs] = field(default_factory=dict)
+    """Of the sampled token, for requests that ask."""
+    prompt_logprobs: Mapping[Request, Sequence[TokenLogprobs]] = field(default_factory=dict)
+    """For requests that ask: of the prompt tokens after those whose log probabilities they have."""
+    continuations: Mapping[Request, Continuations] = field(default_factory=dict)
+    """For sequences that fork: as many most likely next tokens as their group asks for."""
+    seconds: float | None = None
+    """From the beginning of the pass until its tokens were there; None where that was not measured."""
+    swap_seconds: float = 0.0
+    """What the copies to and from host memory took."""
 
 
 @dataclass(slots=True)

@@ -6,11 +6,8 @@ The rules are those of transformers' ``generate(num_beams=width)``, so that one 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from paternoster_engine.core.request import FinishReason, TokenLogprobs
+from paternoster_engine.core.request import Continuations, FinishReason, TokenLogprobs
 from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
-
-Continuations = Sequence[tuple[int, float]]
-"""(token, log probability) of the most likely next tokens of one beam, best first."""
 
 
 class Beam(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from paternoster_engine.core.batch import BlockCopy
+from paternoster_engine.core.batch import Batch, BlockCopy, StepResult
 from paternoster_engine.core.config import SchedulerConfig, VictimName
 from paternoster_engine.core.kv_cache import KVCache
 from paternoster_engine.core.kv_reservation import Reservation
@@ -88,7 +88,7 @@ MIN_STEPS = 8
 
 @dataclass(slots=True)
 class PreemptionCost:
-    """Marginal seconds of a computed token and seconds of a copied block, fed by whoever runs the batches."""
+    """Marginal seconds of a computed token and seconds of a copied block, as steps took them."""
 
     seconds_per_block: float | None = None
     """Copying one block in one direction; None before the first copy."""
@@ -106,6 +106,13 @@ class PreemptionCost:
         if self._steps < MIN_STEPS or spread <= 1e-9 * self._weight * self._xx:
             return None
         return max(0.0, (self._weight * self._xy - self._x * self._y) / spread)
+
+    def observe(self, batch: Batch, result: StepResult) -> None:
+        """Take in what ``batch`` took, as far as it was measured."""
+        if batch.scheduled and result.seconds is not None:
+            self.observe_step(batch.num_tokens, result.seconds)
+        if copies := len(batch.swap_out) + len(batch.swap_in):
+            self.observe_copy(copies, result.swap_seconds)
 
     def observe_step(self, num_tokens: int, seconds: float) -> None:
         self._steps += 1

@@ -44,12 +44,16 @@ class TokenLogprobs(NamedTuple):
     """(token, logprob) of the most likely ones, best first, as many as the request asked for."""
 
 
+Continuations = Sequence[tuple[int, float]]
+"""(token, log probability) of the most likely next tokens of a sequence, best first."""
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """One sequence from arrival to end.
 
-    The scheduler owns ``status``, ``num_computed``, ``num_cached``, the block tables and the counters; tokens are
-    appended to ``output`` by :meth:`Scheduler.update`. Times are whatever clock the caller stamps them with.
+    Only the scheduler changes one; what a step gave comes in by :meth:`Scheduler.update`. Times are
+    of whatever clock the caller stamps them with.
     """
 
     request_id: str
@@ -74,9 +78,9 @@ class Request:
 
     output: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
-    """One for each token of ``output`` where ``params`` ask for it; the runner adds it when it samples the token."""
+    """One for each token of ``output`` where ``params`` ask for it."""
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
-    """Entry ``i`` is of prompt token ``i + 1``; the runner adds it when it computes token ``i``."""
+    """Entry ``i`` is of prompt token ``i + 1``; it comes with the step that computes token ``i``."""
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     num_computed: int = 0
@@ -97,8 +101,8 @@ class Request:
     """Tokens whose keys and values are in those."""
     group: "BeamGroup | None" = None
     """The search that it is a beam of."""
-    continuations: Sequence[tuple[int, float]] = ()
-    """For a beam: its most likely next tokens with their log probabilities, best first; the runner tells them."""
+    continuations: Continuations = ()
+    """For a beam: its most likely next tokens."""
     shares_tail: bool = False
     """Its last block may be another beam's, too: whoever writes to it first takes a copy."""
     num_pending: int = 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paternoster_engine.core.admission import Admission, Slots
-from paternoster_engine.core.batch import Batch, BatchBuilder
+from paternoster_engine.core.batch import Batch, BatchBuilder, StepResult
 from paternoster_engine.core.beam_group import BeamGroup
 from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
@@ -138,11 +138,14 @@ class Scheduler:
         swaps, copies = self.swap.take_copies(), self.kv.take_copies()
         return builder.build(self._step, swaps, copies, self.counters, ahead=self.config.overlap)
 
-    def update(self, batch: Batch, sampled: Sequence[int | None], now: float) -> list[StepOutput]:
-        """Take the step's tokens in, one entry of ``sampled`` a scheduled item; requests ended since are skipped."""
+    def update(self, batch: Batch, result: StepResult, now: float) -> list[StepOutput]:
+        """Take in what came of the step; requests ended since are skipped."""
+        self._take_in(result)
+        if self.config.preemption == "auto":
+            self.preemption_cost.observe(batch, result)
         outputs = []
         groups: dict[BeamGroup, None] = {}
-        for item, token in zip(batch.scheduled, sampled, strict=True):
+        for item, token in zip(batch.scheduled, result.tokens, strict=True):
             request = item.request
             if request.leader.finished:
                 continue
@@ -168,6 +171,17 @@ class Scheduler:
                 self._finish(request, reason)
             outputs.append(StepOutput(request, token, reason))
         return outputs + [output for group in groups for output in self._advance(group, now)]
+
+    def _take_in(self, result: StepResult) -> None:
+        """What a step gave besides tokens, to the requests that asked for it."""
+        for request, logprobs in result.logprobs.items():
+            if not request.finished:
+                request.logprobs.append(logprobs)
+        for request, of_prompt in result.prompt_logprobs.items():
+            if not request.leader.finished:
+                request.prompt_logprobs += of_prompt
+        for request, continuations in result.continuations.items():
+            request.continuations = continuations
 
     def without_finished(self, batch: Batch) -> Batch:
         """``batch``, planned before the last step ended, without the rows of requests that ended with it."""

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import torch
 
-from paternoster_engine.core.batch import Batch, BlockCopy, ScheduledRequest
+from paternoster_engine.core.batch import Batch, BlockCopy, ScheduledRequest, StepResult
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.parallel.messages import CopyBlocks, LoadBlocks, SaveBlocks
 from paternoster_engine.parallel.workers import Workers
 from paternoster_engine.runner.device import device_fault
-from paternoster_engine.runner.kv_pool import HostKVCache
+from paternoster_engine.runner.kv_pool import HostKVCache, HostMemory
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.step_input import HostStep
 from paternoster_engine.sampling.device_sampler import DeviceSampler
@@ -26,18 +26,18 @@ class ParallelRunner(ModelRunner):
         kv_cache: Sequence[torch.Tensor],
         sampler: Sampler | DeviceSampler | RowSampler,
         workers: Workers,
+        host: HostMemory | None = None,
     ) -> None:
-        """``model`` and ``kv_cache``: rank 0's part."""
-        super().__init__(model, kv_cache, sampler)
+        """``model`` and ``kv_cache``: rank 0's part. ``host``: of all ranks, for batches that swap."""
+        super().__init__(model, kv_cache, sampler, host)
         self._workers = workers
 
     @property
-    def fault(self) -> str | None:
-        """Why no step can be computed any more, None while steps can."""
+    def fault(self) -> str | None:  # type: ignore[override]
         return self._workers.fault
 
     @torch.inference_mode()
-    def _compute(self, batch: Batch, order: Sequence[ScheduledRequest], step: HostStep) -> list[int | None]:
+    def _compute(self, batch: Batch, order: Sequence[ScheduledRequest], step: HostStep) -> StepResult:
         try:
             return super()._compute(batch, order, step)
         except Exception:

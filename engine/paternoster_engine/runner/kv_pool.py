@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -68,6 +69,14 @@ def copy_blocks(kv_cache: Sequence[torch.Tensor], copies: Sequence[tuple[int, in
     copy = pick("copy_blocks", device)
     for layer in kv_cache:
         copy(layer, layer, pairs)
+
+
+class HostMemory(Protocol):
+    """Where blocks are copied to and from; each call returns when its copies are made."""
+
+    def save(self, copies: Sequence[tuple[int, int]]) -> None: ...
+
+    def load(self, copies: Sequence[tuple[int, int]]) -> None: ...
 
 
 class HostKVCache:

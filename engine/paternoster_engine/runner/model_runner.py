@@ -1,57 +1,86 @@
 """One step: tensors from the batch, the model's forward pass, a token for each row that samples."""
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 
-from paternoster_engine.core.batch import Batch, BlockCopy, ScheduledRequest
+from paternoster_engine.core.batch import Batch, BlockCopy, ScheduledRequest, StepResult
+from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_engine.model.llama import Llama
-from paternoster_engine.runner.kv_pool import copy_blocks
+from paternoster_engine.runner.collect_continuations import collect_continuations
+from paternoster_engine.runner.collect_logprobs import collect_logprobs, collect_prompt_logprobs
+from paternoster_engine.runner.kv_pool import HostMemory, copy_blocks
+from paternoster_engine.runner.protocol import DeferredStep, SynchronousRunner
 from paternoster_engine.runner.step_input import HostStep, attention_order, host_step
-from paternoster_engine.runner.tell_continuations import tell_continuations
-from paternoster_engine.runner.tell_logprobs import tell_prompts, tell_sampled
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.row_sampler import RowSampler
 from paternoster_engine.sampling.sampler import Sampler
 
 
-class ModelRunner:
+class ModelRunner(SynchronousRunner):
     """Owns the model and the KV cache; knows nothing of queues."""
 
     def __init__(
-        self, model: Llama, kv_cache: Sequence[torch.Tensor], sampler: Sampler | DeviceSampler | RowSampler
+        self,
+        model: Llama,
+        kv_cache: Sequence[torch.Tensor],
+        sampler: Sampler | DeviceSampler | RowSampler,
+        host: HostMemory | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``kv_cache``: one tensor a layer, from :func:`allocate_kv_cache`."""
+        """``kv_cache``: one tensor a layer, from :func:`allocate_kv_cache`. ``host``: for batches that swap."""
         self._model = model
         self._kv_cache = kv_cache
         self._sampler = sampler
+        self._host = host
+        self._clock = clock
 
-    def execute(self, batch: Batch) -> list[int | None]:
-        """Sampled token of each scheduled item, None where the item does not sample."""
-        return self.prepare(batch)()
+    def execute(self, batch: Batch) -> StepResult:
+        return self.submit(batch).result()
 
-    def prepare(self, batch: Batch) -> Callable[[], list[int | None]]:
-        """Read now what the step needs of block tables; the call, in any thread, is :meth:`execute`."""
+    def submit(self, batch: Batch) -> DeferredStep:
         order = attention_order(batch.scheduled)
-        return partial(self._compute, batch, order, host_step(order))
+        return DeferredStep(partial(self._compute, batch, order, host_step(order)))
 
     @torch.inference_mode()
-    def _compute(self, batch: Batch, order: Sequence[ScheduledRequest], step: HostStep) -> list[int | None]:
+    def swap(self, batch: Batch) -> float:
+        """Copy the batch's blocks to host memory and then those from there; returns the seconds that this took."""
+        if not batch.swap_out and not batch.swap_in:
+            return 0.0
+        assert self._host is not None, "a batch swaps blocks and there is no host memory for them"
+        started = self._clock()
+        if batch.swap_out:
+            self._host.save(batch.swap_out)
+        if batch.swap_in:
+            self._host.load(batch.swap_in)
+        return self._clock() - started
+
+    @torch.inference_mode()
+    def _compute(self, batch: Batch, order: Sequence[ScheduledRequest], step: HostStep) -> StepResult:
+        swap_seconds = self.swap(batch)
+        started = self._clock()
         if batch.copies:
             self._copy(batch.copies)
         if not order:
-            return []
+            return StepResult(swap_seconds=swap_seconds)
         sampling = [item.request for item in order if item.samples]
         logits = self._forward(step)
+        prompt_logprobs: dict[Request, list[TokenLogprobs]] = {}
         if len(logits) > len(sampling):
-            tell_prompts(logits[len(sampling) :], order)
+            prompt_logprobs = collect_prompt_logprobs(logits[len(sampling) :], order)
             logits = logits[: len(sampling)]
         sampled = self._sampler.sample(logits, sampling) if sampling else []
-        tell_sampled(logits, sampling, sampled)
-        tell_continuations(logits, sampling)
         tokens = dict(zip(sampling, sampled, strict=True))
-        return [tokens[item.request] if item.samples else None for item in batch.scheduled]
+        return StepResult(
+            [tokens[item.request] if item.samples else None for item in batch.scheduled],
+            logprobs=collect_logprobs(logits, sampling, sampled),
+            prompt_logprobs=prompt_logprobs,
+            continuations=collect_continuations(logits, sampling),
+            seconds=self._clock() - started,
+            swap_seconds=swap_seconds,
+        )
 
     def _forward(self, step: HostStep) -> torch.Tensor:
         return self._model.forward(step.on_device(self._kv_cache[0], self._model.plan_attention), self._kv_cache)

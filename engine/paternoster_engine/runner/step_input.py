@@ -8,7 +8,7 @@ import torch
 
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.model.step import StepInput
-from paternoster_engine.runner.tell_logprobs import prompt_rows
+from paternoster_engine.runner.collect_logprobs import prompt_rows
 from paternoster_kernels import RaggedBatch, pick
 from paternoster_kernels.upload import upload
 
@@ -58,7 +58,7 @@ def host_step(scheduled: Sequence[ScheduledRequest]) -> HostStep:
     token_ids: list[int] = []
     positions: list[int] = []
     sample_rows: list[int] = []
-    telling_rows: list[int] = []
+    logprob_rows: list[int] = []
     for item in scheduled:
         token_ids += item.request.tokens(item.start, item.stop)
         positions += range(item.start, item.stop)
@@ -66,10 +66,10 @@ def host_step(scheduled: Sequence[ScheduledRequest]) -> HostStep:
             sample_rows.append(len(token_ids) - 1)
         if item.num_tokens > 1 or not item.samples:
             first = len(token_ids) - item.stop
-            telling_rows += [first + position for position in prompt_rows(item)]
+            logprob_rows += [first + position for position in prompt_rows(item)]
     ragged = RaggedBatch(
         query_lens=[item.num_tokens for item in scheduled],
         seq_lens=[item.stop for item in scheduled],
         block_tables=[item.request.block_ids.copy() for item in scheduled],
     )
-    return HostStep(token_ids, positions, sample_rows + telling_rows, ragged)
+    return HostStep(token_ids, positions, sample_rows + logprob_rows, ragged)

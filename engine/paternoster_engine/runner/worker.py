@@ -2,48 +2,32 @@
 
 import queue
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol, cast
 
-from paternoster_engine.core.batch import Batch
-from paternoster_engine.engine import Runner, Tokens
-
-
-class PreparingRunner(Runner, Protocol):
-    """A runner whose step comes apart into what reads block tables and what computes."""
-
-    def prepare(self, batch: Batch) -> Callable[[], Tokens]:
-        """Read block tables now; the call computes the step."""
-        ...
+from paternoster_engine.core.batch import Batch, StepResult
+from paternoster_engine.runner.protocol import Runner, Step
 
 
 class Worker:
-    """Computes steps in order, each while the engine goes on (:class:`AsyncRunner`).
+    """Computes another runner's steps in order, each while the engine goes on.
 
     A step begins when all its tokens are known: the thread that knows them is a moment away on a CPU, and every
     feature of the runner underneath holds as it is.
     """
 
     def __init__(self, runner: Runner) -> None:
-        """``runner``: a :class:`PreparingRunner`."""
-        self._runner = cast(PreparingRunner, runner)
-        self._steps: queue.SimpleQueue[tuple[Callable[[], Tokens], Future[Tokens]] | None] = queue.SimpleQueue()
+        """``runner``: one whose steps are computed when their result is asked for."""
+        self._runner = runner
+        self._steps: queue.SimpleQueue[tuple[Step, Future[StepResult]] | None] = queue.SimpleQueue()
         # A daemon, as a step that hangs must not keep the process from ending.
         threading.Thread(target=self._run, name="forward", daemon=True).start()
 
     @property
     def fault(self) -> str | None:
-        """That of the runner underneath."""
-        return getattr(self._runner, "fault", None)
+        return self._runner.fault
 
-    def execute(self, batch: Batch) -> Tokens:
-        """Sampled token of each scheduled item, None where the item does not sample."""
-        return self.submit(batch).result()
-
-    def submit(self, batch: Batch) -> Future[Tokens]:
-        """Begin a step after those submitted before."""
-        step = self._runner.prepare(batch), Future[Tokens]()
+    def submit(self, batch: Batch) -> Future[StepResult]:
+        step = self._runner.submit(batch), Future[StepResult]()
         self._steps.put(step)
         return step[1]
 
@@ -55,9 +39,9 @@ class Worker:
         self._steps.put(None)
 
     def _run(self) -> None:
-        while (step := self._steps.get()) is not None:
-            compute, future = step
+        while (submitted := self._steps.get()) is not None:
+            step, future = submitted
             try:
-                future.set_result(compute())
+                future.set_result(step.result())
             except Exception as error:
                 future.set_exception(error)

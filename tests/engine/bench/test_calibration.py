@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -13,10 +12,11 @@ from hypothesis import strategies as st
 from paternoster_contract.command import main
 from paternoster_engine.bench.calibration import JITTER, Calibration, Cell, design
 from paternoster_engine.bench.step_cost import StepCostFit, StepWork, fit_step_cost
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
+from paternoster_engine.runner.protocol import SynchronousRunner
 
 CONFIG = SchedulerConfig(
     max_num_seqs=16, max_batched_tokens=256, max_model_len=1024, block_size=16, num_blocks=256, watermark_blocks=2
@@ -24,17 +24,17 @@ CONFIG = SchedulerConfig(
 TRUTH = StepCostFit(0.015, 0.0005, 0.001, 2e-6, 1e-7)
 
 
-class TimedRunner:
+class TimedRunner(SynchronousRunner):
     """Moves its own clock by what the true prices say of each batch it is given."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.works: list[StepWork] = []
 
-    def execute(self, batch: Batch) -> Sequence[int | None]:
+    def execute(self, batch: Batch) -> StepResult:
         self.works.append(StepWork.of(batch))
         self.now += TRUTH.seconds(self.works[-1])
-        return [7 if item.samples else None for item in batch.scheduled]
+        return StepResult([7 if item.samples else None for item in batch.scheduled])
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
 """Requests through an engine in process, on a clock that only steps move."""
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.bench.client import BenchRequest, Outcome, RequestResult
 from paternoster_engine.bench.in_process import InProcess
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
+from paternoster_engine.runner.protocol import SynchronousRunner
 
 CONFIG = SchedulerConfig(
     max_num_seqs=4, max_batched_tokens=32, max_model_len=64, block_size=4, num_blocks=40, prefix_cache=False
@@ -19,7 +18,7 @@ CONFIG = SchedulerConfig(
 STEP = 0.1
 
 
-class Clocked:
+class Clocked(SynchronousRunner):
     """A runner, and the clock of everything: a step takes :data:`STEP` seconds."""
 
     def __init__(self, token: int = 7) -> None:
@@ -28,10 +27,10 @@ class Clocked:
         self.most = 0
         self.token = token
 
-    def execute(self, batch: Batch) -> Sequence[int | None]:
+    def execute(self, batch: Batch) -> StepResult:
         self.now += STEP
         self.most = max(self.most, len(batch.scheduled))
-        return [self.token if item.samples else None for item in batch.scheduled]
+        return StepResult([self.token if item.samples else None for item in batch.scheduled])
 
     def sleep(self, seconds: float) -> None:
         assert seconds >= 0
@@ -87,7 +86,7 @@ def test_a_refusal_is_told_and_the_others_are_served() -> None:
 
 def test_a_broken_step_loses_its_requests_with_the_reason() -> None:
     class Broken(Clocked):
-        def execute(self, batch: Batch) -> Sequence[int | None]:
+        def execute(self, batch: Batch) -> StepResult:
             raise RuntimeError("the device is gone")
 
     (result,) = in_process(Broken()).serve([wanted(0, 4, 2)])

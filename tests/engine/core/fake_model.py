@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import count
 
-from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
 from paternoster_engine.core.scheduler import Scheduler, StepOutput
+from paternoster_engine.runner.protocol import SynchronousRunner
 
 VOCABULARY = 50
 
@@ -57,7 +58,7 @@ def searched(prompt: list[int], params: SamplingParams, eos_token_ids: Sequence[
     return search.finished
 
 
-class FakeModel:
+class FakeModel(SynchronousRunner):
     """A runner over a dictionary."""
 
     def __init__(self, block_size: int) -> None:
@@ -65,7 +66,7 @@ class FakeModel:
         self._cache: Slots = {}
         self._host: Slots = {}
 
-    def execute(self, batch: Batch) -> list[int | None]:
+    def execute(self, batch: Batch) -> StepResult:
         for block, host in batch.swap_out:
             self._copy(self._cache, block, self._host, host)
         for host, block in batch.swap_in:
@@ -80,26 +81,34 @@ class FakeModel:
             for position in range(item.start, item.stop):
                 token = item.request.tokens(position, position + 1)[0]
                 self._cache[self._slot(item.request, position)] = (position, token)
-            self._tell(item)
-        return [self._sample(item.request, item.stop) if item.samples else None for item in batch.scheduled]
+        return StepResult(
+            [self._sample(item.request, item.stop) if item.samples else None for item in batch.scheduled],
+            prompt_logprobs={item.request: self._prompt_logprobs(item) for item in batch.scheduled},
+            continuations={
+                item.request: continuations(item.request.tokens(0, item.stop), item.request.group.num_continuations)
+                for item in batch.scheduled
+                if item.samples and item.request.group is not None
+            },
+            # Steps that take longer with each token, so that preemption by measured cost has something to go by.
+            seconds=0.01 + 0.002 * batch.num_tokens,
+            swap_seconds=0.001 * (len(batch.swap_out) + len(batch.swap_in)),
+        )
 
-    def _tell(self, item: ScheduledRequest) -> None:
+    def _prompt_logprobs(self, item: ScheduledRequest) -> list[TokenLogprobs]:
         """Of each prompt token after one of the chunk, once."""
         request = item.request
         if request.params.prompt_logprobs is None:
-            return
-        told = request.prompt_logprobs
-        for position in range(item.start, min(item.stop, request.num_prompt - 1)):
-            assert position <= len(told), f"{request.request_id} was not told of token {len(told) + 1}"
-            if position == len(told):
-                told.append(TokenLogprobs(request.prompt[position + 1], -1.0, 1, ()))
+            return []
+        known = len(request.prompt_logprobs)
+        end = min(item.stop, request.num_prompt - 1)
+        assert not known < item.start < end, f"{request.request_id} has none of token {known + 1}"
+        rows = range(max(item.start, known), end)
+        return [TokenLogprobs(request.prompt[position + 1], -1.0, 1, ()) for position in rows]
 
     def _sample(self, request: Request, stop: int) -> int:
         history = [self._cache[self._slot(request, position)] for position in range(stop)]
         assert history == list(enumerate(request.tokens(0, stop))), f"{request.request_id} reads what it did not write"
         tokens = [token for _, token in history]
-        if request.group is not None:
-            request.continuations = continuations(tokens, request.group.num_continuations)
         return next_token(tokens)
 
     def _copy(self, source: Slots, block: int, target: Slots, other: int) -> None:
@@ -190,8 +199,6 @@ class CheckedEngine:
         self._check_sharing()
         self._check_writes(batch)
         scheduler.check_integrity()
-        # Steps that take longer with each token, so that preemption by measured cost has something to go by.
-        scheduler.preemption_cost.observe_step(batch.num_tokens, 0.01 + 0.002 * batch.num_tokens)
         return batch
 
     def run(self, limit: int = 20_000) -> None:

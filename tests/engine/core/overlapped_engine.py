@@ -1,6 +1,6 @@
 """An engine whose steps are planned while the one before runs, as late as its tokens can come."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -8,18 +8,12 @@ from typing import Any, cast
 
 from fake_model import CheckedEngine, FakeModel
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.engine import Engine, Tokens
-
-
-class Late:
-    """A step that is computed when its tokens are asked for, and not before."""
-
-    def __init__(self, compute: Callable[[], Tokens]) -> None:
-        self.result = compute
+from paternoster_engine.engine import Engine
+from paternoster_engine.runner.protocol import DeferredStep
 
 
 class LateModel:
@@ -28,25 +22,24 @@ class LateModel:
     With ``chaining`` a step is submitted before the one ahead of it is computed, and finds its tokens here.
     """
 
+    fault: str | None = None
+
     def __init__(self, model: FakeModel, *, chaining: bool, broken_steps: Collection[int] = ()) -> None:
         self._model = model
         self._chaining = chaining
         self._broken_steps = broken_steps
         self._sampled: dict[Request, int | None] = {}
 
-    def execute(self, batch: Batch) -> Tokens:
-        return self.submit(batch).result()
-
     def chains(self, batch: Batch) -> bool:
         return self._chaining
 
-    def submit(self, batch: Batch) -> Late:
+    def submit(self, batch: Batch) -> DeferredStep:
         known = all(item.stop <= item.request.num_tokens for item in batch.scheduled)
         assert known or self._chaining, "a step begins with a token that nobody knows"
         frozen = tuple(item._replace(request=_frozen(item.request)) for item in batch.scheduled)
-        return Late(partial(self._compute, batch, replace(batch, scheduled=frozen)))
+        return DeferredStep(partial(self._compute, batch, replace(batch, scheduled=frozen)))
 
-    def _compute(self, batch: Batch, seen: Batch) -> Tokens:
+    def _compute(self, batch: Batch, seen: Batch) -> StepResult:
         if batch.step in self._broken_steps:
             self._sampled = {}
             raise RuntimeError("the device is gone")
@@ -61,11 +54,15 @@ class LateModel:
                 assert missing == 1, "two tokens are not known"
                 frozen.request.output.append(token)
             rows.append((item.request, frozen))
-        tokens = self._model.execute(replace(seen, scheduled=tuple(frozen for _, frozen in rows)))
-        self._sampled = {request: token for (request, _), token in zip(rows, tokens, strict=True)}
-        for request, frozen in rows:
-            request.continuations = frozen.request.continuations
-        return [self._sampled.get(item.request) for item in batch.scheduled]
+        result = self._model.execute(replace(seen, scheduled=tuple(frozen for _, frozen in rows)))
+        self._sampled = {request: token for (request, _), token in zip(rows, result.tokens, strict=True)}
+        live = {frozen.request: request for request, frozen in rows}
+        return replace(
+            result,
+            tokens=[self._sampled.get(item.request) for item in batch.scheduled],
+            prompt_logprobs={live[request]: found for request, found in result.prompt_logprobs.items()},
+            continuations={live[request]: found for request, found in result.continuations.items()},
+        )
 
 
 def _frozen(request: Request) -> Request:

@@ -3,6 +3,7 @@
 import pytest
 from fake_model import CheckedEngine, unbatched
 
+from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
@@ -73,7 +74,8 @@ def test_preempted_requests_come_before_new_ones_in_order_of_arrival() -> None:
     requests = [Request(f"r{i}", [i + 1, 9, 9], params, arrival=i) for i in range(4)]
     for request in requests:
         scheduler.add(request)
-    scheduler.update(batch := scheduler.schedule(0), [5 if item.samples else None for item in batch.scheduled], 0)
+    batch = scheduler.schedule(0)
+    scheduler.update(batch, StepResult([5 if item.samples else None for item in batch.scheduled]), 0)
     scheduler.schedule(1)
     arrivals = [r.arrival for r in scheduler.waiting if r.status is RequestStatus.PREEMPTED]
     assert arrivals
@@ -137,7 +139,7 @@ def test_abort_while_the_step_runs_is_ignored_by_update() -> None:
     request = engine.add([1, 2, 3], 10)
     batch = engine.scheduler.schedule(0)
     engine.scheduler.abort(request.request_id)
-    assert engine.scheduler.update(batch, [5], 0) == []
+    assert engine.scheduler.update(batch, StepResult([5]), 0) == []
     engine.scheduler.check_integrity()
 
 
@@ -161,7 +163,7 @@ def test_ends() -> None:
         )  # type: ignore[arg-type]
         scheduler.add(request)
         for token in tokens:
-            scheduler.update(scheduler.schedule(0), [token], 0)
+            scheduler.update(scheduler.schedule(0), StepResult([token]), 0)
         reason = request.finish_reason
         scheduler.abort("r")
         return reason

@@ -1,6 +1,7 @@
 """What a scheduler tells of itself: every number of the contract but the process's own, in seconds."""
 
 from paternoster_contract.stats import EngineStats
+from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -24,7 +25,7 @@ def test_one_request_on_its_way() -> None:
     assert (told["running"], told["waiting"], told["live_cap"], told["capacity"]) == (1, 1, 1, 2)
     assert (told["kv_blocks"], told["kv_blocks_used"], told["kv_block_size"]) == (8, 2, 16)
     assert (told["queue_seconds_total"], told["queue_count_total"]) == (3.0, 1)
-    scheduler.update(batch, [0], 4000.0)
+    scheduler.update(batch, StepResult([0]), 4000.0)
     after = scheduler.stats()
     assert (after["generation_tokens_total"], after["computed_tokens_total"]) == (1, 20)
     assert (after["requests_total"], after["requests_finished_total"]) == (2, 0)

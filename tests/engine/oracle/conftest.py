@@ -17,7 +17,6 @@ from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
-from paternoster_engine.runner.swapping_runner import SwappingRunner
 from paternoster_engine.sampling.sampler import Sampler
 
 BLOCK_SIZE = 32
@@ -37,7 +36,8 @@ class OracleEngine:
         cpu = torch.device("cpu")
         self._shape = KVPoolShape.fit(model.config, BLOCK_SIZE, torch.float32, POOL_BYTES)
         cache = allocate_kv_cache(self._shape, model.config, torch.float32, cpu)
-        self._runner = ModelRunner(model, cache, Sampler(model.config.vocab_size, cpu))
+        self._model, self._sampler = model, Sampler(model.config.vocab_size, cpu)
+        self._runner = ModelRunner(model, cache, self._sampler)
         self._cache = cache
 
     def scheduler(self, **settings: int | bool | str) -> Scheduler:
@@ -64,7 +64,7 @@ class OracleEngine:
 
     def play(self, scheduler: Scheduler, requests: Sequence[Request]) -> None:
         """Submit all of ``requests`` at once and run until the last has ended."""
-        engine = Engine(scheduler, self._swapping(scheduler) if scheduler.config.host_blocks else self._runner)
+        engine = Engine(scheduler, self._swapping(scheduler.config.host_blocks))
         for request in requests:
             scheduler.add(request)
         while scheduler.has_work:
@@ -72,9 +72,9 @@ class OracleEngine:
         scheduler.check_integrity()
         assert scheduler.pool.num_used == 0
 
-    def _swapping(self, scheduler: Scheduler) -> SwappingRunner:
-        host = HostKVCache(scheduler.config.host_blocks, self._cache)
-        return SwappingRunner(self._runner, host, scheduler.preemption_cost)
+    def _swapping(self, host_blocks: int) -> ModelRunner:
+        """The runner, with so much room to swap to."""
+        return ModelRunner(self._model, self._cache, self._sampler, HostKVCache(host_blocks, self._cache))
 
     def run_alone(self, prompts: list[list[int]], **params: float) -> Outputs:
         """As :meth:`run`, one request at a time."""

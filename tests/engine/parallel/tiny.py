@@ -19,7 +19,6 @@ from paternoster_engine.parallel.rank import load_model
 from paternoster_engine.parallel.ranks import ProcessGroup
 from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.kv_pool import KVPoolShape
-from paternoster_engine.runner.swapping_runner import SwappingRunner
 
 VOCAB = 101
 """No two ranks have as many rows of it."""
@@ -96,8 +95,8 @@ def build(model: str, ranks: int, **settings: object) -> Engine:
 
 
 def inner(engine: Engine) -> ParallelRunner:
-    assert isinstance(engine.runner, SwappingRunner)
-    return engine.runner._runner
+    assert isinstance(engine.runner, ParallelRunner)
+    return engine.runner
 
 
 def measure(rank: int, model: str, store: Path, free: int) -> int:

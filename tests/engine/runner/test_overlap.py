@@ -9,11 +9,10 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.engine import Engine, Runner
+from paternoster_engine.engine import Engine
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
-from paternoster_engine.runner.swapping_runner import SwappingRunner
 from paternoster_engine.runner.worker import Worker
 from paternoster_engine.sampling.sampler import Sampler
 
@@ -56,9 +55,8 @@ def test_tokens_reasons_and_logprobs_are_those_of_a_plain_run(model: Llama, pree
         scheduler = Scheduler(replace(config, overlap=overlap))
         shape = KVPoolShape(config.num_blocks, BLOCK_SIZE, 0)
         cache = allocate_kv_cache(shape, model.config, torch.float32, CPU)
-        runner: Runner = ModelRunner(model, cache, Sampler(model.config.vocab_size, CPU))
-        if config.host_blocks:
-            runner = SwappingRunner(runner, HostKVCache(config.host_blocks, cache), scheduler.preemption_cost)
+        host = HostKVCache(config.host_blocks, cache) if config.host_blocks else None
+        runner = ModelRunner(model, cache, Sampler(model.config.vocab_size, CPU), host)
         worker = Worker(runner)
         engine = Engine(scheduler, worker if overlap else runner)
         requests = _requests()

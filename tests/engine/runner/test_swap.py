@@ -1,5 +1,7 @@
 """Blocks that leave the KV pool and come back are the same, value for value."""
 
+from typing import Any, cast
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,8 +11,11 @@ from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.preemption import PreemptionCost
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.step import StepInput
 from paternoster_engine.runner.kv_pool import HostKVCache
-from paternoster_engine.runner.swapping_runner import SwappingRunner
+from paternoster_engine.runner.model_runner import ModelRunner
+from paternoster_engine.sampling.sampler import Sampler
 
 LAYERS, BLOCKS = 3, 9
 DEVICES = [
@@ -55,28 +60,35 @@ def test_host_memory_of_a_cuda_pool_is_page_locked() -> None:
 
 
 class Overwriting:
-    """A runner whose step writes block 1 of every layer, and samples 7."""
+    """A model whose step writes block 1 of every layer, and whose logits are for token 7."""
 
-    def __init__(self, cache: tuple[torch.Tensor, ...]) -> None:
-        self.cache = cache
+    plan_attention = None
 
-    def execute(self, batch: Batch) -> list[int | None]:
-        for layer in self.cache:
+    def forward(self, step: StepInput, cache: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        for layer in cache:
             layer[1] = -1.0
-        return [7 for _ in batch.scheduled]
+        return torch.nn.functional.one_hot(torch.full((len(step.sample_rows),), 7), 10).float()
+
+
+def runner(cache: tuple[torch.Tensor, ...], **changes: Any) -> ModelRunner:
+    cpu = torch.device("cpu")
+    return ModelRunner(cast(Llama, Overwriting()), cache, Sampler(10, cpu), HostKVCache(4, cache), **changes)
+
+
+def request() -> Request:
+    return Request("r", [1], SamplingParams(max_tokens=2, temperature=0.0), block_ids=[1])
 
 
 def test_copies_are_made_before_the_step_out_before_in() -> None:
     cache = pool("cpu")
     first, second = cache[0][1].clone(), cache[0][2].clone()
-    cost = PreemptionCost()
-    runner = SwappingRunner(Overwriting(cache), HostKVCache(4, cache), cost)
-    item = ScheduledRequest(Request("r", [1], SamplingParams(max_tokens=2)), 0, 1, samples=True)
-    assert runner.execute(Batch(1, swap_out=((2, 0),))) == []
+    execute = runner(cache).execute
+    item = ScheduledRequest(request(), 0, 1, samples=True)
+    assert execute(Batch(1, swap_out=((2, 0),))).tokens == ()
     # Block 1 leaves, what was block 2 takes its place, and the step overwrites that.
-    assert runner.execute(Batch(2, (item,), swap_out=((1, 3),), swap_in=((0, 1),))) == [7]
+    assert execute(Batch(2, (item,), swap_out=((1, 3),), swap_in=((0, 1),))).tokens == [7]
     assert torch.equal(cache[0][1], torch.full_like(first, -1.0))
-    runner.execute(Batch(3, swap_in=((3, 4), (0, 5))))
+    execute(Batch(3, swap_in=((3, 4), (0, 5))))
     assert torch.equal(cache[0][4], first)
     assert torch.equal(cache[0][5], second)
 
@@ -85,8 +97,9 @@ def test_copies_and_steps_are_timed_apart() -> None:
     ticks = iter([0.0, 3.0, 10.0, 10.5])
     cache = pool("cpu")
     cost = PreemptionCost()
-    runner = SwappingRunner(Overwriting(cache), HostKVCache(4, cache), cost, clock=lambda: next(ticks))
-    item = ScheduledRequest(Request("r", [1], SamplingParams(max_tokens=2)), 0, 1, samples=True)
-    runner.execute(Batch(1, (item,), swap_out=((1, 0), (2, 1))))
+    batch = Batch(1, (ScheduledRequest(request(), 0, 1, samples=True),), swap_out=((1, 0), (2, 1)))
+    result = runner(cache, clock=lambda: next(ticks)).execute(batch)
+    assert (result.swap_seconds, result.seconds) == (3.0, 0.5)
+    cost.observe(batch, result)
     assert cost.seconds_per_block == 1.5
     assert next(ticks, None) is None

@@ -1,23 +1,24 @@
 """The thread that computes steps: in order, on what block tables held when a step was submitted."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
+from paternoster_engine.runner.protocol import SynchronousRunner
 from paternoster_engine.runner.worker import Worker
 
 WAIT = 30
 """Seconds after which a thread that does not come is given up."""
 
 
-class Echo:
+class Echo(SynchronousRunner):
     """Samples the number of tokens a request has, in the threads it notes; may wait, and may fail."""
 
     def __init__(self, broken_steps: Sequence[int] = ()) -> None:
@@ -27,19 +28,13 @@ class Echo:
         self.gate = threading.Event()
         self.gate.set()
 
-    def prepare(self, batch: Batch) -> Callable[[], list[int | None]]:
-        def compute() -> list[int | None]:
-            assert self.gate.wait(WAIT)
-            self.threads.add(threading.current_thread().name)
-            self.steps.append(batch.step)
-            if batch.step in self.broken_steps:
-                raise RuntimeError("the device is gone")
-            return [item.stop if item.samples else None for item in batch.scheduled]
-
-        return compute
-
-    def execute(self, batch: Batch) -> list[int | None]:
-        return self.prepare(batch)()
+    def execute(self, batch: Batch) -> StepResult:
+        assert self.gate.wait(WAIT)
+        self.threads.add(threading.current_thread().name)
+        self.steps.append(batch.step)
+        if batch.step in self.broken_steps:
+            raise RuntimeError("the device is gone")
+        return StepResult([item.stop if item.samples else None for item in batch.scheduled])
 
 
 def _engine(runner: Echo) -> tuple[Engine, Worker]:
@@ -107,7 +102,7 @@ def test_a_failed_step_ends_its_requests_and_no_others(broken: int) -> None:
     assert engine.scheduler.pool.num_used == 0
 
 
-def test_execute_is_submit_and_wait() -> None:
+def test_without_overlap_each_step_is_waited_for() -> None:
     worker = Worker(Echo())
     scheduler = Scheduler(SchedulerConfig(4, 8, 64, 4, 32))
     engine = Engine(scheduler, worker)

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 import httpx
 from fastapi import FastAPI
 
-from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.runner.tell_logprobs import prompt_rows
+from paternoster_engine.runner.collect_logprobs import prompt_rows
+from paternoster_engine.runner.protocol import SynchronousRunner
 from paternoster_engine.runner.worker import Worker
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.histograms import Histograms
@@ -31,7 +32,7 @@ WAIT = 30
 """Seconds after which a test that waits for a thread gives up."""
 
 
-class ScriptedRunner:
+class ScriptedRunner(SynchronousRunner):
     """Every request gets the same tokens, over and over; a step waits while ``gate`` is closed.
 
     With ``reader``, the asyncio loop of a client, a step also waits until that loop has passed on the step before.
@@ -47,31 +48,33 @@ class ScriptedRunner:
         self.gate.set()
         self.entered = threading.Event()
 
-    def execute(self, batch: Batch) -> list[int | None]:
+    def execute(self, batch: Batch) -> StepResult:
         self.entered.set()
         assert self.gate.wait(WAIT)
         if self.reader is not None:
             asyncio.run_coroutine_threadsafe(_rounds(50), self.reader).result(WAIT)
         if batch.step in self.broken_steps:
             raise RuntimeError("the device is gone")
-        return [self._sample(item) for item in batch.scheduled]
-
-    def prepare(self, batch: Batch) -> Callable[[], list[int | None]]:
-        return lambda: self.execute(batch)
+        result = StepResult([self._sample(item) for item in batch.scheduled], {}, {}, {})
+        for item, token in zip(batch.scheduled, result.tokens, strict=True):
+            self._collect(item, token, result)
+        return result
 
     def _sample(self, item: ScheduledRequest) -> int | None:
+        return self.tokens[len(item.request.output) % len(self.tokens)] if item.samples else None
+
+    def _collect(self, item: ScheduledRequest, token: int | None, result: StepResult) -> None:
         request = item.request
-        for row in prompt_rows(item):
-            request.prompt_logprobs.append(_told(request, request.prompt[row + 1], request.params.prompt_logprobs))
-        if not item.samples:
-            return None
-        token = self.tokens[len(request.output) % len(self.tokens)]
+        result.prompt_logprobs[request] = [
+            _told(request, request.prompt[row + 1], request.params.prompt_logprobs) for row in prompt_rows(item)
+        ]
+        if token is None:
+            return
         if request.group is not None:
             # The token itself, and less likely ones with the numbers after it.
-            request.continuations = [(token + i, -0.5 - i) for i in range(request.group.num_continuations)]
+            result.continuations[request] = [(token + i, -0.5 - i) for i in range(request.group.num_continuations)]
         elif request.params.logprobs is not None:
-            request.logprobs.append(_told(request, token, request.params.logprobs))
-        return token
+            result.logprobs[request] = _told(request, token, request.params.logprobs)
 
 
 def _told(request: Request, token: int, num_top: int | None) -> TokenLogprobs:

@@ -67,18 +67,18 @@ def drive(device: torch.device, captured: bool) -> list[list[int]]:
         return Batch(1, tuple(chosen))
 
     prompts = Batch(0, tuple(ScheduledRequest(r, 0, r.num_prompt, samples=True) for r in requests))
-    for request, token in zip(requests, plain.execute(prompts), strict=True):
+    for request, token in zip(requests, plain.execute(prompts).tokens, strict=True):
         assert token is not None
         request.output.append(token)
     for running in (requests[:3], [requests[3], requests[0]]):
         if graphs is None:
             for _ in range(2):
-                for request, token in zip(running, plain.execute(items(running, 0)), strict=True):
+                for request, token in zip(running, plain.execute(items(running, 0)).tokens, strict=True):
                     request.output.append(token)
             continue
         first, second = (graphs.submit(items(running, ahead)) for ahead in range(2))
-        for tokens in (first.result(), second.result()):
-            for request, token in zip(running, tokens, strict=True):
+        for result in (first.result(), second.result()):
+            for request, token in zip(running, result.tokens, strict=True):
                 request.output.append(token)
     assert not any(layer[0].any() for layer in cache)
     return [request.output for request in requests]

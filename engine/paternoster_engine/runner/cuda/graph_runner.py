@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.runner.cuda.capture_sizes import capture_sizes, fitting_size
 from paternoster_engine.runner.cuda.cuda_graph import CudaGraph, graph_pool
@@ -24,15 +24,15 @@ log = logging.getLogger(__name__)
 class Pending:
     """A step that was launched; its tokens come when they are asked for."""
 
-    def __init__(self, fetch: Callable[[], list[int | None]]) -> None:
-        self._fetch: Callable[[], list[int | None]] | None = fetch
-        self._tokens: list[int | None] = []
+    def __init__(self, fetch: Callable[[], StepResult]) -> None:
+        self._fetch = fetch
+        self._result: StepResult | None = None
 
-    def result(self) -> list[int | None]:
-        """Sampled token of each scheduled item, None where the item does not sample; waits for the device."""
-        if self._fetch is not None:
-            self._tokens, self._fetch = self._fetch(), None
-        return self._tokens
+    def result(self) -> StepResult:
+        """Wait for the device."""
+        if self._result is None:
+            self._result = self._fetch()
+        return self._result
 
 
 class GraphRunner:
@@ -61,12 +61,7 @@ class GraphRunner:
         }
         log.info("%d decode steps captured in %.1f s", len(self._sizes), time.monotonic() - started)
 
-    def execute(self, batch: Batch) -> list[int | None]:
-        """Sampled token of each scheduled item, None where the item does not sample."""
-        return self.submit(batch).result()
-
     def chains(self, batch: Batch) -> bool:
-        """Whether ``batch`` can be submitted while the step before still samples tokens that it begins with."""
         unknown = [item for item in batch.scheduled if item.start >= item.request.num_tokens]
         return not unknown or (_captured(batch) and self._rows.sampled_inputs(unknown))
 
@@ -78,19 +73,20 @@ class GraphRunner:
         """
         if not _captured(batch):
             with self._watched():
-                tokens = self._eager.execute(batch)
-            return Pending(lambda: tokens)
+                result = self._eager.execute(batch)
+            return Pending(lambda: result)
         with self._watched():
+            swap_seconds, started = self._eager.swap(batch), time.monotonic()
             slots = self._rows.assign(batch.scheduled)
             stage(self._step, slots)
             self.replay(len(slots))
-            return Pending(self._fetch([slot.row for slot in slots]))
+            return Pending(self._fetch([slot.row for slot in slots], started, swap_seconds))
 
     def replay(self, rows: int) -> None:
         """Launch the step of the first ``rows`` rows on what the buffers hold."""
         self._graphs[fitting_size(self._sizes, rows)].replay()
 
-    def _fetch(self, order: Sequence[int]) -> Callable[[], list[int | None]]:
+    def _fetch(self, order: Sequence[int], started: float, swap_seconds: float) -> Callable[[], StepResult]:
         """Start to copy the rows' tokens to the host; the call waits for that."""
         sampled = self._step.tokens[: len(order)]
         if self._device.type == "cpu":
@@ -101,12 +97,13 @@ class GraphRunner:
             copied = torch.cuda.Event()
             copied.record()
 
-        def fetch() -> list[int | None]:
+        def fetch() -> StepResult:
             if copied is not None:
                 with self._watched():
                     copied.synchronize()
             tokens = host.tolist()
-            return [tokens[row] for row in order]
+            seconds = time.monotonic() - started
+            return StepResult([tokens[row] for row in order], seconds=seconds, swap_seconds=swap_seconds)
 
         return fetch
 

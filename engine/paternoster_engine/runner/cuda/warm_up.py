@@ -5,7 +5,7 @@ from typing import Protocol
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.engine import Runner
+from paternoster_engine.runner.protocol import SynchronousRunner
 
 BLOCK = 1
 """All tokens lie in this block: what is computed does not matter, only what it needs."""
@@ -25,7 +25,7 @@ class StepLimits(Protocol):
     def block_size(self) -> int: ...
 
 
-def warm_up(runner: Runner, limits: StepLimits) -> None:
+def warm_up(runner: SynchronousRunner, limits: StepLimits) -> None:
     """Run both steps on ``runner``, whose pool is empty; raises what it raises where memory does not suffice."""
     runner.execute(largest_step(limits))
     runner.execute(longest_decode(limits))

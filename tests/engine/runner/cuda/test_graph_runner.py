@@ -8,18 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.engine import Engine, Runner
+from paternoster_engine.engine import Engine
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.runner.cuda.decode_slots import UnknownToken
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
-from paternoster_engine.runner.swapping_runner import SwappingRunner
+from paternoster_engine.runner.protocol import Runner
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.sampler import Sampler
 
@@ -45,13 +45,15 @@ class Counting(ModelRunner):
 
     steps = 0
 
-    def execute(self, batch: Batch) -> list[int | None]:
+    def execute(self, batch: Batch) -> StepResult:
         self.steps += 1
         return super().execute(batch)
 
 
-def graphs(model: Llama, cache: tuple[torch.Tensor, ...], model_len: int = MODEL_LEN) -> tuple[GraphRunner, Counting]:
-    eager = Counting(model, cache, DeviceSampler(CPU))
+def graphs(
+    model: Llama, cache: tuple[torch.Tensor, ...], model_len: int = MODEL_LEN, host: HostKVCache | None = None
+) -> tuple[GraphRunner, Counting]:
+    eager = Counting(model, cache, DeviceSampler(CPU), host)
     return GraphRunner(eager, model, cache, CAPACITY, model_len), eager
 
 
@@ -107,14 +109,13 @@ def test_same_tokens_as_the_plain_runner(
     for config in (plain_config, replace(plain_config, overlap=overlap and not host_blocks)):
         captured = len(told) == 1
         cache = cache_of(tiny, blocks)
+        host = HostKVCache(host_blocks, cache) if host_blocks else None
         runner: Runner
         if captured:
-            runner, _ = graphs(tiny, cache)
+            runner, _ = graphs(tiny, cache, host=host)
         else:
-            runner = ModelRunner(tiny, cache, Sampler(tiny.config.vocab_size, CPU))
+            runner = ModelRunner(tiny, cache, Sampler(tiny.config.vocab_size, CPU), host)
         scheduler = Scheduler(config)
-        if host_blocks:
-            runner = SwappingRunner(runner, HostKVCache(host_blocks, cache), scheduler.preemption_cost)
         requests = [
             Request(f"r{i}", list(prompt), SamplingParams(ignore_eos=True, **params), seed=seed, eos_token_ids=(2,))
             for i, (prompt, params, seed) in enumerate(specs)
@@ -158,14 +159,15 @@ def test_steps_follow_each_other_without_the_host(tiny: Llama) -> None:
     for number, request in enumerate(again):
         request.block_ids = list(range(1 + 5 * number, 6 + 5 * number))
     # The first step's blocks are others: what it wrote is computed anew, in these.
-    runner.execute(Batch(1, tuple(ScheduledRequest(request, 0, request.num_prompt, samples=True) for request in again)))
+    prompts = tuple(ScheduledRequest(request, 0, request.num_prompt, samples=True) for request in again)
+    runner.submit(Batch(1, prompts)).result()
     pending = []
     for step in range(8):
         running = again if step < 5 else [again[2], again[0]]
         items = tuple(ScheduledRequest(r, r.num_prompt + step, 1, samples=True) for r in running)
         pending.append((running, runner.submit(Batch(2 + step, items))))
     for running, launched in pending:
-        for request, token in zip(running, launched.result(), strict=True):
+        for request, token in zip(running, launched.result().tokens, strict=True):
             request.output.append(token)
         assert launched.result() == launched.result()
     assert [request.output for request in again] == [

@@ -1,12 +1,10 @@
 """The steps before the first request are as large as a step can be, and take both ways through attention."""
 
-from collections.abc import Sequence
-
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.runner.cuda.warm_up import largest_step, longest_decode, warm_up
@@ -59,12 +57,12 @@ def test_the_kernels_of_prompts_and_of_decodes_are_launched(tiny: Llama) -> None
     launched: list[tuple[int, int]] = []
 
     class Noting(ModelRunner):
-        def execute(self, batch: Batch) -> Sequence[int | None]:
+        def execute(self, batch: Batch) -> StepResult:
             ragged = host_step(batch.scheduled).ragged
             launched.append((max(ragged.query_lens), max(ragged.seq_lens)))
-            tokens = super().execute(batch)
-            assert None not in tokens
-            return tokens
+            result = super().execute(batch)
+            assert None not in result.tokens
+            return result
 
     warm_up(Noting(tiny, cache, DeviceSampler(CPU)), limits)
     assert launched == [(14, 90), (1, 90)]

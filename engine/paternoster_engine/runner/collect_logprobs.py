@@ -1,0 +1,53 @@
+"""Which rows of a step give log probabilities, and for which requests."""
+
+from collections.abc import Sequence
+
+import torch
+
+from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.request import Request, TokenLogprobs
+from paternoster_engine.sampling.logprobs import token_logprobs
+
+
+def prompt_rows(item: ScheduledRequest) -> range:
+    """Tokens of the chunk whose logits are about the prompt token after them, if that is asked for and not known."""
+    request = item.request
+    if request.params.prompt_logprobs is None:
+        return range(0)
+    return range(max(item.start, len(request.prompt_logprobs)), min(item.stop, request.num_prompt - 1))
+
+
+def collect_prompt_logprobs(
+    logits: torch.Tensor, scheduled: Sequence[ScheduledRequest]
+) -> dict[Request, list[TokenLogprobs]]:
+    """What ``logits [rows, vocab]`` say of prompts; the rows are the items' :func:`prompt_rows`, one by one."""
+    collected: dict[Request, list[TokenLogprobs]] = {}
+    first = 0
+    for item in scheduled:
+        request, rows = item.request, prompt_rows(item)
+        if not rows or request.params.prompt_logprobs is None:
+            continue
+        tokens = request.prompt[rows.start + 1 : rows.stop + 1]
+        counts = [request.params.prompt_logprobs] * len(rows)
+        collected[request] = list(token_logprobs(logits[first : first + len(rows)], tokens, counts))
+        first += len(rows)
+    return collected
+
+
+def collect_logprobs(
+    logits: torch.Tensor, requests: Sequence[Request], tokens: Sequence[int]
+) -> dict[Request, TokenLogprobs]:
+    """What row ``i`` of ``logits [rows, vocab]`` says of ``tokens[i]``, sampled from it for ``requests[i]``.
+
+    For those that ask; of a beam nothing is sampled.
+    """
+    asked = [
+        (i, k)
+        for i, request in enumerate(requests)
+        if (k := request.params.logprobs) is not None and request.group is None
+    ]
+    if not asked:
+        return {}
+    rows = [i for i, _ in asked]
+    logprobs = token_logprobs(logits[rows], [tokens[i] for i in rows], [k for _, k in asked])
+    return {requests[i]: each for i, each in zip(rows, logprobs, strict=True)}
