@@ -68,6 +68,7 @@ class Boarding:
             return
         waits = 0
         forked = kept_back = False
+        full_tenants: set[str] = set()
         for request in self._queue.candidates():
             if not self._mode.whole_batches:
                 if plan.budget == 0:
@@ -77,6 +78,12 @@ class Boarding:
             # Nobody as ordinary passes one that needs more places than there are for them.
             kept_back = kept_back or self._places.only_reserved_left(request)
             if kept_back and request.priority >= 0:
+                continue
+            # Nor does anybody pass another one of its own tenant.
+            if request.tenant in full_tenants:
+                continue
+            if self._places.tenant_is_full(request):
+                full_tenants.add(request.tenant)
                 continue
             missing = self._places.missing(request)
             full = missing > 0

@@ -41,6 +41,15 @@ class Places:
         ordinary = sum(other.places for other in self._running if other.priority >= 0)
         return ordinary > 0 and ordinary + request.places > self._live_cap - reserved
 
+    def tenant_is_full(self, request: Request) -> bool:
+        """Whether the request's tenant runs as much as it may; one that runs nothing never is."""
+        limits = request.limits
+        most = self._config.max_running_per_tenant if limits is None else limits.max_running
+        if not most:
+            return False
+        taken = sum(other.places for other in self._running if other.tenant == request.tenant)
+        return taken > 0 and taken + request.places > most
+
     def _checked(self, cap: int) -> int:
         if not 1 <= cap <= self._config.max_num_seqs:
             raise ValueError(f"live_cap is {cap}: must be 1 to {self._config.max_num_seqs}, the capacity")

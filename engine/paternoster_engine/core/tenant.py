@@ -11,6 +11,8 @@ class TenantLimits:
     """Share of the engine relative to other tenants."""
     max_queued: int = 0
     """Waiting requests above which new ones are refused; 0 is no limit."""
+    max_running: int = 0
+    """Sequences that run at once, above which others wait; 0 is no limit."""
     tokens_per_second: float = 0.0
     """Prompt and output tokens; 0 is no limit."""
     token_burst: float = 0.0
