@@ -101,11 +101,11 @@ def running(
     tenants: Mapping[str, Identity] | None = None,
     engine_flags: Sequence[str] = (),
 ) -> Iterator[Fleet]:
-    """A fleet that is ready; ``env`` is added to the gateway's.
+    """A fleet that is ready; ``env`` is added to everybody's environment.
 
     ``tenants``: whose a key is; without them nobody needs one.
     """
-    threads = {"OMP_NUM_THREADS": "1"}
+    threads = {"OMP_NUM_THREADS": "1", **(env or {})}
     route: dict[str, Any] = {}
     engine_keys: list[str] = []
     gateway_keys: list[str] = []

@@ -78,9 +78,9 @@ async def behave(url: str, session: aiohttp.ClientSession, felt: Felt, number: i
 def attacked(url: str, kinds: Sequence[str], attackers: int, answers: Counter[str]) -> Iterator[None]:
     """Beside attackers, who tell at the end what ``answers`` they got."""
     command = [sys.executable, "-m", "hostile.attacks", url, "--attackers", str(attackers), "--kinds", *kinds]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    pipe = subprocess.PIPE
     environment = os.environ | {KEY_VARIABLE: KEYS["hostile"]}
-    with subprocess.Popen(command, env=environment, **pipes) as process:
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as process:
         try:
             time.sleep(ATTACK_SECONDS)
             yield
