@@ -24,7 +24,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from hostile.calls import Caller, End, Outcomes
-from hostile.faults import Clock, full_disk, kill_and_restart, stop_and_continue
+from hostile.faults import Clock, full_disk, install_faketime, kill_and_restart, stop_and_continue
 from hostile.fleet import Fleet, engine_stats, gateway_stats, running
 from hostile.samples import Samples, descriptors, slope
 
@@ -180,6 +180,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="of load (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
+    install_faketime()
     with tempfile.TemporaryDirectory(prefix="paternoster-soak-") as folder:
         result = asyncio.run(soak(Path(folder), args.seconds))
     show(result, Console().print)

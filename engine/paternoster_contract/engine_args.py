@@ -166,6 +166,9 @@ class EngineArgs(HttpLimits):
     max_queued_per_user: int = Field(
         default=0, ge=0, description="queued requests of one user above which its new ones get 429; 0 for no limit"
     )
+    max_running_per_user: int = Field(
+        default=0, ge=0, description="sequences of one user that run at once, above which others wait; 0 for no limit"
+    )
     user_tokens_per_second: float = Field(
         default=0, ge=0, description="prompt and output tokens that one user may use per second; 0 for no limit"
     )

@@ -28,6 +28,9 @@ class Identity(BaseModel):
     min_priority: int = Field(default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="most urgent class it may ask")
     max_priority: int = Field(default=MAX_PRIORITY, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="least urgent one")
     max_queued: int | None = Field(default=None, ge=0, le=2**31 - 1, description="waiting requests; 0 for no limit")
+    max_running: int | None = Field(
+        default=None, ge=0, le=2**31 - 1, description="sequences that run at once; 0 for no limit"
+    )
     tokens_per_second: float | None = Field(
         default=None, ge=0, le=1e9, description="prompt and output tokens; 0 for no limit"
     )

@@ -90,6 +90,7 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
             preemption=args.preemption,
             host_blocks=_checked_host_blocks(args, shape),
             max_queued_per_tenant=args.max_queued_per_user,
+            max_running_per_tenant=args.max_running_per_user,
             tenant_tokens_per_second=args.user_tokens_per_second,
             tenant_token_burst=args.user_token_burst,
             force_preempt_every=_force_preempt_every(),

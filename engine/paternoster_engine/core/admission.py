@@ -87,6 +87,15 @@ class Slots:
         ordinary = sum(other.slots for other in self._running if other.priority >= 0)
         return ordinary > 0 and ordinary + request.slots > self._live_cap - reserved
 
+    def tenant_is_full(self, request: Request) -> bool:
+        """Whether the request's tenant runs as much as it may; one that runs nothing never is."""
+        limits = request.limits
+        most = self._config.max_running_per_tenant if limits is None else limits.max_running
+        if not most:
+            return False
+        taken = sum(other.slots for other in self._running if other.tenant == request.tenant)
+        return taken > 0 and taken + request.slots > most
+
     def _checked(self, cap: int) -> int:
         if not 1 <= cap <= self._config.max_num_seqs:
             raise ValueError(f"live_cap is {cap}: must be 1 to {self._config.max_num_seqs}, the capacity")
@@ -139,6 +148,7 @@ class Admission:
             return
         waits = 0
         forked = kept_back = False
+        full_tenants: set[str] = set()
         for request in self._queue.candidates():
             if not self._mode.whole_batches:
                 if builder.budget == 0:
@@ -148,6 +158,12 @@ class Admission:
             # Nobody as ordinary passes one that needs more slots than there are for them.
             kept_back = kept_back or self._slots.only_reserved_left(request)
             if kept_back and request.priority >= 0:
+                continue
+            # Nor does anybody pass another one of its own tenant.
+            if request.tenant in full_tenants:
+                continue
+            if self._slots.tenant_is_full(request):
+                full_tenants.add(request.tenant)
                 continue
             missing = self._slots.missing(request)
             full = missing > 0

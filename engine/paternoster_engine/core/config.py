@@ -19,6 +19,8 @@ class TenantLimits:
     """Share of the engine relative to other tenants."""
     max_queued: int = 0
     """Waiting requests above which new ones are refused; 0 is no limit."""
+    max_running: int = 0
+    """Sequences that run at once, above which others wait; 0 is no limit."""
     tokens_per_second: float = 0.0
     """Prompt and output tokens; 0 is no limit."""
     token_burst: float = 0.0
@@ -77,6 +79,8 @@ class SchedulerConfig:
 
     max_queued_per_tenant: int = 0
     """Waiting requests of one tenant above which its new ones are refused; 0 is no limit."""
+    max_running_per_tenant: int = 0
+    """Sequences of one tenant that run at once, above which its others wait; 0 is no limit."""
     tenant_tokens_per_second: float = 0.0
     """Prompt and output tokens a tenant may use per second; 0 is no limit."""
     tenant_token_burst: float = 0.0
@@ -99,6 +103,7 @@ class SchedulerConfig:
             "reserved_slots",
             "host_blocks",
             "max_queued_per_tenant",
+            "max_running_per_tenant",
             "tenant_tokens_per_second",
             "tenant_token_burst",
         ):
@@ -126,4 +131,5 @@ class SchedulerConfig:
     @property
     def uses_tenants(self) -> bool:
         """Whether a request's ``tenant`` changes anything."""
-        return self.order == "fair-share" or self.max_queued_per_tenant > 0 or self.tenant_tokens_per_second > 0
+        limits = self.max_queued_per_tenant, self.max_running_per_tenant, self.tenant_tokens_per_second
+        return self.order == "fair-share" or any(limits)

@@ -53,6 +53,7 @@ class Caller:
         return TenantLimits(
             weight=config.tenant_weights.get(who.tenant, 1.0) if who.weight is None else who.weight,
             max_queued=config.max_queued_per_tenant if who.max_queued is None else who.max_queued,
+            max_running=config.max_running_per_tenant if who.max_running is None else who.max_running,
             tokens_per_second=rate,
             token_burst=burst if who.token_burst is None else who.token_burst,
         )

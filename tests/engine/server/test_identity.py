@@ -114,7 +114,11 @@ def test_an_engine_that_anybody_reaches_cannot_be_told_to_believe() -> None:
 
 
 def test_an_identity_survives_the_hop() -> None:
-    who = Identity(tenant="acme", weight=2.5, min_priority=-3, max_queued=0, tokens_per_second=1.5, token_burst=9)
+    who = Identity(
+        tenant="acme", weight=2.5, min_priority=-3, max_queued=0, max_running=3, tokens_per_second=1.5, token_burst=9
+    )
     assert Identity.decode(who.encode()) == who
-    assert len(Identity(tenant="a" * 64, weight=1 / 3, min_priority=-1000, max_priority=-999, max_queued=2**31 - 1,
-                        tokens_per_second=1e9 / 3, token_burst=1e12 / 3).encode()) < MAX_HEADER / 2  # fmt: skip
+    most = 2**31 - 1
+    longest = Identity(tenant="a" * 64, weight=1 / 3, min_priority=-1000, max_priority=-999, max_queued=most,
+                       max_running=most, tokens_per_second=1e9 / 3, token_burst=1e12 / 3)  # fmt: skip
+    assert len(longest.encode()) < MAX_HEADER / 2

@@ -28,14 +28,15 @@ LIST = f"""
   minPriority: -5
   maxPriority: 10
   maxQueued: 4
+  maxRunning: 2
   tokensPerSecond: 100
   tokenBurst: 500
   expires: 2030-01-01T00:00:00Z
 - {{name: acme, sha256: {digest("b")}}}
 """
 ACME = Identity(
-    tenant="acme", weight=3, min_priority=-5, max_priority=10, max_queued=4, tokens_per_second=100, token_burst=500,
-    expires=datetime(2030, 1, 1, tzinfo=UTC),
+    tenant="acme", weight=3, min_priority=-5, max_priority=10, max_queued=4, max_running=2,
+    tokens_per_second=100, token_burst=500, expires=datetime(2030, 1, 1, tzinfo=UTC),
 )  # fmt: skip
 TENANTS = {"security": {"apiKeySecretRef": {"name": "plain"}, "apiKeys": [{"name": "one"}, {"name": "two"}]}}
 
