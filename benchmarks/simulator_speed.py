@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=80.0, metavar="R", help="requests per second of the whole fleet")
     parser.add_argument("--duration", type=float, default=600.0, metavar="S", help="virtual seconds")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--no-leaps", action="store_true", help="every step for itself")
+    parser.add_argument("--no-fast_forward", action="store_true", help="every step for itself")
     args = parser.parse_args()
     profile = load_profile(args.profile)
     rows = requests(args, profile)
@@ -52,7 +52,7 @@ def main() -> None:
             start_replicas=args.replicas,
             duration=args.duration,
             seed=args.seed,
-            settings=FleetSettings(leaps=not args.no_leaps),
+            settings=FleetSettings(fast_forward=not args.no_leaps),
             progress=lambda second: bar.update(min(round(second), bar.total) - bar.n),
         )
     spent, passed = time.process_time() - begin, time.monotonic() - began

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from control.contenders import Contender
 from control.evaluate import Score
 from control.hindsight import searched
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 
 SLOT_SECONDS = 60.0
 """How long a number of replicas holds at least: less than most take to start."""
@@ -29,8 +29,8 @@ class ScheduledPolicy:
     def __init__(self, schedule: Sequence[int]) -> None:
         self._schedule = schedule
 
-    def decide(self, look: Look) -> Orders:
-        return Orders(self._schedule[min(int(look.now // SLOT_SECONDS), len(self._schedule) - 1)])
+    def decide(self, observation: Observation) -> Action:
+        return Action(self._schedule[min(int(observation.now // SLOT_SECONDS), len(self._schedule) - 1)])
 
 
 CONTENDER = Contender(

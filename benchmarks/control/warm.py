@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from paternoster_simulator.policy import Look, Orders, Policy
+from paternoster_simulator.policy import Action, Observation, Policy
 
 
 class Warmed:
@@ -17,6 +17,6 @@ class Warmed:
         self._seconds = seconds
         self._replicas = replicas
 
-    def decide(self, look: Look) -> Orders:
-        orders = self._policy.decide(look)
-        return replace(orders, replicas=self._replicas) if look.now < self._seconds else orders
+    def decide(self, observation: Observation) -> Action:
+        action = self._policy.decide(observation)
+        return replace(action, replicas=self._replicas) if observation.now < self._seconds else action

@@ -9,7 +9,7 @@ from fidelity.step_times import slowed
 from paternoster_engine.bench.trace import TraceRow
 from paternoster_simulator.fixed import FixedPolicy
 from paternoster_simulator.law_policy import LawPolicy
-from paternoster_simulator.policy import Look, Orders, Policy
+from paternoster_simulator.policy import Action, Observation, Policy
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
@@ -29,14 +29,14 @@ class OftenLooked:
         self.period_seconds = period_seconds
         self._policy = policy
         self._next = 0.0
-        self._orders: Orders | None = None
+        self._action: Action | None = None
 
-    def decide(self, look: Look) -> Orders:
-        if self._orders is not None and look.now < self._next - period_tolerance(self.period_seconds):
-            return replace(self._orders, decisions=())
-        self._next = look.now + self._policy.period_seconds
-        self._orders = self._policy.decide(look)
-        return self._orders
+    def decide(self, observation: Observation) -> Action:
+        if self._action is not None and observation.now < self._next - period_tolerance(self.period_seconds):
+            return replace(self._action, decisions=())
+        self._next = observation.now + self._policy.period_seconds
+        self._action = self._policy.decide(observation)
+        return self._action
 
 
 def period_tolerance(period_seconds: float) -> float:

@@ -14,7 +14,7 @@ class Rank(IntEnum):
     """Steps end first: what arrives as a step begins is too late for it."""
     LIFE = 1
     ARRIVAL = 2
-    LOOK = 3
+    OBSERVE = 3
 
 
 class EventQueue:

@@ -1,6 +1,6 @@
 """A fleet that nobody steers: so many replicas, so high a cap. The oracle of a sweep is the best of these."""
 
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 
 
 class FixedPolicy:
@@ -10,7 +10,7 @@ class FixedPolicy:
         if replicas < 1:
             raise ValueError(f"replicas is {replicas}: must be at least 1")
         self.period_seconds = period_seconds
-        self._orders = Orders(replicas, cap)
+        self._action = Action(replicas, cap)
 
-    def decide(self, look: Look) -> Orders:
-        return self._orders
+    def decide(self, observation: Observation) -> Action:
+        return self._action

@@ -94,7 +94,7 @@ class Fleet:
     events: EventQueue
     rng: Random
     hooks: Hooks
-    leaps: bool = True
+    fast_forward: bool = True
     wanted: int = 0
     slowness: float = 1.0
     """Factor on the start of pods made now."""
@@ -193,7 +193,9 @@ class Fleet:
     def _serve(self, pod: Pod, now: int) -> None:
         pod.starts += 1
         instance = f"{pod.name}/{pod.starts}"
-        pod.engine = Replica(pod.name, self.config, self.cost, instance=instance, started_at=now, leaps=self.leaps)
+        pod.engine = Replica(
+            pod.name, self.config, self.cost, instance=instance, started_at=now, fast_forward=self.fast_forward
+        )
         self._enter(pod, Phase.READY)
         self.hooks.ready(pod, now)
 

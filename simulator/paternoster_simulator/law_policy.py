@@ -8,7 +8,7 @@ from paternoster_operator.scaling.decision import LawState
 from paternoster_operator.scaling.law import decide, first_state, longest_window, observation_window
 from paternoster_operator.scaling.policy import ScalingPolicy
 from paternoster_operator.scaling.signals import SignalWindows
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import with_capacity
 
@@ -17,7 +17,7 @@ LOOK_SECONDS = 5.0
 
 
 class LawPolicy:
-    """Looks and decides as ``paternoster_operator.reconcile`` does, without a cluster."""
+    """Observes and decides as ``paternoster_operator.reconcile`` does, without a cluster."""
 
     period_seconds = LOOK_SECONDS
 
@@ -32,28 +32,30 @@ class LawPolicy:
         """What a manifest asks for, on this hardware."""
         return cls(ScalingPolicy.from_spec(with_capacity(spec, profile)))
 
-    def decide(self, look: Look) -> Orders:
+    def decide(self, observation: Observation) -> Action:
         cap, state = self._policy.cap, self._state
-        for pod, stats in look.engines.items():
-            self._windows.observe(pod, stats, look.now, longest_window(cap))
-        self._windows.keep({*look.serving, *look.pending, *look.draining})
-        for seconds in look.startups:
+        for pod, stats in observation.engines.items():
+            self._windows.observe(pod, stats, observation.now, longest_window(cap))
+        self._windows.keep({*observation.serving, *observation.pending, *observation.draining})
+        for seconds in observation.startups:
             self._startup.learn(seconds)
         signals = self._windows.summarize(
-            window_seconds=longest_window(cap) if state is None else observation_window(cap, state, look.now),
+            window_seconds=longest_window(cap) if state is None else observation_window(cap, state, observation.now),
             flow_seconds=cap.window_seconds,
-            now=look.now,
-            ready_pods=look.serving,
-            pending_pods=len(look.pending),
-            held=look.held,
+            now=observation.now,
+            ready_pods=observation.serving,
+            pending_pods=len(observation.pending),
+            held=observation.held,
             startup_seconds=self._startup.average,
         )
         if state is None:
-            state = first_state(self._policy, look.now, replicas=look.replicas, cap=signals.lowest_cap or None)
-        elif state.replicas != look.replicas:
+            state = first_state(
+                self._policy, observation.now, replicas=observation.replicas, cap=signals.lowest_cap or None
+            )
+        elif state.replicas != observation.replicas:
             # What was ordered was not done, so it is neither on its way nor to be done late; what was seen counts.
-            state = replace(state, replicas=look.replicas, ordered=None, changes=())
-        decision = decide(self._policy, signals, state, look.now)
+            state = replace(state, replicas=observation.replicas, ordered=None, changes=())
+        decision = decide(self._policy, signals, state, observation.now)
         self._state = decision.state
         made = [loop.document() for loop in (decision.concurrency, decision.replicas) if loop is not None]
-        return Orders(decision.state.replicas, decision.state.cap, tuple(made))
+        return Action(decision.state.replicas, decision.state.cap, tuple(made))

@@ -16,7 +16,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 @dataclass(slots=True)
 class Series:
-    """One value a look."""
+    """One value a observation."""
 
     time: list[float] = field(default_factory=list)
     wanted: list[int] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Series:
     held: list[int] = field(default_factory=list)
     kv_usage: list[float] = field(default_factory=list)
     preemption_rate: list[float] = field(default_factory=list)
-    """Distinct requests preempted since the look before, over those finished."""
+    """Distinct requests preempted since the observation before, over those finished."""
     tokens_per_second: list[float] = field(default_factory=list)
     requests_per_second: list[float] = field(default_factory=list)
 

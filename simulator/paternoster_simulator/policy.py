@@ -1,4 +1,4 @@
-"""What decides in a simulation, ours or a peer's: it looks at a fleet now and then, and says how it should be."""
+"""What decides in a simulation, ours or a peer's: it observes a fleet now and then and says how it should be."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from paternoster_contract.stats import EngineStats
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observation:
     """What a policy can see at one moment: what the cluster tells, and what each engine answered to ``GET /stats``."""
 
     now: float
@@ -30,11 +30,11 @@ class Look:
     requests_total: int = 0
     """Requests that have come to the gateway so far."""
     startups: tuple[float, ...] = ()
-    """Seconds from creation to serving of the pods that have begun to serve since the look before."""
+    """Seconds from creation to serving of the pods that have begun to serve since the observation before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class Action:
     """How the fleet should be from now on."""
 
     replicas: int
@@ -48,8 +48,8 @@ class Policy(Protocol):
     """One instance steers one fleet from its first second to its last."""
 
     period_seconds: float
-    """How often it wants to look."""
+    """How often it wants to observation."""
 
-    def decide(self, look: Look) -> Orders:
-        """Orders for now; called in order of time, once every :attr:`period_seconds`."""
+    def decide(self, observation: Observation) -> Action:
+        """What to do now; called in order of time, once every :attr:`period_seconds`."""
         ...

@@ -11,14 +11,14 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_simulator.block_count import BlockCount
 from paternoster_simulator.cost import TICKS_PER_SECOND, StepCost, seconds
-from paternoster_simulator.leap import Leap, can_leap
+from paternoster_simulator.fast_forward import FastForward, can_fast_forward
 
 
 class Replica:
     """The engine process of one pod. Times are picoseconds of virtual time and never go back.
 
     A step that begins takes everything in that has arrived by then; steps follow each other without a gap while there
-    is work. With ``leaps`` off every step is made for itself, on the real block pool: slow, and the reference.
+    is work. With ``fast_forward`` off every step is made for itself, on the real block pool: slow, and the reference.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class Replica:
         *,
         instance: str = "",
         started_at: int = 0,
-        leaps: bool = True,
+        fast_forward: bool = True,
     ) -> None:
         self.name = name
-        self._leaps = leaps and can_leap(config)
-        counts = self._leaps and not config.prefix_cache
+        self._fast_forward = fast_forward and can_fast_forward(config)
+        counts = self._fast_forward and not config.prefix_cache
         self.scheduler = Scheduler(config, pool=cast(BlockPool, BlockCount(config.num_blocks)) if counts else None)
         self.in_flight = 0
         """Requests that the gateway has sent here and not yet answered in full."""
@@ -47,7 +47,7 @@ class Replica:
         self._begin = 0
         self._steps = 0
         """Pure decode steps of the run under way."""
-        self._leap = Leap(self.scheduler)
+        self._ahead = FastForward(self.scheduler)
         self._first_token_time = self._inter_token_time = self._first_tokens = self._inter_tokens = 0
         """Of finished requests, as the counters of ``/stats`` have them."""
 
@@ -65,9 +65,9 @@ class Replica:
         if self._batch is not None:
             done = self._end_step(self._batch, now)
         else:
-            self._leap.advance(self._steps, now)
+            self._ahead.advance(self._steps, now)
             self._steps = 0
-            done = self._leap.finish()
+            done = self._ahead.finish()
         for request in done:
             self._count_tokens(request)
         self._start(now)
@@ -87,10 +87,10 @@ class Replica:
         if not self._steps:
             # A real step is in the scheduler's state already, and before one everything was written.
             return
-        leap, begun = self._leap, self._begun(now)
-        count, context = len(self.scheduler.running), leap.context
+        ahead, begun = self._ahead, self._begun(now)
+        count, context = len(self.scheduler.running), ahead.context
         last = self._begin + self._cost.decode(count, context, begun - 1)
-        leap.write(leap.steps + begun, leap.steps + begun - 1, last)
+        ahead.write(ahead.steps + begun, ahead.steps + begun - 1, last)
 
     def stats(self, now: int, *, draining: bool = False) -> EngineStats:
         """What the engine would answer to ``GET /stats`` now."""
@@ -133,38 +133,38 @@ class Replica:
         """Begin the next step, or a run of them, if there is work."""
         scheduler = self.scheduler
         self._batch = None
-        steps = self._leap.plan() if self._leaps else 0
+        steps = self._ahead.plan() if self._fast_forward else 0
         if steps > 0:
             self._begin, self._steps = now, steps
-            self.end = now + self._cost.decode(len(scheduler.running), self._leap.context, steps)
+            self.end = now + self._cost.decode(len(scheduler.running), self._ahead.context, steps)
             return
-        if self._leaps:
-            self._leap.settle()
+        if self._fast_forward:
+            self._ahead.settle()
         batch = scheduler.schedule(now)
         if not batch:
             assert not scheduler.has_work, f"{self.name} has work and schedules nothing"
             self.end = None
             return
-        if self._leaps:
-            self._leap.scheduled(batch)
+        if self._fast_forward:
+            self._ahead.scheduled(batch)
         self._batch = batch
         self.end = now + self._cost.step(batch)
 
     def _end_step(self, batch: Batch, now: int) -> list[Request]:
-        if self._leaps:
-            return self._leap.update(batch, now)
+        if self._fast_forward:
+            return self._ahead.update(batch, now)
         outputs = self.scheduler.update(batch, StepResult([item.request.seed for item in batch.scheduled]), now)
         return [output.request for output in outputs if output.finish_reason is not None]
 
     def _look_up(self, now: int) -> None:
         """Something has changed outside: let the run end with the step that is under way, if it matters to it."""
         waiting = self.scheduler.waiting
-        if not waiting or self._leap.blocked(waiting[0]):
+        if not waiting or self._ahead.blocked(waiting[0]):
             return
         self._steps = self._begun(now)
-        self.end = self._begin + self._cost.decode(len(self.scheduler.running), self._leap.context, self._steps)
+        self.end = self._begin + self._cost.decode(len(self.scheduler.running), self._ahead.context, self._steps)
 
     def _begun(self, now: int) -> int:
         """Steps of the run under way that have begun."""
-        begun = self._cost.started(len(self.scheduler.running), self._leap.context, now - self._begin)
+        begun = self._cost.started(len(self.scheduler.running), self._ahead.context, now - self._begin)
         return min(begun, self._steps)

@@ -21,7 +21,7 @@ class FleetSettings:
     hold_timeout_seconds: float = 120.0
     drain_timeout_seconds: float = 300.0
     objective: Objective | None = None
-    leaps: bool = True
+    fast_forward: bool = True
     """Take runs of equal steps at once; off, every step is made for itself, with the same outcome."""
 
     @classmethod

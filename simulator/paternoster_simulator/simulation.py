@@ -12,12 +12,12 @@ from paternoster_simulator.cost import TICKS_PER_SECOND, seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.fleet import Fleet, Hooks, Phase, Pod
-from paternoster_simulator.front import Front
 from paternoster_simulator.outcome import Outcome, Series
-from paternoster_simulator.policy import Look, Orders, Policy
+from paternoster_simulator.policy import Action, Observation, Policy
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.replica import Replica
 from paternoster_simulator.settings import FleetSettings
+from paternoster_simulator.virtual_gateway import VirtualGateway
 
 PRE_STOP_SECONDS = 2.0
 """A pod's time between its deletion and its engine's: part of what a drain may take."""
@@ -77,9 +77,9 @@ class Simulation:
             events=self._events,
             rng=Random(self._rng.random()),
             hooks=Hooks(ready=self._ready, leaving=self._leaving, broken=self._broken),
-            leaps=settings.leaps,
+            fast_forward=settings.fast_forward,
         )
-        self._front = Front(
+        self._gateway = VirtualGateway(
             self._events,
             prefix_cache=settings.prefix_cache,
             max_held=settings.max_held_requests,
@@ -99,7 +99,7 @@ class Simulation:
     def run(self, requests: Iterable[TraceRow], faults: Sequence[Fault], progress: Progress | None) -> Outcome:
         for fault in faults:
             self._events.push(ticks(fault.at), Rank.LIFE, self._injected(fault))
-        self._events.push(0, Rank.LOOK, self._look)
+        self._events.push(0, Rank.OBSERVE, self._observe)
         arrivals = iter(requests)
         self._next_arrival(arrivals)
         end, last = ticks(self._duration), ticks(self._duration + LAST_ANSWER_SECONDS)
@@ -107,8 +107,8 @@ class Simulation:
         with _rare_collections():
             while self._events:
                 time = self._events.next_time
-                if time > end and (self._front.unanswered == 0 or time > last):
-                    now = max(now, end if self._front.unanswered == 0 else last)
+                if time > end and (self._gateway.unanswered == 0 or time > last):
+                    now = max(now, end if self._gateway.unanswered == 0 else last)
                     break
                 now = self._events.run_next()
                 if progress is not None and now - told >= TICKS_PER_SECOND:
@@ -123,7 +123,7 @@ class Simulation:
             return
 
         def arrive(now: int, row: TraceRow = row) -> None:
-            self._front.arrive(row, now)
+            self._gateway.arrive(row, now)
             self._next_arrival(arrivals)
 
         self._events.push(ticks(row.arrival_s), Rank.ARRIVAL, arrive)
@@ -140,85 +140,85 @@ class Simulation:
             done = engine.advance(now)
             self._wake(pod, engine)
             if done:
-                self._front.finished(pod, list(done), now)
+                self._gateway.finished(pod, list(done), now)
 
         self._events.push(engine.end, Rank.STEP, step)
 
     def _ready(self, pod: Pod, now: int) -> None:
-        self._front.ready(pod, now)
+        self._gateway.ready(pod, now)
 
     def _leaving(self, pod: Pod, now: int) -> None:
-        self._front.leaving(pod, now)
+        self._gateway.leaving(pod, now)
 
     def _broken(self, pod: Pod, requests: list[Any], now: int) -> None:
-        self._front.broken(pod, requests, now)
+        self._gateway.broken(pod, requests, now)
 
-    def _look(self, now: int) -> None:
-        self._events.push(now + ticks(self._policy.period_seconds), Rank.LOOK, self._look)
-        fleet, front = self._fleet, self._front
+    def _observe(self, now: int) -> None:
+        self._events.push(now + ticks(self._policy.period_seconds), Rank.OBSERVE, self._observe)
+        fleet, gateway = self._fleet, self._gateway
         stats = {
             pod.name: pod.serving.stats(now, draining=pod.phase is Phase.DRAINING)
             for pod in fleet.of(Phase.READY, Phase.DRAINING)
         }
         dark = self._dark
-        look = Look(
+        observation = Observation(
             now=seconds(now) + self._clock_offset,
             replicas=fleet.wanted,
             serving=tuple(pod.name for pod in fleet.of(Phase.READY)),
             pending=tuple(pod.name for pod in fleet.pending),
             draining=tuple(pod.name for pod in fleet.of(Phase.DRAINING)),
             engines=stats if dark is None else {name: s for name, s in stats.items() if not dark(name)},
-            held=len(front.held),
-            in_flight=front.in_flight,
-            requests_total=front.requests,
+            held=len(gateway.held),
+            in_flight=gateway.in_flight,
+            requests_total=gateway.requests,
             startups=tuple(fleet.startups),
         )
         fleet.startups.clear()
-        self._record(look, stats, now)
-        self._obey(self._policy.decide(look), look, now)
+        self._record(observation, stats, now)
+        self._obey(self._policy.decide(observation), observation, now)
 
-    def _obey(self, orders: Orders, look: Look, now: int) -> None:
-        if orders.replicas < 0:
-            raise ValueError(f"the policy asks for {orders.replicas} replicas: must be at least 0")
+    def _obey(self, action: Action, observation: Observation, now: int) -> None:
+        if action.replicas < 0:
+            raise ValueError(f"the policy asks for {action.replicas} replicas: must be at least 0")
         self._decisions += [
-            {"time": seconds(now), **decision} for decision in orders.decisions if decision.get("action") != "Hold"
+            {"time": seconds(now), **decision} for decision in action.decisions if decision.get("action") != "Hold"
         ]
-        if orders.cap is not None:
-            self._cap_events += self._cap is not None and orders.cap != self._cap
-            self._cap = orders.cap
+        if action.cap is not None:
+            self._cap_events += self._cap is not None and action.cap != self._cap
+            self._cap = action.cap
             for pod in self._fleet.of(Phase.READY):
-                if pod.name in look.engines:
+                if pod.name in observation.engines:
                     engine = pod.serving
                     before = engine.end
-                    engine.set_cap(orders.cap, now)
+                    engine.set_cap(action.cap, now)
                     if engine.end != before:
                         self._wake(pod, engine)
-        if orders.replicas != self._fleet.wanted:
+        if action.replicas != self._fleet.wanted:
             self._scale_events += 1
-            self._fleet.scale(orders.replicas, now)
+            self._fleet.scale(action.replicas, now)
 
-    def _record(self, look: Look, stats: Mapping[str, EngineStats], now: int) -> None:
-        serving = [stats[name] for name in look.serving]
+    def _record(self, observation: Observation, stats: Mapping[str, EngineStats], now: int) -> None:
+        serving = [stats[name] for name in observation.serving]
         totals = self._fleet.totals()
         tokens, finished, preempted, requests, then = self._before
         self._before = (
-            totals.generation_tokens, totals.finished, totals.preempted, self._front.requests, seconds(now),
+            totals.generation_tokens, totals.finished, totals.preempted, self._gateway.requests, seconds(now),
         )  # fmt: skip
         elapsed = seconds(now) - then or float("inf")
         done, hit = totals.finished - finished, totals.preempted - preempted
         series = self._series
         series.time.append(seconds(now))
         series.wanted.append(self._fleet.wanted)
-        series.ready.append(len(look.serving))
-        series.pending.append(len(look.pending))
+        series.ready.append(len(observation.serving))
+        series.pending.append(len(observation.pending))
         series.cap.append(sum(s.live_cap for s in serving) / max(len(serving), 1))
         series.running.append(sum(s.running for s in stats.values()))
         series.waiting.append(sum(s.waiting for s in stats.values()))
-        series.held.append(look.held)
+        series.held.append(observation.held)
         series.kv_usage.append(sum(s.kv_usage for s in serving) / max(len(serving), 1))
         series.preemption_rate.append(hit / max(done, hit, 1))
         series.tokens_per_second.append((totals.generation_tokens - tokens) / elapsed)
-        series.requests_per_second.append((self._front.requests - requests) / elapsed)
+        series.requests_per_second.append((self._gateway.requests - requests) / elapsed)
 
     def _injected(self, fault: Fault) -> Callable[[int], None]:
         return lambda now: self._inject(fault, now)
@@ -252,11 +252,11 @@ class Simulation:
     def _outcome(self, now: int) -> Outcome:
         for pod in self._fleet.of(Phase.READY, Phase.DRAINING):
             pod.serving.observe(now)
-        self._front.close()
+        self._gateway.close()
         return Outcome(
             profile=self._profile,
             objective=self._settings.objective or self._profile.objective,
-            records=self._front.records,
+            records=self._gateway.records,
             totals=self._fleet.totals(),
             seconds=seconds(now),
             replica_hours=self._fleet.replica_seconds_until(now) / 3600,

@@ -11,7 +11,7 @@ from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_simulator.arrivals import constant
 from paternoster_simulator.cost import StepCost
-from paternoster_simulator.policy import Look
+from paternoster_simulator.policy import Observation
 from paternoster_simulator.replica import Replica
 
 
@@ -37,10 +37,10 @@ def engine() -> Callable[..., EngineStats]:
 
 
 @pytest.fixture
-def look() -> Callable[..., Look]:
-    def make(now: float, engines: Sequence[EngineStats], **rest: Any) -> Look:
+def observe() -> Callable[..., Observation]:
+    def make(now: float, engines: Sequence[EngineStats], **rest: Any) -> Observation:
         pods = {f"pod-{i}": stats for i, stats in enumerate(engines)}
-        return Look(now, len(pods), tuple(pods), (), (), pods, **rest)
+        return Observation(now, len(pods), tuple(pods), (), (), pods, **rest)
 
     return make
 

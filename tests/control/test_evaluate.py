@@ -12,24 +12,24 @@ from control.evaluate import Memory, average, digest, evaluate, score
 from control.scenarios import SEEDS, Scenario
 from control.warm import Warmed
 from paternoster_simulator.fixed import FixedPolicy
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 from paternoster_simulator.simulation import simulate
 
 
 class Eager:
-    """Wants five replicas and a cap of 7 from the first look on."""
+    """Wants five replicas and a cap of 7 from the first observation on."""
 
     period_seconds = 5.0
 
-    def decide(self, look: Look) -> Orders:
-        return Orders(5, 7)
+    def decide(self, observation: Observation) -> Action:
+        return Action(5, 7)
 
 
-def test_a_warm_up_leaves_replicas_alone_and_caps_not(look) -> None:
+def test_a_warm_up_leaves_replicas_alone_and_caps_not(observe) -> None:
     policy = Warmed(Eager(), seconds=60.0, replicas=2)
     assert policy.period_seconds == 5.0
-    assert policy.decide(look(59.9, [])) == Orders(2, 7)
-    assert policy.decide(look(60.0, [])) == Orders(5, 7)
+    assert policy.decide(observe(59.9, [])) == Action(2, 7)
+    assert policy.decide(observe(60.0, [])) == Action(5, 7)
 
 
 def test_hours_and_requests_count_after_the_warm_up(minute: Scenario) -> None:

@@ -14,7 +14,7 @@ from control.contenders import Choice
 from control.evaluate import Score, evaluate
 from control.foresight import CONTENDER, SLOT_SECONDS, Foresight, Schedule, ScheduledPolicy
 from control.scenarios import Scenario
-from paternoster_simulator.policy import Look
+from paternoster_simulator.policy import Observation
 
 HIGHEST, FREE = 9, 2
 
@@ -61,10 +61,10 @@ def test_a_peak_is_followed() -> None:
     assert list(schedule[FREE:]) == wanted
 
 
-def test_a_schedule_is_asked_for_slot_by_slot(look: Callable[..., Look]) -> None:
+def test_a_schedule_is_asked_for_slot_by_slot(observe: Callable[..., Observation]) -> None:
     policy = ScheduledPolicy([1, 3, 2])
     times = [0.0, SLOT_SECONDS - 1, SLOT_SECONDS, 2 * SLOT_SECONDS, 9 * SLOT_SECONDS]
-    assert [policy.decide(look(time, [])).replicas for time in times] == [1, 1, 3, 2, 2]
+    assert [policy.decide(observe(time, [])).replicas for time in times] == [1, 1, 3, 2, 2]
 
 
 def test_a_schedule_steers_a_real_fleet(minute: Scenario) -> None:

@@ -13,7 +13,7 @@ from paternoster_engine.bench.client import Outcome, RequestResult
 from paternoster_engine.bench.synthetic import generate
 from paternoster_engine.bench.workload import retime
 from paternoster_simulator.fixed import FixedPolicy
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.simulation import simulate
 
@@ -85,16 +85,16 @@ def test_a_policy_is_asked_at_its_own_pace(sample: float, every: int) -> None:
         def __init__(self) -> None:
             self.asked: list[float] = []
 
-        def decide(self, look: Look) -> Orders:
-            self.asked.append(look.now)
-            return Orders(1, len(self.asked), ({"action": "Up"},))
+        def decide(self, observation: Observation) -> Action:
+            self.asked.append(observation.now)
+            return Action(1, len(self.asked), ({"action": "Up"},))
 
     policy = Counts()
     often = OftenLooked(policy, sample)
-    orders = [often.decide(Look(i * sample, 1, (), (), (), {})) for i in range(4 * every)]
+    action = [often.decide(Observation(i * sample, 1, (), (), (), {})) for i in range(4 * every)]
     assert policy.asked == pytest.approx([i * every * sample for i in range(4)])
-    assert [order.cap for order in orders] == [1 + i // every for i in range(4 * every)]
-    assert sum(len(order.decisions) for order in orders) == 4, "a decision is told once"
+    assert [order.cap for order in action] == [1 + i // every for i in range(4 * every)]
+    assert sum(len(order.decisions) for order in action) == 4, "a decision is told once"
 
 
 def profile(conditions: Conditions) -> Profile:

@@ -1,4 +1,4 @@
-"""A fleet as a policy sees it, and a policy's orders over time."""
+"""A fleet as a policy sees it, and a policy's actions over time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_peers.engine_facts import EngineFacts
-from paternoster_simulator.policy import Look, Policy
+from paternoster_simulator.policy import Observation, Policy
 
 MakeStats = Callable[..., EngineStats]
-MakeLook = Callable[..., Look]
+MakeObservation = Callable[..., Observation]
 Play = Callable[..., list[int]]
 
 
@@ -55,21 +55,23 @@ def stats() -> MakeStats:
 
 
 @pytest.fixture
-def look() -> MakeLook:
+def observe() -> MakeObservation:
     """A moment: ``engines`` serve; ``replicas`` are asked for, all of those that serve unless told otherwise."""
 
-    def make(now: float, engines: Sequence[EngineStats] = (), *, replicas: int | None = None, **rest: int) -> Look:
+    def make(
+        now: float, engines: Sequence[EngineStats] = (), *, replicas: int | None = None, **rest: int
+    ) -> Observation:
         pods = {f"pod-{i}": engine for i, engine in enumerate(engines)}
         asked = len(pods) if replicas is None else replicas
         pending = tuple(f"new-{i}" for i in range(max(0, asked - len(pods))))
-        return Look(now, asked, tuple(pods), pending, (), pods, **rest)
+        return Observation(now, asked, tuple(pods), pending, (), pods, **rest)
 
     return make
 
 
 @pytest.fixture
-def play(look: MakeLook, stats: MakeStats) -> Play:
-    """Replicas after each look at a fleet that obeys at once and whose engines all look like ``engine(now)``."""
+def play(observe: MakeObservation, stats: MakeStats) -> Play:
+    """Replicas after each observation of a fleet that obeys at once and whose engines all look like ``engine(now)``."""
 
     def run(
         policy: Policy,
@@ -82,7 +84,7 @@ def play(look: MakeLook, stats: MakeStats) -> Play:
         now, history = 0.0, []
         while now <= seconds:
             engines = [engine(now) if engine else stats()] * replicas
-            replicas = policy.decide(look(now, engines, in_flight=in_flight(now))).replicas
+            replicas = policy.decide(observe(now, engines, in_flight=in_flight(now))).replicas
             history.append(replicas)
             now += policy.period_seconds
         return history

@@ -42,7 +42,7 @@ def test_kpa_panics_above_twice_the_stable_value() -> None:
     assert kpa(KPA, Observed(0.0, 1.4), 1) == (2, 1.4)
 
 
-def test_the_window_is_a_mean_over_pods_and_time(look, stats) -> None:
+def test_the_window_is_a_mean_over_pods_and_time(observe, stats) -> None:
     policy = PodAutoscaler(
         PodAutoscalerSettings(observe_window_seconds=20.0, panic_window_seconds=10.0),
         Bounds(1, 10),
@@ -50,15 +50,15 @@ def test_the_window_is_a_mean_over_pods_and_time(look, stats) -> None:
         in_proportion=True,
     )
     low, high = stats(kv_blocks_used=400), stats(kv_blocks_used=600)
-    assert policy.decide(look(0, [low, high])).replicas == 2
+    assert policy.decide(observe(0, [low, high])).replicas == 2
     # (0.5 + 0.9) / 2 = 0.7, and 2 * 0.7 / 0.5 = 2.8.
-    assert policy.decide(look(10, [stats(kv_blocks_used=900)] * 2)).replicas == 3
+    assert policy.decide(observe(10, [stats(kv_blocks_used=900)] * 2)).replicas == 3
 
 
-def test_pending_pods_count_as_idle_upwards_and_as_busy_downwards(look, stats) -> None:
+def test_pending_pods_count_as_idle_upwards_and_as_busy_downwards(observe, stats) -> None:
     def decide(kv: int, ready: int, replicas: int) -> int:
         policy = PodAutoscaler(APA, Bounds(1, 20), apa, in_proportion=True)
-        return policy.decide(look(0, [stats(kv_blocks_used=kv)] * ready, replicas=replicas)).replicas
+        return policy.decide(observe(0, [stats(kv_blocks_used=kv)] * ready, replicas=replicas)).replicas
 
     # 4 pods at 0.9 want 8; with 2 of them pending, 0.45 a pod wants 3.6, and up is never down.
     assert decide(900, 4, 4) == 8
@@ -70,10 +70,10 @@ def test_pending_pods_count_as_idle_upwards_and_as_busy_downwards(look, stats) -
     assert decide(100, 2, 4) == 3
 
 
-def test_kpas_guard_has_no_pods_in_its_formula(look, stats) -> None:
+def test_kpas_guard_has_no_pods_in_its_formula(observe, stats) -> None:
     def decide(kv: int, ready: int, replicas: int, **kind: bool) -> int:
         policy = PodAutoscaler(KpaSettings(target_value=0.1), Bounds(1, 20), kpa, **kind)
-        return policy.decide(look(0, [stats(kv_blocks_used=kv)] * ready, replicas=replicas)).replicas
+        return policy.decide(observe(0, [stats(kv_blocks_used=kv)] * ready, replicas=replicas)).replicas
 
     # A mean of 0.9 wants 9, and twice 4 is the most; with 2 of 4 pending 0.45 wants 5.
     assert decide(900, 4, 4) == 8
@@ -87,17 +87,17 @@ def test_kpas_guard_has_no_pods_in_its_formula(look, stats) -> None:
     assert decide(40, 2, 4, summed=True) == 3
 
 
-def test_the_cooldown_takes_the_lowest_wish_of_its_window(look, stats) -> None:
+def test_the_cooldown_takes_the_lowest_wish_of_its_window(observe, stats) -> None:
     settings = PodAutoscalerSettings(observe_window_seconds=10.0, panic_window_seconds=10.0)
     policy = PodAutoscaler(settings, Bounds(1, 20), apa, in_proportion=True)
-    assert policy.decide(look(0, [stats(kv_blocks_used=100)] * 8)).replicas == 4
+    assert policy.decide(observe(0, [stats(kv_blocks_used=100)] * 8)).replicas == 4
     # The wish is 7 of 8 now, but 4 was wished before, and four pods go at once.
-    assert policy.decide(look(10, [stats(kv_blocks_used=430)] * 8)).replicas == 4
+    assert policy.decide(observe(10, [stats(kv_blocks_used=430)] * 8)).replicas == 4
     # Outside the window it is forgotten.
-    assert policy.decide(look(311, [stats(kv_blocks_used=430)] * 8)).replicas == 7
+    assert policy.decide(observe(311, [stats(kv_blocks_used=430)] * 8)).replicas == 7
 
 
-def test_bounds_and_silence(look, stats) -> None:
+def test_bounds_and_silence(observe, stats) -> None:
     policy = PodAutoscaler(APA, Bounds(2, 5), apa, in_proportion=True)
-    assert policy.decide(look(0, [stats(kv_blocks_used=990)] * 4)).replicas == 5
-    assert policy.decide(look(10, [], replicas=4)).replicas == 4
+    assert policy.decide(observe(0, [stats(kv_blocks_used=990)] * 4)).replicas == 5
+    assert policy.decide(observe(10, [], replicas=4)).replicas == 4

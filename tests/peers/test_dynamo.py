@@ -26,29 +26,29 @@ def planner(facts, target="throughput", bounds=TEN, **settings) -> DynamoPlanner
         ("latency", (99, 10, 10), 2),
     ],
 )
-def test_easy_thresholds_on_kv_use(look, stats, facts, target, used, wanted) -> None:
+def test_easy_thresholds_on_kv_use(observe, stats, facts, target, used, wanted) -> None:
     engines = [stats(kv_blocks_used=blocks) for blocks in used]
-    assert planner(facts, target).decide(look(0, engines)).replicas == wanted
+    assert planner(facts, target).decide(observe(0, engines)).replicas == wanted
 
 
-def test_easy_counts_queued_prompts(look, stats, facts) -> None:
+def test_easy_counts_queued_prompts(observe, stats, facts) -> None:
     policy = planner(facts)
-    policy.decide(look(0, [stats(kv_blocks_used=900)]))
+    policy.decide(observe(0, [stats(kv_blocks_used=900)]))
     # 10 prompts of 1,000 tokens: a mean of 1,000; 2 wait: 14,400 + 2,000 of 16,000 tokens.
     busy = stats(kv_blocks_used=900, waiting=2, queue_count_total=10, prompt_tokens_total=10_000)
-    assert policy.decide(look(5, [busy])).replicas == 2
+    assert policy.decide(observe(5, [busy])).replicas == 2
 
 
-def test_nothing_while_a_replica_is_on_its_way(look, stats, facts) -> None:
+def test_nothing_while_a_replica_is_on_its_way(observe, stats, facts) -> None:
     policy = planner(facts, "latency")
-    assert policy.decide(look(0, [stats(kv_blocks_used=900)] * 2, replicas=3)).replicas == 3
-    assert policy.decide(look(5, [stats(kv_blocks_used=900)] * 3)).replicas == 4
+    assert policy.decide(observe(0, [stats(kv_blocks_used=900)] * 2, replicas=3)).replicas == 3
+    assert policy.decide(observe(5, [stats(kv_blocks_used=900)] * 3)).replicas == 4
 
 
-def test_bounds_hold(look, stats, facts) -> None:
+def test_bounds_hold(observe, stats, facts) -> None:
     policy = planner(facts, bounds=Bounds(2, 3))
-    assert policy.decide(look(0, [stats()] * 2)).replicas == 2
-    assert policy.decide(look(5, [stats(kv_blocks_used=900, waiting=1)] * 3)).replicas == 3
+    assert policy.decide(observe(0, [stats()] * 2)).replicas == 2
+    assert policy.decide(observe(5, [stats(kv_blocks_used=900, waiting=1)] * 3)).replicas == 3
 
 
 def test_the_model_sums_chunks_and_spreads_a_sequences_share(facts) -> None:
@@ -61,38 +61,38 @@ def test_the_model_sums_chunks_and_spreads_a_sequences_share(facts) -> None:
     assert model.itl(9_500.0, 1_000.0) == pytest.approx(0.022 / 0.9)
 
 
-def sla(look, stats, facts, replicas: int, **numbers: int) -> int:
+def sla(observe, stats, facts, replicas: int, **numbers: int) -> int:
     """Replicas after a minute in which each engine began 60 prompts of 400 tokens and ended 60 outputs of 200."""
     policy = planner(facts, "sla")
-    policy.decide(look(0, [stats()] * replicas))
+    policy.decide(observe(0, [stats()] * replicas))
     counters = {
         "queue_count_total": 60,
         "prompt_tokens_total": 24_000,
         "requests_finished_total": 60,
         "generation_tokens_total": 12_000,
     }
-    return policy.decide(look(60 - 5, [stats(**counters, **numbers)] * replicas)).replicas
+    return policy.decide(observe(60 - 5, [stats(**counters, **numbers)] * replicas)).replicas
 
 
-def test_sla_up_when_every_engine_misses_ttft(look, stats, facts) -> None:
+def test_sla_up_when_every_engine_misses_ttft(observe, stats, facts) -> None:
     # 12 waiting * 400 + 400 = 5,200 tokens: 11 chunks * (0.01 + 1.2e-6 * 8,000) + 0.52 = 0.74 s > 0.5 s.
-    assert sla(look, stats, facts, 2, waiting=12, kv_blocks_used=500) == 3
+    assert sla(observe, stats, facts, 2, waiting=12, kv_blocks_used=500) == 3
     # 4 waiting: 4 * 0.0196 + 0.2 = 0.28 s holds, but what would remain would not.
-    assert sla(look, stats, facts, 2, waiting=6, kv_blocks_used=500) == 2
+    assert sla(observe, stats, facts, 2, waiting=6, kv_blocks_used=500) == 2
 
 
-def test_sla_down_when_one_less_would_hold(look, stats, facts) -> None:
-    assert sla(look, stats, facts, 4, waiting=0, kv_blocks_used=300) == 3
-    assert sla(look, stats, facts, 1, waiting=0, kv_blocks_used=300) == 1
+def test_sla_down_when_one_less_would_hold(observe, stats, facts) -> None:
+    assert sla(observe, stats, facts, 4, waiting=0, kv_blocks_used=300) == 3
+    assert sla(observe, stats, facts, 1, waiting=0, kv_blocks_used=300) == 1
 
 
-def test_sla_refuses_a_merge_that_does_not_fit_in_memory(look, stats, facts) -> None:
+def test_sla_refuses_a_merge_that_does_not_fit_in_memory(observe, stats, facts) -> None:
     # Two engines at 60 % do not fit into one, though it would be fast enough.
-    assert sla(look, stats, facts, 2, waiting=0, kv_blocks_used=600) == 2
+    assert sla(observe, stats, facts, 2, waiting=0, kv_blocks_used=600) == 2
 
 
-def test_sla_without_requests_says_nothing(look, stats, facts) -> None:
-    assert planner(facts, "sla").decide(look(0, [stats()] * 3)).replicas == 3
+def test_sla_without_requests_says_nothing(observe, stats, facts) -> None:
+    assert planner(facts, "sla").decide(observe(0, [stats()] * 3)).replicas == 3
 
 
 def test_a_prompts_tokens_read_half_the_prompt_on_average(facts) -> None:

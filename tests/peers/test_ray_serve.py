@@ -27,7 +27,7 @@ def test_down_only_after_ten_minutes(play) -> None:
 
 def test_the_look_back_is_a_mean(play) -> None:
     settings = RayServeSettings(upscale_delay_s=0.0, downscale_delay_s=0.0)
-    # 30 s of looks hold six numbers: (8 + 5 * 2) / 6 = 3, and 3 / 2 rounds up to 2.
+    # 30 s of observations hold six numbers: (8 + 5 * 2) / 6 = 3, and 3 / 2 rounds up to 2.
     history = play(RayServe(settings, Bounds(1, 10)), 25, replicas=1, in_flight=lambda t: 8 if t == 0 else 2)
     assert history == [4, 3, 2, 2, 2, 2]
 
@@ -36,12 +36,12 @@ def test_the_look_back_is_a_mean(play) -> None:
     ("factor", "ongoing", "wanted"),
     [(1.0, 2, 1), (0.5, 2, 3), (0.1, 6, 3)],
 )
-def test_downscaling_factor_moves_a_share_and_never_sticks(look, stats, factor, ongoing, wanted) -> None:
+def test_downscaling_factor_moves_a_share_and_never_sticks(observe, stats, factor, ongoing, wanted) -> None:
     settings = RayServeSettings(downscale_delay_s=0.0, downscaling_factor=factor)
-    assert RayServe(settings, Bounds(1, 10)).decide(look(0, [stats()] * 4, in_flight=ongoing)).replicas == wanted
+    assert RayServe(settings, Bounds(1, 10)).decide(observe(0, [stats()] * 4, in_flight=ongoing)).replicas == wanted
 
 
-def test_upscaling_factor_overshoots_within_bounds(look, stats) -> None:
+def test_upscaling_factor_overshoots_within_bounds(observe, stats) -> None:
     settings = RayServeSettings(upscale_delay_s=0.0, upscaling_factor=2.0)
-    assert RayServe(settings, Bounds(1, 10)).decide(look(0, [stats()] * 2, in_flight=8)).replicas == 6
-    assert RayServe(settings, Bounds(1, 5)).decide(look(0, [stats()] * 2, in_flight=8)).replicas == 5
+    assert RayServe(settings, Bounds(1, 10)).decide(observe(0, [stats()] * 2, in_flight=8)).replicas == 6
+    assert RayServe(settings, Bounds(1, 5)).decide(observe(0, [stats()] * 2, in_flight=8)).replicas == 5

@@ -43,15 +43,15 @@ def test_every_value_of_the_search_makes_a_policy(peer) -> None:
             assert policy.period_seconds > 0
 
 
-def test_bounds_come_from_the_spec(peer, look, stats) -> None:
+def test_bounds_come_from_the_spec(peer, observe, stats) -> None:
     policy = peer(spec(minReplicas=2, maxReplicas=3), SMALL)
     busy = stats(running=64, waiting=500, kv_blocks_used=990)
     replicas, asked, now = 2, set(), 0.0
     while now <= 1500:
         engine = busy if now < 600 else stats()
-        orders = policy.decide(look(now, [engine] * replicas, in_flight=1100 if now < 600 else 0))
-        assert orders.cap is None
-        replicas = orders.replicas
+        actions = policy.decide(observe(now, [engine] * replicas, in_flight=1100 if now < 600 else 0))
+        assert actions.cap is None
+        replicas = actions.replicas
         asked.add(replicas)
         now += policy.period_seconds
     assert asked <= {2, 3}

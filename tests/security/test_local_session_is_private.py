@@ -31,7 +31,7 @@ KEY = Key("default", "ride")
 
 
 @dataclass
-class Riding:
+class Running:
     """A session whose one replica is ready, and every key that it has."""
 
     session: LocalSession
@@ -42,9 +42,9 @@ class Riding:
 
 
 @pytest.fixture
-async def riding(
+async def running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> AsyncIterator[Riding]:
+) -> AsyncIterator[Running]:
     old = os.umask(0o022)
     program = tmp_path / "fake-engine"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
@@ -65,20 +65,20 @@ async def riding(
             },
         }
     )
-    riding = LocalSession(free_port(), state_folder() / "logs")
-    riding.cluster.put_secrets({Key("default", "clients"): {"keys": CANARY}})
+    running = LocalSession(free_port(), state_folder() / "logs")
+    running.cluster.put_secrets({Key("default", "clients"): {"keys": CANARY}})
     try:
-        await riding.start([resource])
+        await running.start([resource])
         async with asyncio.timeout(60):
             while not any(
                 c["type"] == "Ready" and c["status"] == "True"
-                for one in riding.cluster.pods(KEY)
+                for one in running.cluster.pods(KEY)
                 for c in one["status"]["conditions"]
             ):
                 await asyncio.sleep(0.05)
-        ports = {p["name"]: p["containerPort"] for p in riding.cluster.pods(KEY)[0]["spec"]["containers"][0]["ports"]}
-        roots = await riding.operator.keys.roots()
-        uid = riding.cluster.get(KEY)["metadata"]["uid"]
+        ports = {p["name"]: p["containerPort"] for p in running.cluster.pods(KEY)[0]["spec"]["containers"][0]["ports"]}
+        roots = await running.operator.keys.roots()
+        uid = running.cluster.get(KEY)["metadata"]["uid"]
         made = [
             *(derivation.derive(root, derivation.OPERATOR_TO_ENGINE, uid) for root in roots.admin),
             *(derivation.derive(root, derivation.GATEWAY_TO_ENGINE, uid) for root in roots.gateway),
@@ -86,15 +86,15 @@ async def riding(
         ]
         secrets = [CANARY, *roots.admin, *roots.gateway, *made]
         assert len(set(secrets)) == 6
-        yield Riding(riding, secrets, tmp_path / "state", ports["http"], ports["admin"])
+        yield Running(running, secrets, tmp_path / "state", ports["http"], ports["admin"])
     finally:
-        riding.kill()
-        await riding.close()
+        running.kill()
+        await running.close()
         os.umask(old)
 
 
-async def test_nobody_else_may_read_a_file_of_the_session(riding: Riding) -> None:
-    paths = [riding.folder / "paternoster", *(riding.folder / "paternoster").rglob("*")]
+async def test_nobody_else_may_read_a_file_of_the_session(running: Running) -> None:
+    paths = [running.folder / "paternoster", *(running.folder / "paternoster").rglob("*")]
     assert state_file() in paths
     assert any(path.suffix == ".log" for path in paths)
     assert any(path.name == "key" for path in paths)
@@ -102,8 +102,8 @@ async def test_nobody_else_may_read_a_file_of_the_session(riding: Riding) -> Non
     assert open_ == {}
 
 
-async def test_the_admin_api_wants_this_sessions_key(riding: Riding) -> None:
-    url = f"http://127.0.0.1:{riding.admin_port}/admin/config"
+async def test_the_admin_api_wants_this_sessions_key(running: Running) -> None:
+    url = f"http://127.0.0.1:{running.admin_port}/admin/config"
     async with aiohttp.ClientSession() as client:
         for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {CANARY}"}):
             async with client.patch(url, json={"live_cap": 1}, headers=headers) as response:
@@ -127,14 +127,14 @@ def _processes() -> dict[str, str]:
 
 
 async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
-    riding: Riding, capfd: pytest.CaptureFixture[str]
+    running: Running, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seen = _processes()
     assert sum("serve" in text or "gateway" in text for text in seen.values()) >= 2
-    gateway, operator = riding.session.endpoint, riding.session.server
-    sender = derivation.derive((await riding.session.operator.keys.roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR)
+    gateway, operator = running.session.endpoint, running.session.server
+    sender = derivation.derive((await running.session.operator.keys.roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR)
     async with aiohttp.ClientSession() as client:
-        for base in (gateway, operator, f"http://127.0.0.1:{riding.engine_port}"):
+        for base in (gateway, operator, f"http://127.0.0.1:{running.engine_port}"):
             for path in PATHS:
                 async with client.get(base + path, headers={"Authorization": f"Bearer {sender}"}) as response:
                     seen[base + path] = await response.text()
@@ -145,15 +145,15 @@ async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
             ) as response:
                 seen[f"answer to {key}"] = f"{response.headers} {await response.text()}"
     assert derivation.digest(CANARY) in seen[f"{operator}/routes"]
-    for log in riding.session.logs.iterdir():
+    for log in running.session.logs.iterdir():
         seen[str(log)] = log.read_text()
     seen["state"] = state_file().read_text()
-    seen["status"] = json.dumps(riding.session.cluster.objects())
-    seen["pods"] = json.dumps(riding.session.cluster.pods(KEY))
-    seen["events"] = repr(riding.session.cluster.events)
+    seen["status"] = json.dumps(running.session.cluster.objects())
+    seen["pods"] = json.dumps(running.session.cluster.pods(KEY))
+    seen["events"] = repr(running.session.cluster.events)
     seen["printed"] = "".join(capfd.readouterr())
     assert len(seen) > 20
-    told = {place for place, text in seen.items() for secret in riding.secrets if secret in text}
+    told = {place for place, text in seen.items() for secret in running.secrets if secret in text}
     assert told == set()
 
 

@@ -96,7 +96,7 @@ def changes(outcome: Outcome, loop: str = "Replicas") -> list[Mapping[str, Any]]
 
 
 def waiting_after(outcome: Outcome, second: float) -> int:
-    """Most requests that waited at any look after ``second``."""
+    """Most requests that waited at any observation after ``second``."""
     return max(
         (waits + held for time, waits, held in zip(
             outcome.series.time, outcome.series.waiting, outcome.series.held, strict=True

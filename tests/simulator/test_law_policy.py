@@ -11,7 +11,7 @@ from paternoster_simulator.failures import MetricsBlackout
 from paternoster_simulator.law_policy import LawPolicy
 from paternoster_simulator.outcome import Outcome
 from paternoster_simulator.plugins import make_policy, policy_names
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 from paternoster_simulator.profile import load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
@@ -87,10 +87,10 @@ def test_an_order_that_was_not_done_is_not_done_late() -> None:
             self.law = LawPolicy.from_spec(spec(), PROFILE)
             self.asked: list[int] = []
 
-        def decide(self, look: Look) -> Orders:
-            orders = self.law.decide(look)
-            self.asked.append(orders.replicas)
-            return replace(orders, replicas=1) if look.now < 290 else orders
+        def decide(self, observation: Observation) -> Action:
+            action = self.law.decide(observation)
+            self.asked.append(action.replicas)
+            return replace(action, replicas=1) if observation.now < 290 else action
 
     held = Held()
     rows = list(synthetic(spike(5, at=60, seconds=60, factor=8), duration=300, limits=LIMITS))
@@ -98,7 +98,7 @@ def test_an_order_that_was_not_done_is_not_done_late() -> None:
         PROFILE, rows, held, start_replicas=1, duration=300, settings=FleetSettings.from_spec(spec(), PROFILE)
     )
     assert max(held.asked) > 1, "the spike asks for more"
-    assert set(outcome.series.wanted) == {1}, "and when orders are done again, nobody needs them any more"
+    assert set(outcome.series.wanted) == {1}, "and when the actions are done again, nobody needs them any more"
 
 
 def test_policies_come_by_name() -> None:

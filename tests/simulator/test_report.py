@@ -10,7 +10,7 @@ from paternoster_engine.bench.html import Page, Panel, render
 from paternoster_engine.bench.trace import TraceRow
 from paternoster_simulator.cost import seconds
 from paternoster_simulator.outcome import Outcome
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 from paternoster_simulator.profile import Objective
 from paternoster_simulator.records import Fate
 from paternoster_simulator.report import MOST_MARKS, report_page
@@ -24,13 +24,13 @@ class Wavering:
 
     period_seconds = 5.0
 
-    def decide(self, look: Look) -> Orders:
-        wanted = 2 if look.replicas == 1 else 1
+    def decide(self, observation: Observation) -> Action:
+        wanted = 2 if observation.replicas == 1 else 1
         action = "Up" if wanted == 2 else "Down"
         decision: dict[str, Any] = {
             "loop": "Replicas", "action": action, "reason": "Because", "message": f"<b>{wanted}</b>", "applied": True,
         }  # fmt: skip
-        return Orders(wanted, 7, (decision,))
+        return Action(wanted, 7, (decision,))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from paternoster_simulator.arrivals import constant, synthetic
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.fixed import FixedPolicy
 from paternoster_simulator.outcome import Outcome
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.records import Fate
 from paternoster_simulator.settings import FleetSettings
@@ -27,13 +27,13 @@ class Script:
 
     period_seconds = 5.0
 
-    def __init__(self, plan: Callable[[Look], Orders]) -> None:
-        self.looks: list[Look] = []
+    def __init__(self, plan: Callable[[Observation], Action]) -> None:
+        self.observations: list[Observation] = []
         self._plan = plan
 
-    def decide(self, look: Look) -> Orders:
-        self.looks.append(look)
-        return self._plan(look)
+    def decide(self, observation: Observation) -> Action:
+        self.observations.append(observation)
+        return self._plan(observation)
 
 
 def traffic(count: int, every: float, prompt: int = 50, output: int = 20) -> list[TraceRow]:
@@ -93,19 +93,21 @@ faults_strategy = st.lists(
 def test_every_request_has_one_end_and_leaps_change_nothing(
     seed: int, plan: list[tuple[int, int]], faults: list[Fault], rate: float
 ) -> None:
-    def orders(look: Look) -> Orders:
-        replicas, cap = plan[look.requests_total % len(plan)]
-        return Orders(replicas, cap)
+    def act(observation: Observation) -> Action:
+        replicas, cap = plan[observation.requests_total % len(plan)]
+        return Action(replicas, cap)
 
-    def go(*, leaps: bool) -> Outcome:
+    def go(*, fast_forward: bool) -> Outcome:
         limits = Limits(max_prompt=300, max_output=150)
         rows = list(synthetic(constant(rate), duration=45, seed=seed, limits=limits))
         return run(
-            rows, Script(orders), start=2, duration=45, faults=faults, seed=seed,
-            fleet=FleetSettings(leaps=leaps, hold_timeout_seconds=20, drain_timeout_seconds=10, max_queued_requests=8),
+            rows, Script(act), start=2, duration=45, faults=faults, seed=seed,
+            fleet=FleetSettings(
+                fast_forward=fast_forward, hold_timeout_seconds=20, drain_timeout_seconds=10, max_queued_requests=8
+            ),
         )  # fmt: skip
 
-    outcome = go(leaps=True)
+    outcome = go(fast_forward=True)
     came = sum(1 for _ in synthetic(constant(rate), duration=45, seed=seed))
     assert outcome.requests == came
     assert outcome.finished + outcome.lost == came
@@ -113,20 +115,20 @@ def test_every_request_has_one_end_and_leaps_change_nothing(
     done = outcome.records.fate == Fate.FINISHED
     assert np.all(outcome.records.end_to_end[done] >= outcome.records.ttft[done])
     assert np.all(outcome.records.ttft[done] > 0)
-    assert outcome.to_json() == go(leaps=True).to_json()
-    assert outcome.to_json() == go(leaps=False).to_json()
+    assert outcome.to_json() == go(fast_forward=True).to_json()
+    assert outcome.to_json() == go(fast_forward=False).to_json()
 
 
 def test_a_dead_replica_breaks_what_it_streamed_and_is_replaced() -> None:
-    policy = Script(lambda look: Orders(2))
+    policy = Script(lambda observation: Action(2))
     outcome = run(traffic(100, 0.2), policy, start=2, faults=[ReplicaDies(at=10.05)])
     fates = outcome.records.fate
     assert 0 < outcome.lost < 20
     assert set(fates[fates != Fate.FINISHED]) == {Fate.BROKEN}
-    by_time = {look.now: look for look in policy.looks}
+    by_time = {observation.now: observation for observation in policy.observations}
     assert (len(by_time[15.0].serving), len(by_time[15.0].pending)) == (1, 1)
     assert len(by_time[25.0].serving) == 2
-    assert [s for look in policy.looks for s in look.startups] == [pytest.approx(10.0)]
+    assert [s for observation in policy.observations for s in observation.startups] == [pytest.approx(10.0)]
 
 
 def test_what_had_no_token_yet_is_asked_elsewhere() -> None:
@@ -138,71 +140,73 @@ def test_what_had_no_token_yet_is_asked_elsewhere() -> None:
 
 
 def test_a_restarted_engine_counts_anew_in_the_same_pod() -> None:
-    policy = Script(lambda look: Orders(1))
+    policy = Script(lambda observation: Action(1))
     run(traffic(200, 0.2), policy, faults=[EngineRestarts(at=12.0)], duration=60)
-    before, after = (look.engines["pod-00001"] for look in (policy.looks[2], policy.looks[4]))
+    before, after = (
+        observation.engines["pod-00001"] for observation in (policy.observations[2], policy.observations[4])
+    )
     assert before.instance != after.instance
     assert after.requests_finished_total < before.requests_finished_total
-    assert policy.looks[3].pending == ("pod-00001",), "loading and warming take 7 s"
+    assert policy.observations[3].pending == ("pod-00001",), "loading and warming take 7 s"
 
 
 def test_in_a_blackout_engines_serve_and_say_nothing() -> None:
-    policy = Script(lambda look: Orders(2))
+    policy = Script(lambda observation: Action(2))
     outcome = run(traffic(200, 0.2), policy, start=2, faults=[MetricsBlackout(at=11, seconds=10)])
-    silent = [look.now for look in policy.looks if not look.engines]
+    silent = [observation.now for observation in policy.observations if not observation.engines]
     assert silent == [15.0, 20.0]
-    assert all(len(look.serving) == 2 for look in policy.looks)
+    assert all(len(observation.serving) == 2 for observation in policy.observations)
     assert outcome.lost == 0
 
 
 def test_a_partial_blackout_leaves_the_others() -> None:
-    policy = Script(lambda look: Orders(4))
+    policy = Script(lambda observation: Action(4))
     run(traffic(10, 1), policy, start=4, faults=[MetricsBlackout(at=11, seconds=10, share=0.5)])
-    assert [len(look.engines) for look in policy.looks[:6]] == [4, 4, 4, 2, 2, 4]
+    assert [len(observation.engines) for observation in policy.observations[:6]] == [4, 4, 4, 2, 2, 4]
 
 
 def test_the_policys_clock_jumps() -> None:
-    policy = Script(lambda look: Orders(1))
+    policy = Script(lambda observation: Action(1))
     run([], policy, faults=[ClockJumps(at=7, seconds=-100)], duration=20)
-    assert [look.now for look in policy.looks] == [0, 5, -90, -85, -80]
+    assert [observation.now for observation in policy.observations] == [0, 5, -90, -85, -80]
 
 
 def test_slow_startups_are_slow() -> None:
-    policy = Script(lambda look: Orders(2))
+    policy = Script(lambda observation: Action(2))
     run([], policy, faults=[SlowStartups(at=0, seconds=60, factor=3)], duration=60)
-    assert [s for look in policy.looks for s in look.startups] == [pytest.approx(30.0)]
+    assert [s for observation in policy.observations for s in observation.startups] == [pytest.approx(30.0)]
 
 
 def test_pods_that_do_not_serve_go_first_and_a_drained_pod_finishes() -> None:
-    steps = iter([Orders(3), Orders(2), Orders(1), *[Orders(1)] * 50])
-    policy = Script(lambda look: next(steps))
+    steps = iter([Action(3), Action(2), Action(1), *[Action(1)] * 50])
+    policy = Script(lambda observation: next(steps))
     outcome = run(traffic(100, 0.1, output=150), policy, start=2, duration=30)
-    looks = policy.looks
-    assert (len(looks[1].serving), len(looks[1].pending)) == (2, 1)
-    assert (len(looks[2].serving), len(looks[2].pending)) == (2, 0)
-    assert (len(looks[3].serving), len(looks[3].draining)) == (1, 1)
+    observations = policy.observations
+    assert (len(observations[1].serving), len(observations[1].pending)) == (2, 1)
+    assert (len(observations[2].serving), len(observations[2].pending)) == (2, 0)
+    assert (len(observations[3].serving), len(observations[3].draining)) == (1, 1)
     assert outcome.lost == 0
     assert outcome.scale_events == 3
 
 
 def test_a_drain_that_takes_too_long_breaks_off() -> None:
-    steps = iter([Orders(2), Orders(1), *[Orders(1)] * 200])
+    steps = iter([Action(2), Action(1), *[Action(1)] * 200])
     outcome = run(
-        traffic(20, 0.1, output=400), Script(lambda look: next(steps)), start=2, duration=30,
+        traffic(20, 0.1, output=400), Script(lambda observation: next(steps)), start=2, duration=30,
         fleet=FleetSettings(drain_timeout_seconds=1),
     )  # fmt: skip
     assert outcome.lost == np.count_nonzero(outcome.records.fate == Fate.BROKEN) > 0
 
 
 def test_requests_are_held_until_a_replica_is_ready() -> None:
-    outcome = run(traffic(10, 0.5), Script(lambda look: Orders(1)), start=0)
+    outcome = run(traffic(10, 0.5), Script(lambda observation: Action(1)), start=0)
     assert outcome.finished == 10
     assert outcome.records.ttft.max() > 9, "a start takes 10 s"
 
 
 def test_requests_are_held_only_so_many_and_so_long() -> None:
     outcome = run(
-        traffic(10, 0.5), Script(lambda look: Orders(1)), start=0,
+        traffic(10, 0.5), Script(lambda observation: Action(1)), start=0,
         fleet=FleetSettings(max_held_requests=3, hold_timeout_seconds=9),
     )  # fmt: skip
     assert set(outcome.records.fate) == {Fate.HELD_TOO_LONG, Fate.FINISHED}
@@ -221,10 +225,10 @@ def test_a_full_queue_is_retried_elsewhere_and_then_refused() -> None:
 
 
 def test_the_cap_reaches_engines_at_the_look() -> None:
-    policy = Script(lambda look: Orders(1, 3))
+    policy = Script(lambda observation: Action(1, 3))
     run(traffic(200, 0.05, output=100), policy, duration=20)
-    assert [look.engines["pod-00001"].live_cap for look in policy.looks[:3]] == [16, 3, 3]
-    assert max(look.engines["pod-00001"].running for look in policy.looks[1:]) <= 3
+    assert [observation.engines["pod-00001"].live_cap for observation in policy.observations[:3]] == [16, 3, 3]
+    assert max(observation.engines["pod-00001"].running for observation in policy.observations[1:]) <= 3
 
 
 def test_preemptions_are_counted_once_a_request() -> None:
@@ -255,7 +259,7 @@ def test_what_cannot_be_simulated_is_refused(name: str, value: float) -> None:
 def test_the_garbage_collector_is_left_as_it_was() -> None:
     before, within = gc.get_threshold(), []
 
-    def fail(look: Look) -> Orders:
+    def fail(observation: Observation) -> Action:
         within.append(gc.get_threshold())
         raise RuntimeError
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from paternoster_contract.stats import EngineStats
 from paternoster_peers.bounds import Bounds
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 
 RESYNC_SECONDS = 10.0
 
@@ -80,15 +80,15 @@ class PodAutoscaler:
         self._samples: deque[tuple[float, float]] = deque()
         self._wishes: deque[tuple[float, int]] = deque()
 
-    def decide(self, look: Look) -> Orders:
+    def decide(self, observation: Observation) -> Action:
         read = READ[self._settings.target_metric]
-        values = [read(look.engines[pod]) for pod in look.serving if pod in look.engines]
+        values = [read(observation.engines[pod]) for pod in observation.serving if pod in observation.engines]
         if not values:
-            return Orders(look.replicas)
-        self._samples.append((look.now, sum(values) / (1 if self._summed else len(values))))
-        wish, value = self._algorithm(self._settings, self._observed(look.now), look.replicas)
-        wish = self._guard(look, self._bounds.clip(wish), value)
-        return Orders(self._bounds.clip(self._cool_down(look.now, look.replicas, wish)))
+            return Action(observation.replicas)
+        self._samples.append((observation.now, sum(values) / (1 if self._summed else len(values))))
+        wish, value = self._algorithm(self._settings, self._observed(observation.now), observation.replicas)
+        wish = self._guard(observation, self._bounds.clip(wish), value)
+        return Action(self._bounds.clip(self._cool_down(observation.now, observation.replicas, wish)))
 
     def _observed(self, now: float) -> Observed:
         longest = max(self._settings.observe_window_seconds, self._settings.panic_window_seconds)
@@ -103,8 +103,8 @@ class PodAutoscaler:
         values = [value for when, value in self._samples if when > begin]
         return sum(values) / len(values)
 
-    def _guard(self, look: Look, wish: int, value: float) -> int:
-        current, ready = look.replicas, min(len(look.serving), look.replicas)
+    def _guard(self, observation: Observation, wish: int, value: float) -> int:
+        current, ready = observation.replicas, min(len(observation.serving), observation.replicas)
         pending = current - ready
         if pending <= 0 or wish == current:
             return wish

@@ -27,7 +27,7 @@ from paternoster_peers.engine_facts import EngineFacts
 from paternoster_peers.lengths import Lengths, mean_lengths
 from paternoster_peers.peer import Peer
 from paternoster_peers.prometheus import Prometheus
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 
 LENGTH_WINDOW_SECONDS = 60.0
 EASY_THRESHOLDS = {"throughput": (1.0, 0.6), "latency": (0.4, 0.1)}
@@ -57,17 +57,17 @@ class DynamoPlanner:
         self._facts = facts
         self._recent = Prometheus(settings.load_adjustment_interval)
 
-    def decide(self, look: Look) -> Orders:
-        self._recent.scrape(look)
-        engines = [look.engines[pod] for pod in look.serving if pod in look.engines]
-        if not engines or len(engines) != look.replicas:
-            return Orders(self._bounds.clip(look.replicas))
-        lengths = mean_lengths(self._recent, LENGTH_WINDOW_SECONDS, look.now)
+    def decide(self, observation: Observation) -> Action:
+        self._recent.scrape(observation)
+        engines = [observation.engines[pod] for pod in observation.serving if pod in observation.engines]
+        if not engines or len(engines) != observation.replicas:
+            return Action(self._bounds.clip(observation.replicas))
+        lengths = mean_lengths(self._recent, LENGTH_WINDOW_SECONDS, observation.now)
         if self._settings.optimization_target == "sla":
-            step = self._sla(engines, lengths, look.now)
+            step = self._sla(engines, lengths, observation.now)
         else:
             step = self._easy(engines, lengths)
-        return Orders(self._bounds.clip(look.replicas + step))
+        return Action(self._bounds.clip(observation.replicas + step))
 
     def _easy(self, engines: list[EngineStats], lengths: Lengths) -> int:
         up, down = EASY_THRESHOLDS[self._settings.optimization_target]

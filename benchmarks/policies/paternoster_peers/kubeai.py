@@ -5,9 +5,10 @@ Source: kubeai-project/kubeai at f442a2cd (chart 0.22.1), ``internal/modelautosc
 
     desired = ceil(mean of the last (timeWindow / interval) samples of active requests / targetRequests)
 
-up at once; down, straight to the target, after ``ceil(scaleDownDelaySeconds / interval)`` looks that said so. The
-window begins full of zeros, as in the source, so a new model is judged idle for its first minutes. The documentation
-calls the delay a time; in the source it is a number of looks, which is reset only by a look that is not lower.
+up at once; down, straight to the target, after ``ceil(scaleDownDelaySeconds / interval)`` observations that said so.
+The window begins full of zeros, as in the source, so a new model is judged idle for its first minutes. The
+documentation calls the delay a time; in the source it is a number of observations, which is reset only by one that is
+not lower.
 """
 
 import math
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from paternoster_peers.bounds import Bounds
 from paternoster_peers.engine_facts import EngineFacts
 from paternoster_peers.peer import Peer
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,17 @@ class KubeAI:
         self._active: deque[float] = deque([0.0] * count, maxlen=count)
         self._lower = 0
 
-    def decide(self, look: Look) -> Orders:
-        self._active.append(float(look.in_flight + look.held))
+    def decide(self, observation: Observation) -> Action:
+        self._active.append(float(observation.in_flight + observation.held))
         mean = sum(self._active) / len(self._active)
         wanted = self._bounds.clip(math.ceil(mean / self._settings.target_requests))
-        if wanted >= look.replicas:
+        if wanted >= observation.replicas:
             self._lower = 0
-            return Orders(wanted)
+            return Action(wanted)
         if self._lower < math.ceil(self._settings.scale_down_delay_seconds / self._settings.interval_seconds):
             self._lower += 1
-            return Orders(look.replicas)
-        return Orders(wanted)
+            return Action(observation.replicas)
+        return Action(wanted)
 
 
 def _start(settings: KubeAISettings, bounds: Bounds, _: EngineFacts) -> KubeAI:

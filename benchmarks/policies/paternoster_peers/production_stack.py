@@ -18,7 +18,7 @@ from paternoster_peers.engine_facts import EngineFacts
 from paternoster_peers.hpa import SYNC_PERIOD_SECONDS, Behavior, HorizontalPodAutoscaler, Rate, ScalingRules
 from paternoster_peers.peer import Peer
 from paternoster_peers.prometheus import Prometheus
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class ProductionStack:
         self._hpa = HorizontalPodAutoscaler(bounds, _behavior(settings))
         self._next_sync: float | None = None
 
-    def decide(self, look: Look) -> Orders:
-        self._prometheus.scrape(look)
+    def decide(self, observation: Observation) -> Action:
+        self._prometheus.scrape(observation)
         if self._next_sync is None:
-            self._next_sync = look.now + self.period_seconds
-        if look.now < self._next_sync or not self._prometheus.latest():
-            return Orders(look.replicas)
+            self._next_sync = observation.now + self.period_seconds
+        if observation.now < self._next_sync or not self._prometheus.latest():
+            return Action(observation.replicas)
         self._next_sync += SYNC_PERIOD_SECONDS
         waiting = sum(stats.waiting for stats in self._prometheus.latest().values())
-        return Orders(self._hpa.sync(look.now, look.replicas, waiting, self._settings.threshold))
+        return Action(self._hpa.sync(observation.now, observation.replicas, waiting, self._settings.threshold))
 
 
 def _behavior(settings: ProductionStackSettings) -> Behavior | None:

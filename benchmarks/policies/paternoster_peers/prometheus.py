@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from paternoster_contract.stats import EngineStats
-from paternoster_simulator.policy import Look
+from paternoster_simulator.policy import Observation
 
 RETENTION_SECONDS = 900.0
 """Longest window that a peer asks for, and more."""
@@ -22,12 +22,17 @@ class Prometheus:
     scrape_interval_seconds: float
     _scrapes: deque[tuple[float, Mapping[str, EngineStats]]] = field(default_factory=deque)
 
-    def scrape(self, look: Look) -> None:
+    def scrape(self, observation: Observation) -> None:
         """Take a scrape when one is due."""
-        if self._scrapes and look.now < self._scrapes[-1][0] + self.scrape_interval_seconds:
+        if self._scrapes and observation.now < self._scrapes[-1][0] + self.scrape_interval_seconds:
             return
-        self._scrapes.append((look.now, {pod: look.engines[pod] for pod in look.serving if pod in look.engines}))
-        while self._scrapes[0][0] < look.now - RETENTION_SECONDS:
+        self._scrapes.append(
+            (
+                observation.now,
+                {pod: observation.engines[pod] for pod in observation.serving if pod in observation.engines},
+            )
+        )
+        while self._scrapes[0][0] < observation.now - RETENTION_SECONDS:
             self._scrapes.popleft()
 
     def latest(self) -> Mapping[str, EngineStats]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from paternoster_peers.bounds import Bounds
 from paternoster_peers.engine_facts import EngineFacts
 from paternoster_peers.peer import Peer
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 
 PERIOD_SECONDS = 5.0
 
@@ -46,18 +46,18 @@ class RayServe:
         self._ongoing: deque[tuple[float, int]] = deque()
         self._counter = 0
 
-    def decide(self, look: Look) -> Orders:
-        self._ongoing.append((look.now, look.in_flight + look.held))
-        while self._ongoing[0][0] <= look.now - self._settings.look_back_period_s:
+    def decide(self, observation: Observation) -> Action:
+        self._ongoing.append((observation.now, observation.in_flight + observation.held))
+        while self._ongoing[0][0] <= observation.now - self._settings.look_back_period_s:
             self._ongoing.popleft()
-        running = len(look.serving)
+        running = len(observation.serving)
         if running == 0:
             ongoing = self._ongoing[-1][1]
             first = math.ceil(self._settings.upscaling_factor) if ongoing else 0
-            return Orders(self._bounds.clip(max(first, look.replicas)))
+            return Action(self._bounds.clip(max(first, observation.replicas)))
         mean = sum(count for _, count in self._ongoing) / len(self._ongoing)
         wish = self._bounds.clip(self._smooth(mean / self._settings.target_ongoing_requests, running))
-        return Orders(self._delay(wish, look.replicas))
+        return Action(self._delay(wish, observation.replicas))
 
     def _smooth(self, wish: float, running: int) -> int:
         more = wish > running

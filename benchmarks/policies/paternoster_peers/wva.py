@@ -29,7 +29,7 @@ from paternoster_peers.hpa import SYNC_PERIOD_SECONDS, Behavior, HorizontalPodAu
 from paternoster_peers.lengths import Lengths, mean_lengths
 from paternoster_peers.peer import Peer
 from paternoster_peers.prometheus import Prometheus
-from paternoster_simulator.policy import Look, Orders
+from paternoster_simulator.policy import Action, Observation
 
 PEAK_WINDOW_SECONDS = 60.0
 LENGTH_WINDOW_SECONDS = 300.0
@@ -125,27 +125,27 @@ class Wva:
         self._next_analysis: float | None = None
         self._next_sync = 0.0
 
-    def decide(self, look: Look) -> Orders:
-        self._prometheus.scrape(look)
+    def decide(self, observation: Observation) -> Action:
+        self._prometheus.scrape(observation)
         if self._next_analysis is None:
-            self._next_analysis = self._next_sync = look.now + self.period_seconds
-        if look.now >= self._next_analysis and self._prometheus.latest():
+            self._next_analysis = self._next_sync = observation.now + self.period_seconds
+        if observation.now >= self._next_analysis and self._prometheus.latest():
             self._next_analysis += self._settings.optimization_interval_seconds
-            self._published = self._analyze(look)
-        if look.now < self._next_sync or self._published is None:
-            return Orders(look.replicas)
+            self._published = self._analyze(observation)
+        if observation.now < self._next_sync or self._published is None:
+            return Action(observation.replicas)
         self._next_sync += SYNC_PERIOD_SECONDS
-        return Orders(self._hpa.sync(look.now, look.replicas, self._published, 1.0))
+        return Action(self._hpa.sync(observation.now, observation.replicas, self._published, 1.0))
 
-    def _analyze(self, look: Look) -> int:
+    def _analyze(self, observation: Observation) -> int:
         ask = self._prometheus
         return self._analyzer.desired(
-            ask.peak(lambda stats: stats.kv_usage, PEAK_WINDOW_SECONDS, look.now),
-            ask.peak(lambda stats: float(stats.waiting), PEAK_WINDOW_SECONDS, look.now),
+            ask.peak(lambda stats: stats.kv_usage, PEAK_WINDOW_SECONDS, observation.now),
+            ask.peak(lambda stats: float(stats.waiting), PEAK_WINDOW_SECONDS, observation.now),
             dict(ask.latest()),
-            mean_lengths(ask, LENGTH_WINDOW_SECONDS, look.now),
-            replicas=look.replicas,
-            pending=max(look.replicas - len(look.serving), 0),
+            mean_lengths(ask, LENGTH_WINDOW_SECONDS, observation.now),
+            replicas=observation.replicas,
+            pending=max(observation.replicas - len(observation.serving), 0),
         )
 
 

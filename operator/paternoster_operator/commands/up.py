@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_operator.local.manifest_watch import ManifestWatch
     from paternoster_operator.local.program import HOST, free_port
     from paternoster_operator.local.session import LocalSession, state_folder
-    from paternoster_operator.terminal.ride import ride
+    from paternoster_operator.terminal.interactive_session import run_interactive_session
 
     os.umask(0o077)  # other users of the machine have no part in what is said, asked or kept here
     watch = ManifestWatch(args.file)
@@ -50,4 +50,4 @@ def run(args: argparse.Namespace) -> int:
     session = LocalSession(port, args.log_dir or state_folder() / "logs")
     live = not args.no_view and sys.stdout.isatty()
     session.cluster.put_secrets(secrets)
-    return asyncio.run(ride(session, watch, resources, live=live, record=args.record))
+    return asyncio.run(run_interactive_session(session, watch, resources, live=live, record=args.record))

@@ -1,4 +1,4 @@
-"""``paternoster up``: refusals without a fleet, and one ride with the real engine and the real gateway."""
+"""``paternoster up``: refusals without a fleet, and one session with the real engine and the real gateway."""
 
 import json
 import os

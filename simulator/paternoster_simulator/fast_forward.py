@@ -2,7 +2,7 @@
 
 While nothing can be admitted, everything runs with one token a step, the budget covers all and growth fits into the
 pool, a step changes each running request in the same way. Such steps are counted here and written into the requests
-only when somebody looks: at a real step, at a look from outside, and at the end of a request.
+only when somebody reads them: at a real step, at an observation from outside, and at the end of a request.
 """
 
 from collections.abc import Iterable
@@ -20,13 +20,13 @@ _SIZES = {
 }  # fmt: skip
 
 
-def can_leap(config: SchedulerConfig) -> bool:
+def can_fast_forward(config: SchedulerConfig) -> bool:
     """Whether the scheduler is the plain one: every setting that is not a size has its default."""
     defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(config)}
     return all(getattr(config, name) == default for name, default in defaults.items() if name not in _SIZES)
 
 
-class Leap:
+class FastForward:
     """Decode steps done and not yet written into the requests of one scheduler.
 
     Steps are numbered through the scheduler's life, real ones included. ``steps`` is how many have ended.

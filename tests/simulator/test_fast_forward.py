@@ -1,4 +1,4 @@
-"""Leaps change nothing: the same traffic on the same engine has the same outcome to the tick, with them and without."""
+"""Fast-forwarding changes nothing: the same traffic on the same engine ends the same to the tick, with and without."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_simulator.cost import StepCost
-from paternoster_simulator.leap import can_leap
+from paternoster_simulator.fast_forward import can_fast_forward
 from paternoster_simulator.prompts import filler, own_token
 from paternoster_simulator.replica import Replica
 
@@ -86,9 +86,9 @@ events = st.lists(
 )
 
 
-def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, leaps: bool) -> dict[str, Any]:
+def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, fast_forward: bool) -> dict[str, Any]:
     """Everything that can be seen of one engine under one list of events."""
-    replica = Replica("engine", config, cost, leaps=leaps)
+    replica = Replica("engine", config, cost, fast_forward=fast_forward)
     requests: list[Request] = []
     finished: list[tuple[int, list[str]]] = []
     seen = []
@@ -141,8 +141,8 @@ def states(requests: list[Request]) -> list[tuple[Any, ...]]:
 @settings(max_examples=300, deadline=None)
 @given(configs, costs, events)
 def test_with_leaps_as_without(config: SchedulerConfig, cost: StepCost, happenings: list[Any]) -> None:
-    assert can_leap(config)
-    assert drive(config, cost, happenings, leaps=True) == drive(config, cost, happenings, leaps=False)
+    assert can_fast_forward(config)
+    assert drive(config, cost, happenings, fast_forward=True) == drive(config, cost, happenings, fast_forward=False)
 
 
 @settings(max_examples=150, deadline=None)
@@ -156,7 +156,7 @@ def test_with_leaps_as_without_where_the_pool_is_short(
         num_blocks=-(-2 * MAX_LEN // size), prefix_cache=False,
     )  # fmt: skip
     happenings = [Arrival(at, 5, 0, output) for at, output in arrivals]
-    assert drive(config, cost, happenings, leaps=True) == drive(config, cost, happenings, leaps=False)
+    assert drive(config, cost, happenings, fast_forward=True) == drive(config, cost, happenings, fast_forward=False)
 
 
 def test_a_short_pool_preempts_and_leaps_are_taken() -> None:
@@ -165,7 +165,7 @@ def test_a_short_pool_preempts_and_leaps_are_taken() -> None:
         max_num_seqs=12, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=40, prefix_cache=False
     )
     happenings = [Arrival(0, 5, 0, 40) for _ in range(8)]
-    assert drive(config, StepCost(10), happenings, leaps=True)["counters"].preemptions > 0
+    assert drive(config, StepCost(10), happenings, fast_forward=True)["counters"].preemptions > 0
     replica = Replica("engine", config, StepCost(10))
     replica.add(Request("a", filler(5), SamplingParams(max_tokens=40)), 0)
     ends = []
@@ -179,4 +179,4 @@ def test_a_scheduler_with_other_settings_takes_every_step() -> None:
     config = SchedulerConfig(
         max_num_seqs=2, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=40, mode="static"
     )
-    assert not can_leap(config)
+    assert not can_fast_forward(config)

@@ -1,4 +1,4 @@
-"""The whole ride: install, a fleet, an answer, load, decisions, quiet, and away again without a trace."""
+"""A fleet from install to removal: a manifest, an answer, load, decisions, quiet, and away again without a trace."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from paternoster_e2e.release import RELEASE, SYSTEM, gateway_url, install, nothi
 pytestmark = pytest.mark.timeout(1200)
 
 NAME = "smollm2"
-NAMESPACE = "rides"
+NAMESPACE = "lifecycle"
 ASK = """
 import json, urllib.request
 body = {"model": "smollm2", "messages": [{"role": "user", "content": "What is the capital of Japan?"}],

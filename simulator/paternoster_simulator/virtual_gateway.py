@@ -36,7 +36,7 @@ class Ticket:
     pod: Pod | None = None
 
 
-class Front:
+class VirtualGateway:
     """Takes requests in and keeps the record of what became of them."""
 
     def __init__(

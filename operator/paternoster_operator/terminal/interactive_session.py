@@ -27,7 +27,7 @@ KILLED = 130
 """Exit code after a second signal."""
 
 
-async def ride(
+async def run_interactive_session(
     session: LocalSession,
     watch: ManifestWatch,
     resources: Sequence[LLMDeployment],
