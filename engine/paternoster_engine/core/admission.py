@@ -1,17 +1,16 @@
-"""Which waiting requests are admitted in a step: slots under the live cap, KV blocks, and what they can share."""
+"""Which waiting requests are admitted in a step, and which blocks they begin with."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 from paternoster_engine.core.batch import BatchBuilder
 from paternoster_engine.core.batching import make_mode
-from paternoster_engine.core.beam_group import BeamGroup
 from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.forking import Fork
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.kv_reservation import make_reservation
 from paternoster_engine.core.preemption import PriorityPreemption, Swap
 from paternoster_engine.core.request import Request, RequestStatus
+from paternoster_engine.core.reservation import Slots, make_reservation
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.waiting_queue import WaitingQueue
 
@@ -19,87 +18,6 @@ MAX_PREFIX_WAITS = 32
 """Requests a step passes over because others compute their next block, before it looks no further."""
 
 Preempt = Callable[[Request, BatchBuilder], None]
-
-
-class Fork(NamedTuple):
-    """What a request takes over from its twin, a running request with the same prompt: all of that but its last token,
-    which everybody computes to sample from.
-    """
-
-    donor: Request
-    num_tokens: int
-
-    @classmethod
-    def of(cls, request: Request, num_cached: int) -> "Fork | None":
-        """None where there is no twin to fork from, or nothing to gain over ``num_cached`` tokens.
-
-        A search is no donor: its last block may be a copy that is not made yet.
-        """
-        donor = request.twin
-        if donor is None or donor.group is not None or donor.status is not RequestStatus.RUNNING:
-            return None
-        if request.host_block_ids:
-            return None
-        num_tokens = min(request.num_prompt - 1, request.num_reusable)
-        return cls(donor, num_tokens) if num_tokens > num_cached else None
-
-    @property
-    def ready(self) -> bool:
-        """Whether the donor has computed that much."""
-        return self.donor.num_computed >= self.num_tokens
-
-    def full_blocks(self, block_size: int) -> list[int]:
-        """Blocks that are shared as they are."""
-        return self.donor.block_ids[: self.num_tokens // block_size]
-
-
-class Slots:
-    """A slot is one running sequence under the live cap. A search takes those of all its beams when it is admitted."""
-
-    def __init__(self, config: SchedulerConfig, running: Sequence[Request], live_cap: int | None) -> None:
-        """``running``: the scheduler's own list, which it changes."""
-        self._config = config
-        self._running = running
-        self._live_cap = config.max_num_seqs if live_cap is None else self._checked(live_cap)
-        self.promised: set[BeamGroup] = set()
-        """Searches that run as one sequence and will be several."""
-
-    @property
-    def live_cap(self) -> int:
-        return self._live_cap
-
-    @live_cap.setter
-    def live_cap(self, cap: int) -> None:
-        self._live_cap = self._checked(cap)
-
-    def missing(self, request: Request) -> int:
-        """Slots that others have to leave before the request may run, but no more than it would take."""
-        if not self._running:
-            return 0
-        taken = len(self._running) + sum(group.leader.slots - 1 for group in self.promised)
-        return min(max(0, taken + request.slots - self._live_cap), request.slots)
-
-    def only_reserved_left(self, request: Request) -> bool:
-        """Whether all the slots that are left are for requests of a class above this one's."""
-        reserved = self._config.reserved_slots
-        if reserved == 0 or request.priority < 0:
-            return False
-        ordinary = sum(other.slots for other in self._running if other.priority >= 0)
-        return ordinary > 0 and ordinary + request.slots > self._live_cap - reserved
-
-    def tenant_is_full(self, request: Request) -> bool:
-        """Whether the request's tenant runs as much as it may; one that runs nothing never is."""
-        limits = request.limits
-        most = self._config.max_running_per_tenant if limits is None else limits.max_running
-        if not most:
-            return False
-        taken = sum(other.slots for other in self._running if other.tenant == request.tenant)
-        return taken > 0 and taken + request.slots > most
-
-    def _checked(self, cap: int) -> int:
-        if not 1 <= cap <= self._config.max_num_seqs:
-            raise ValueError(f"live_cap is {cap}: must be 1 to {self._config.max_num_seqs}, the capacity")
-        return cap
 
 
 class Admission:

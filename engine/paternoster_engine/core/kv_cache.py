@@ -27,16 +27,16 @@ def chain_key(parent: bytes, tokens: list[int]) -> bytes:
 
 
 def known_blocks(request: Request, block_size: int) -> int:
-    """Blocks that a request holds with all its known tokens and, where it searches, with all its beams."""
+    """Blocks that a request holds with all its known tokens and, where it branches, with all its sequences."""
     if request.group is None:
         return -(-request.num_tokens // block_size)
-    # A search that has not begun continues in as many ways as it has beams; the last token sampled is never computed.
+    # One that has not branched yet continues in as many ways as it may; the last token sampled is never computed.
     known = min(max(request.group.num_tokens, request.num_prompt + 1), request.max_total_tokens - 1)
     return _group_blocks(request, request.num_tokens, known, block_size)
 
 
 def most_blocks(request: Request, num_tokens: int, block_size: int) -> int:
-    """Blocks that a request holds at most when it, or each of its beams, is ``num_tokens`` long."""
+    """Blocks that a request holds at most when it, or each of its sequences, is ``num_tokens`` long."""
     if request.width == 1:
         return -(-num_tokens // block_size)
     return _group_blocks(request, request.num_prompt, num_tokens, block_size)
@@ -90,7 +90,7 @@ class KVCache:
     def new_blocks(self, request: Request, prefix: list[int]) -> int:
         """Available blocks that the request would take for all its known tokens, ``prefix`` shared.
 
-        Those that its beams need to go on from there are counted, though they take them later.
+        Those that its sequences need to go on from there are counted, though they take them later.
         """
         return known_blocks(request, self.block_size) - len(prefix) + self.pool.num_unheld(prefix)
 
@@ -137,7 +137,7 @@ class KVCache:
         found = self.find_prefix(request)
         if len(found) * self.block_size <= request.num_computed:
             return
-        # Full blocks that it has stay: other beams share them, and the cache may have found equal ones instead.
+        # Full blocks that it has stay: other sequences share them, and the cache may have found equal ones instead.
         own = request.num_computed // self.block_size
         found[:own] = request.block_ids[:own]
         self.pool.share(found)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from paternoster_engine.core.batch import Batch, BlockCopy, StepResult
 from paternoster_engine.core.config import SchedulerConfig, VictimName
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.kv_reservation import Reservation
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.reservation import Reservation
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.waiting_queue import WaitingQueue
 
@@ -54,7 +54,7 @@ class PriorityPreemption:
         """Running requests to preempt so that ``request``, sharing the blocks ``prefix``, can run instead.
 
         The least important first, of equals those with the least computed; empty when it outranks too few. ``missing``:
-        slots under the live cap that they must leave besides the memory; a search leaves one for each beam.
+        slots under the live cap that they must leave besides the memory; a group leaves one for each sequence.
         """
         if not self._queue.preempts:
             return []

@@ -1,15 +1,12 @@
 """A request in three numbers: tokens known, tokens computed, tokens that came from the cache."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from paternoster_engine.core.config import TenantLimits
 from paternoster_engine.core.sampling_params import SamplingParams
-
-if TYPE_CHECKING:
-    from paternoster_engine.core.beam_group import BeamGroup
 
 
 class RequestStatus(StrEnum):
@@ -46,6 +43,31 @@ class TokenLogprobs(NamedTuple):
 
 Continuations = Sequence[tuple[int, float]]
 """(token, log probability) of the most likely next tokens of a sequence, best first."""
+
+
+class Branching(Protocol):
+    """Chooses how a request goes on that is followed along several sequences at once."""
+
+    @property
+    def width(self) -> int:
+        """How many sequences; at least 2."""
+        ...
+
+    @property
+    def num_continuations(self) -> int:
+        """How many most likely next tokens of each sequence it chooses from."""
+        ...
+
+    @property
+    def outcome(self) -> tuple[Sequence[int], FinishReason]:
+        """The request's output and why it ends, after the end."""
+        ...
+
+    def advance(self, continuations: Sequence[Continuations]) -> Sequence[tuple[int, int]]:
+        """Entry ``i`` is of sequence ``i``. Returns for each of ``width`` sequences which one it goes on from and with
+        which token; nothing at the end.
+        """
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -99,12 +121,14 @@ class Request:
     """Where in host memory its blocks are while it is swapped out."""
     num_swapped: int = 0
     """Tokens whose keys and values are in those."""
-    group: "BeamGroup | None" = None
-    """The search that it is a beam of."""
+    branching: Branching | None = None
+    """How it goes on where it is followed along several sequences at once; nothing is sampled for it then."""
+    group: "SequenceGroup | None" = None
+    """The sequences that it is one of, once the scheduler has it."""
     continuations: Continuations = ()
-    """For a beam: its most likely next tokens."""
+    """For a sequence of a group: its most likely next tokens."""
     shares_tail: bool = False
-    """Its last block may be another beam's, too: whoever writes to it first takes a copy."""
+    """Its last block may be another sequence's, too: whoever writes to it first takes a copy."""
     num_pending: int = 0
     """Output tokens that steps under way sample: not known yet, but a later step is planned as if they were."""
     num_preemptions: int = 0
@@ -155,22 +179,22 @@ class Request:
 
     @property
     def leader(self) -> "Request":
-        """The request that stands for all beams of a search; itself when it is none of a search."""
+        """The request that stands for all sequences of a group; itself when it is of none."""
         return self if self.group is None else self.group.leader
 
     @property
     def sequences(self) -> Sequence["Request"]:
-        """What runs in its name now: itself, or the beams of its search."""
+        """What runs in its name now: itself, or the sequences of its group."""
         return (self,) if self.group is None else self.group.sequences
 
     @property
     def width(self) -> int:
         """How many sequences it is, or will be once its prompt is computed."""
-        return 1 if self.params.beam is None else self.params.beam.width
+        return 1 if self.branching is None else self.branching.width
 
     @property
     def slots(self) -> int:
-        """Slots under the live cap that it takes; a search takes those of its beams before they run."""
+        """Slots under the live cap that it takes; a group takes those of its sequences before they run."""
         return self.width if self.group is not None and self.group.folded else 1
 
     @property
@@ -217,3 +241,58 @@ class Request:
         assert self.leader is self
         assert len(self.sequences) == 1
         assert bool(self.host_block_ids) == (self.num_swapped > 0)
+
+
+class SequenceGroup:
+    """The sequences of one request: one while the prompt is computed, then as many as it branches into.
+
+    The first is the request itself. It queues, and it is what the client, quotas and deadlines know of. A group is
+    preempted as a whole: it is *folded* then, which leaves the request with what all sequences have in common.
+    """
+
+    def __init__(self, leader: Request, branching: Branching) -> None:
+        self.leader = leader
+        self.branching = branching
+        self.folded = True
+        """Only the leader can hold blocks."""
+        self.ended = False
+        """There is nothing left to branch into."""
+        self.branches: list[list[int]] = [[]]
+        """Output of each sequence, all of one length; they are kept while the group is folded."""
+        others = replace(leader.params, prompt_logprobs=None)
+        self.members = [leader]
+        self.members += [
+            Request(
+                f"{leader.request_id}.{i}",
+                leader.prompt,
+                others,
+                arrival=leader.arrival,
+                priority=leader.priority,
+                tenant=leader.tenant,
+                limits=leader.limits,
+                cache_scope=leader.cache_scope,
+                branching=branching,
+                status=RequestStatus.PREEMPTED,
+            )
+            for i in range(1, branching.width)
+        ]
+        for member in self.members:
+            member.group = self
+
+    @property
+    def sequences(self) -> Sequence[Request]:
+        """Members that can hold blocks: member ``i`` follows ``branches[i]``, the leader alone if folded."""
+        return self.members[:1] if self.folded else self.members
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens known of each sequence."""
+        return self.leader.num_prompt + len(self.branches[0])
+
+    def fold(self) -> None:
+        """All blocks were taken away."""
+        first, common = self.branches[0], 0
+        while common < len(first) and len({branch[common] for branch in self.branches}) == 1:
+            common += 1
+        self.leader.output = first[:common]
+        self.folded = True

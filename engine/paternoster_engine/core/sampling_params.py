@@ -1,21 +1,6 @@
 """How a request wants its tokens chosen and when it wants to stop."""
 
 from dataclasses import dataclass
-from typing import Literal
-
-
-@dataclass(frozen=True, slots=True)
-class BeamParams:
-    """How beam search goes; meanings as in transformers and in vLLM's extensions of the OpenAI API."""
-
-    width: int
-    """Beams that are followed, and answers that are found; at least 2."""
-    length_penalty: float = 1.0
-    """Answers are ranked by their log probability over their length to this power: above 0 favours long ones."""
-    early_stopping: bool | Literal["never"] = False
-    """When the answers found are enough: as soon as there are ``width``; False: when the best beam, at its present
-    length, would not be better; "never": when it could not become better at any length.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +29,6 @@ class SamplingParams:
     """Tell each output token's log probability, and so many of the best tokens in its place; None for neither."""
     prompt_logprobs: int | None = None
     """The same of each prompt token but the first, which follows nothing."""
-    beam: BeamParams | None = None
-    """Search for the likeliest answers; nothing is sampled then."""
 
     @property
     def greedy(self) -> bool:

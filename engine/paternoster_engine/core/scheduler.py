@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paternoster_engine.core.admission import Admission, Slots
+from paternoster_engine.core.admission import Admission
 from paternoster_engine.core.batch import Batch, BatchBuilder, StepResult
-from paternoster_engine.core.beam_group import BeamGroup
 from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import AdmissionError
+from paternoster_engine.core.forking import advance_group
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.kv_reservation import projected_peak_tokens
 from paternoster_engine.core.preemption import VICTIMS, PreemptionCost, Swap
-from paternoster_engine.core.request import FinishReason, Request, RequestStatus
+from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
+from paternoster_engine.core.reservation import Slots, projected_peak_tokens
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.validation import RequestValidation
 from paternoster_engine.core.waiting_queue import Deadlines, make_queue
@@ -27,7 +27,7 @@ from paternoster_engine.core.waiting_queue import Deadlines, make_queue
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What a step gave to a request: a token, its end, or both; no token when it failed or was a beam search."""
+    """What a step gave to a request: a token, its end, or both; no token when it failed or branched."""
 
     request: Request
     token: int | None
@@ -60,7 +60,7 @@ class Scheduler:
 
     @property
     def running(self) -> Sequence[Request]:
-        """Sequences that hold blocks, in order of admission; the beams of a search stand next to each other."""
+        """Sequences that hold blocks, in order of admission; those of a group stand next to each other."""
         return self._running
 
     @property
@@ -76,7 +76,7 @@ class Scheduler:
     def live_cap(self) -> int:
         """How many sequences may run at once. Lowering it stops admissions and never preempts.
 
-        A search with more beams than that runs alone.
+        A group of more than that runs alone.
         """
         return self._slots.live_cap
 
@@ -99,8 +99,8 @@ class Scheduler:
             self.counters.rejected[error.reason] += 1
             raise
         for request in requests:
-            if request.params.beam is not None:
-                request.group = BeamGroup(request)
+            if request.branching is not None:
+                request.group = SequenceGroup(request, request.branching)
             self._requests[request.request_id] = request
             self._queue.insert(request)
             self._deadlines.watch(request)
@@ -144,7 +144,7 @@ class Scheduler:
         if self.config.preemption == "auto":
             self.preemption_cost.observe(batch, result)
         outputs = []
-        groups: dict[BeamGroup, None] = {}
+        groups: dict[SequenceGroup, None] = {}
         for item, token in zip(batch.scheduled, result.tokens, strict=True):
             request = item.request
             if request.leader.finished:
@@ -261,7 +261,7 @@ class Scheduler:
             pending = request.num_pending
             count = len(request.prompt) + len(request.output) + pending - computed
             if count == 0 or (pending and request.ends_with_pending(self.config.max_model_len)):
-                # A beam that waits for the others, or the end of a request is under way.
+                # A sequence that waits for the others of its group, or the end of a request is under way.
                 continue
             if count > budget:
                 count = budget
@@ -302,13 +302,13 @@ class Scheduler:
         return below or [other for other in self._running if other.priority == request.priority]
 
     def _preempt(self, request: Request, builder: BatchBuilder) -> None:
-        """Take all blocks of a running request, a beam's with those of the whole search, and put it into the queue."""
+        """Take all blocks of a running request, with those of its whole group, and put it into the queue."""
         request = request.leader
         for sequence in request.sequences:
             builder.remove(sequence)
             self._running.remove(sequence)
             if request.group is None:
-                # Copies of what beams share would be many: a search is computed again.
+                # Copies of what its sequences share would be many: a group is computed again.
                 self.swap.save(request)
             self.kv.release(sequence)
             sequence.num_computed = sequence.num_cached = 0
@@ -338,10 +338,10 @@ class Scheduler:
         del self._requests[request.request_id]
         self.counters.finished[reason] += 1
 
-    def _advance(self, group: BeamGroup, now: float) -> Iterator[StepOutput]:
-        """Some beams of a search were computed: when all are, it goes on; its end is an output."""
+    def _advance(self, group: SequenceGroup, now: float) -> Iterator[StepOutput]:
+        """Some sequences of a group were computed: when all are, it goes on; its end is an output."""
         request, folded = group.leader, group.folded
-        count = group.advance(self.kv)
+        count = advance_group(group, self.kv)
         if folded and not group.folded:
             index = self._running.index(request) + 1
             self._running[index:index] = group.sequences[1:]
@@ -354,11 +354,11 @@ class Scheduler:
         if self._meters_output or request.limits is not None:
             for _ in range(count):
                 self._meter_output(request, now)
-        if group.search.done:
-            best = group.hypotheses[0]
-            self._finish(request, best.finish_reason)
-            request.output = list(best.tokens)
-            yield StepOutput(request, None, best.finish_reason)
+        if group.ended:
+            output, reason = group.branching.outcome
+            self._finish(request, reason)
+            request.output = list(output)
+            yield StepOutput(request, None, reason)
 
     def _meter_output(self, request: Request, now: float) -> None:
         self._queue.sampled(request)

@@ -39,12 +39,12 @@ def collect_logprobs(
 ) -> dict[Request, TokenLogprobs]:
     """What row ``i`` of ``logits [rows, vocab]`` says of ``tokens[i]``, sampled from it for ``requests[i]``.
 
-    For those that ask; of a beam nothing is sampled.
+    For those that ask; nothing is sampled for those that branch.
     """
     asked = [
         (i, k)
         for i, request in enumerate(requests)
-        if (k := request.params.logprobs) is not None and request.group is None
+        if (k := request.params.logprobs) is not None and request.branching is None
     ]
     if not asked:
         return {}

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from paternoster_engine.core.sampling_params import BeamParams
+from paternoster_engine.sampling.beam_search import BeamParams
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai_types import GenerationRequest
 

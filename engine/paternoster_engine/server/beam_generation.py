@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from paternoster_engine.core.beam_search import Hypothesis
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import StepOutput
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.server.generation import FAILURES, Generation, Usage
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.output_text import OutputText, TextDelta
@@ -70,5 +70,5 @@ class BeamGeneration(Generation):
 
 
 def _hypotheses(request: Request) -> Sequence[Hypothesis]:
-    assert request.group is not None, f"request {request.request_id} is no search"
-    return request.group.hypotheses
+    assert isinstance(request.branching, BeamSearch), f"request {request.request_id} is no search"
+    return request.branching.finished

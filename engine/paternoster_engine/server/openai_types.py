@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
-from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
+from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.server.openai_fields import (
     MAX_CHOICES,
     MAX_LOGPROBS,
@@ -123,12 +123,11 @@ class GenerationRequest(Body):
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def sampling_params(self, max_tokens: int, beam: BeamParams | None = None) -> SamplingParams:
-        """``beam``: the search that the body asks for."""
-        ranks_samples = beam is None and self.sequences > self.n
+    def sampling_params(self, max_tokens: int) -> SamplingParams:
+        ranks_samples = not self.use_beam_search and self.sequences > self.n
         return SamplingParams(
             max_tokens=max_tokens,
-            temperature=self.temperature if beam is None else 0.0,
+            temperature=0.0 if self.use_beam_search else self.temperature,
             top_k=max(0, self.top_k),
             top_p=self.top_p,
             min_p=self.min_p,
@@ -143,7 +142,6 @@ class GenerationRequest(Body):
             include_stop_str_in_output=self.include_stop_str_in_output,
             logprobs=0 if self.num_logprobs is None and ranks_samples else self.num_logprobs,
             prompt_logprobs=self.num_computed_prompt_logprobs,
-            beam=beam,
         )
 
 

@@ -9,6 +9,7 @@ from tokenizers import Encoding
 from paternoster_engine.chat.marks import MARK
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
+from paternoster_engine.sampling.beam_search import BeamSearch
 from paternoster_engine.server.beam_fields import beam_params
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
@@ -131,11 +132,11 @@ def _requests(
     sender.check_priority(body.priority)
     check_token_ids(served, "stop_token_ids", body.stop_token_ids)
     beam = beam_params(body)
-    params = body.sampling_params(max_tokens, beam)
+    params = body.sampling_params(max_tokens)
     count = body.sequences if beam is None else 1
     # One sequence tells of the prompt, unless each begins with it; the others find its blocks in the prefix cache.
     others = params if body.echoes else replace(params, prompt_logprobs=None)
-    arrival = served.loop.clock()
+    arrival, eos_token_ids = served.loop.clock(), served.tokenizer.eos_token_ids
     limits, scope = sender.limits(served.scheduler.config), sender.cache_scope(body)
     requests = [
         Request(
@@ -143,13 +144,14 @@ def _requests(
             prompt=prompt,
             params=params if choice == 0 else others,
             arrival=arrival,
-            eos_token_ids=served.tokenizer.eos_token_ids,
+            eos_token_ids=eos_token_ids,
             seed=secrets.randbits(63) if params.seed is None else params.seed + choice,
             priority=body.priority,
             tenant=sender.tenant(body),
             limits=limits,
             cache_scope=scope,
             deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
+            branching=None if beam is None else BeamSearch(beam, params, eos_token_ids),
         )
         for index, prompt in enumerate(prompts)
         for choice in range(count)

@@ -8,16 +8,25 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import count
+from typing import NamedTuple
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
-from paternoster_engine.core.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.request import Request, TokenLogprobs
-from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
+from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler, StepOutput
 from paternoster_engine.runner.protocol import SynchronousRunner
+from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch, Hypothesis
 
 VOCABULARY = 50
+
+
+class Search(NamedTuple):
+    """What a beam search is asked for."""
+
+    params: SamplingParams
+    beam: BeamParams
+
 
 Slots = dict[tuple[int, int], tuple[int, int]]
 """(block, offset) -> (position, token)."""
@@ -49,10 +58,9 @@ def unbatched(prompt: list[int], max_tokens: int, max_model_len: int, ends: Coll
     return tokens[len(prompt) :]
 
 
-def searched(prompt: list[int], params: SamplingParams, eos_token_ids: Sequence[int] = ()) -> Sequence[Hypothesis]:
+def searched(prompt: list[int], asked: Search) -> Sequence[Hypothesis]:
     """What a beam search finds when nothing else runs."""
-    assert params.beam is not None
-    search = BeamSearch(params.beam, params, eos_token_ids)
+    search = BeamSearch(asked.beam, asked.params, ())
     while not search.done:
         search.advance([continuations([*prompt, *beam.tokens], search.num_continuations) for beam in search.live])
     return search.finished
@@ -85,9 +93,9 @@ class FakeModel(SynchronousRunner):
             [self._sample(item.request, item.stop) if item.samples else None for item in batch.scheduled],
             prompt_logprobs={item.request: self._prompt_logprobs(item) for item in batch.scheduled},
             continuations={
-                item.request: continuations(item.request.tokens(0, item.stop), item.request.group.num_continuations)
+                item.request: continuations(item.request.tokens(0, item.stop), item.request.branching.num_continuations)
                 for item in batch.scheduled
-                if item.samples and item.request.group is not None
+                if item.samples and item.request.branching is not None
             },
             # Steps that take longer with each token, so that preemption by measured cost has something to go by.
             seconds=0.01 + 0.002 * batch.num_tokens,
@@ -157,7 +165,6 @@ class CheckedEngine:
             temperature=0.0,
             ignore_eos=ignore_eos,
             prompt_logprobs=prompt_logprobs,
-            beam=beam,
             stop_token_ids=stop_token_ids,
         )
         deadline = None if patience is None else self.now + patience
@@ -172,6 +179,7 @@ class CheckedEngine:
             cache_scope=cache_scope,
             deadline=deadline,
             twin=twin,
+            branching=None if beam is None else BeamSearch(beam, params, ()),
         )
         self.now += 0.001
         self.scheduler.add(request)

@@ -4,15 +4,15 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from fake_model import CheckedEngine, continuations, searched, unbatched
+from fake_model import CheckedEngine, Search, continuations, searched, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.core.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import NeverFits, TooManyBeams
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
-from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch, Hypothesis
 
 ENDS = tuple(range(8))
 
@@ -25,27 +25,22 @@ def config(**changes: int | bool | str) -> SchedulerConfig:
     return SchedulerConfig(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def params(
-    width: int = 3, max_tokens: int = 12, ends: Sequence[int] = (), **beam: float | bool | str
-) -> SamplingParams:
-    return SamplingParams(
-        max_tokens=max_tokens,
-        temperature=0.0,
-        stop_token_ids=tuple(ends),
-        beam=BeamParams(width, **beam),  # type: ignore[arg-type]
+def params(width: int = 3, max_tokens: int = 12, ends: Sequence[int] = (), **beam: float | bool | str) -> Search:
+    return Search(
+        SamplingParams(max_tokens=max_tokens, temperature=0.0, stop_token_ids=tuple(ends)),
+        BeamParams(width, **beam),  # type: ignore[arg-type]
     )
 
 
-def every_answer(prompt: list[int], asked: SamplingParams, branches: int) -> list[tuple[float, tuple[int, ...]]]:
+def every_answer(prompt: list[int], asked: Search, branches: int) -> list[tuple[float, tuple[int, ...]]]:
     """All answers there are when each beginning goes on with one of its ``branches`` best tokens, best first."""
-    assert asked.beam is not None
     answers = []
     open_: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     while open_:
         score, tokens = open_.pop()
         for token, logprob in continuations([*prompt, *tokens], branches):
             longer = (score + logprob, (*tokens, token))
-            if token in asked.stop_token_ids or len(longer[1]) == asked.max_tokens:
+            if token in asked.params.stop_token_ids or len(longer[1]) == asked.params.max_tokens:
                 answers.append((longer[0] / len(longer[1]) ** asked.beam.length_penalty, longer[1]))
             else:
                 open_.append(longer)
@@ -74,8 +69,7 @@ beam_params = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), beam_params)
-def test_answers_are_as_many_as_beams_ranked_and_different(prompt: list[int], asked: SamplingParams) -> None:
-    assert asked.beam is not None
+def test_answers_are_as_many_as_beams_ranked_and_different(prompt: list[int], asked: Search) -> None:
     found = searched(prompt, asked)
     assert len(found) == asked.beam.width == len({hypothesis.tokens for hypothesis in found})
     scores = [hypothesis.score for hypothesis in found]
@@ -84,10 +78,10 @@ def test_answers_are_as_many_as_beams_ranked_and_different(prompt: list[int], as
         total = _logprob(prompt, hypothesis)
         assert hypothesis.score == pytest.approx(total / len(hypothesis.tokens) ** asked.beam.length_penalty)
         *beginning, last = hypothesis.tokens
-        assert not set(beginning).intersection(asked.stop_token_ids)
-        ended = last in asked.stop_token_ids
+        assert not set(beginning).intersection(asked.params.stop_token_ids)
+        ended = last in asked.params.stop_token_ids
         assert hypothesis.finish_reason is (FinishReason.STOP if ended else FinishReason.LENGTH)
-        assert ended or len(hypothesis.tokens) == asked.max_tokens
+        assert ended or len(hypothesis.tokens) == asked.params.max_tokens
 
 
 def _logprob(prompt: list[int], hypothesis: Hypothesis) -> float:
@@ -103,8 +97,7 @@ def test_stopping_early_is_stopping_no_later() -> None:
         steps = []
         for early in (True, False, "never"):
             asked = params(width=3, max_tokens=40, ends=ENDS, early_stopping=early)
-            assert asked.beam is not None
-            search = BeamSearch(asked.beam, asked, ())
+            search = BeamSearch(asked.beam, asked.params, ())
             count = 0
             while not search.done:
                 search.advance([continuations([start, *b.tokens], search.num_continuations) for b in search.live])
@@ -114,14 +107,20 @@ def test_stopping_early_is_stopping_no_later() -> None:
 
 
 def test_no_end_before_min_tokens() -> None:
-    asked = SamplingParams(
-        max_tokens=12, temperature=0.0, stop_token_ids=ENDS, min_tokens=6, beam=BeamParams(3, early_stopping=True)
+    asked = Search(
+        SamplingParams(max_tokens=12, temperature=0.0, stop_token_ids=ENDS, min_tokens=6),
+        BeamParams(3, early_stopping=True),
     )
     assert min(len(hypothesis.tokens) for hypothesis in searched([5], asked)) > 6
 
 
-def add(engine: CheckedEngine, prompt: list[int], asked: SamplingParams) -> Request:
-    return engine.add(prompt, asked.max_tokens, beam=asked.beam, stop_token_ids=asked.stop_token_ids)
+def hypotheses(request: Request) -> list[Hypothesis]:
+    assert isinstance(request.branching, BeamSearch)
+    return request.branching.finished
+
+
+def add(engine: CheckedEngine, prompt: list[int], asked: Search) -> Request:
+    return engine.add(prompt, asked.params.max_tokens, beam=asked.beam, stop_token_ids=asked.params.stop_token_ids)
 
 
 @pytest.mark.parametrize("ends", [(), ENDS])
@@ -130,9 +129,8 @@ def test_the_prompt_is_computed_once_and_each_beam_a_token_a_step(ends: tuple[in
     asked = params(width=3, max_tokens=8, ends=ends)
     request = add(engine, [1] * 10, asked)
     engine.run()
-    assert request.group is not None
-    assert request.group.hypotheses == searched([1] * 10, asked)
-    assert request.output == list(request.group.hypotheses[0].tokens)
+    assert hypotheses(request) == searched([1] * 10, asked)
+    assert request.output == list(hypotheses(request)[0].tokens)
     first, *others = engine.batches
     assert [item.num_tokens for item in first.scheduled] == [10]
     assert {tuple(item.num_tokens for item in batch.scheduled) for batch in others} == {(1, 1, 1)}
@@ -163,8 +161,7 @@ def test_a_search_is_preempted_as_a_whole_and_goes_on_from_what_its_beams_share(
     other = engine.add([2] * 8, 40)
     engine.run()
     assert engine.scheduler.counters.preemptions > 0
-    assert search.group is not None
-    assert search.group.hypotheses == searched([1] * 8, asked)
+    assert hypotheses(search) == searched([1] * 8, asked)
     assert other.output == unbatched([2] * 8, 40, 60)
     assert engine.scheduler.counters.generation_tokens == 40 + 2 * 20
     assert engine.scheduler.counters.requests_preempted <= 2
@@ -180,8 +177,7 @@ def test_preempted_every_few_steps(prefix_cache: bool, preemption: str) -> None:
     engine.run()
     assert engine.scheduler.counters.preemptions >= 3
     for i, (request, each) in enumerate(zip(requests, asked, strict=True)):
-        assert request.group is not None
-        assert request.group.hypotheses == searched([i] * (5 + i), each)
+        assert hypotheses(request) == searched([i] * (5 + i), each)
 
 
 def test_a_budget_smaller_than_the_beams_makes_them_wait_for_each_other() -> None:
@@ -189,8 +185,7 @@ def test_a_budget_smaller_than_the_beams_makes_them_wait_for_each_other() -> Non
     asked = params(width=3, max_tokens=6)
     request = add(engine, [1, 2, 3], asked)
     engine.run()
-    assert request.group is not None
-    assert request.group.hypotheses == searched([1, 2, 3], asked)
+    assert hypotheses(request) == searched([1, 2, 3], asked)
 
 
 def test_it_is_admitted_when_there_is_a_slot_for_each_beam() -> None:

@@ -9,15 +9,15 @@ their own, here and beside this file.
 from collections.abc import Callable
 
 import pytest
-from fake_model import CheckedEngine, searched, unbatched
+from fake_model import CheckedEngine, Search, searched, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, play, rush
 
-from paternoster_engine.core.beam_group import BeamGroup
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull
 from paternoster_engine.core.request import FinishReason
+from paternoster_engine.sampling.beam_search import BeamSearch
 
 
 @settings(max_examples=NUM_TRACES, deadline=None)
@@ -41,16 +41,17 @@ def check_trace(
 ) -> None:
     engine = make(config)
     played = play(engine, traffic, caps)
-    searches: list[BeamGroup] = []
+    searches: list[BeamSearch] = []
     for arrival, request in played:
         assert request.block_ids == []
-        if request.group is None:
+        if arrival.beam is None:
             alone = unbatched(arrival.prompt, arrival.max_tokens, config.max_model_len, arrival.stop_token_ids)
             assert request.output == alone[: len(request.output)]
             whole = request.output == alone
         else:
-            whole = request.group.hypotheses == searched(arrival.prompt, request.params)
-            searches.append(request.group)
+            assert isinstance(request.branching, BeamSearch)
+            whole = request.branching.finished == searched(arrival.prompt, Search(request.params, arrival.beam))
+            searches.append(request.branching)
         match request.finish_reason:
             case FinishReason.LENGTH | FinishReason.STOP:
                 assert whole
@@ -69,7 +70,7 @@ def check_trace(
     counters = scheduler.counters
     assert counters.finished.total() == len(played), "I10: each ends once"
     sampled = sum(output.token is not None for output in engine.outputs)
-    sampled += sum(group.leader.width * (group.search.num_tokens + group.search.done) for group in searches)
+    sampled += sum(search.width * (search.num_tokens + search.done) for search in searches)
     assert counters.generation_tokens == sampled
 
 

@@ -14,7 +14,8 @@ from test_invariants import check_trace
 from traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, play, rush
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.request import FinishReason
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
 
 either = pytest.mark.parametrize("chaining", [False, True])
 """Whether a step is submitted before or after the tokens of the one ahead of it are known."""
@@ -43,7 +44,7 @@ def test_tokens_reasons_and_blocks_are_those_of_a_plain_engine(chaining: bool) -
         traffic = [replace(arrival, abort_after=None, patience=None) for arrival in traffic]
         plain, ahead = CheckedEngine(config), OverlappedEngine(config, chaining=chaining)
         told = [
-            [(r.output, r.finish_reason, r.group and r.group.hypotheses) for _, r in play(engine, traffic, caps)]
+            [(r.output, r.finish_reason, _found(r)) for _, r in play(engine, traffic, caps)]
             for engine in (plain, ahead)
         ]
         assert told[0] == told[1], f"seed {seed}"
@@ -71,7 +72,7 @@ def test_a_failed_step_leaves_nothing_wrong_behind(chaining: bool, seed: int, br
     engine = OverlappedEngine(config, chaining=chaining, broken_steps=broken)
     for arrival, request in play(engine, traffic, caps):
         assert request.finish_reason is not None
-        if request.group is None:
+        if request.branching is None:
             alone = unbatched(arrival.prompt, arrival.max_tokens, MAX_LEN, arrival.stop_token_ids)
             assert request.output == alone[: len(request.output)]
     scheduler = engine.scheduler
@@ -141,3 +142,7 @@ def test_a_row_planned_past_a_stop_token_is_thrown_away_and_its_block_is_free(ch
         assert request.finish_reason is FinishReason.STOP
         assert request.output == alone[: alone.index(alone[4]) + 1]
         assert engine.scheduler.pool.num_used == 0
+
+
+def _found(request: Request) -> list[Hypothesis]:
+    return request.branching.finished if isinstance(request.branching, BeamSearch) else []

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
-from paternoster_engine.core.sampling_params import BeamParams
+from paternoster_engine.sampling.beam_search import BeamParams
 
 
 def config(**changes: int | float | str) -> SchedulerConfig:

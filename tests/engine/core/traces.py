@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
-from paternoster_engine.core.sampling_params import BeamParams
+from paternoster_engine.sampling.beam_search import BeamParams
 
 MAX_LEN = 60
 NUM_TRACES = int(os.environ.get("PATERNOSTER_TRACES", "500"))

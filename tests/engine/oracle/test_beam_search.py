@@ -6,10 +6,10 @@ from typing import Any, Literal, NamedTuple
 import pytest
 import torch
 
-from paternoster_engine.core.beam_search import Hypothesis
 from paternoster_engine.core.request import FinishReason, Request
-from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
+from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch, Hypothesis
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -102,10 +102,16 @@ def requests(tokenizer: Tokenizer, beginnings: dict[int, list[list[int]]]) -> An
             temperature=0.0,
             stop_token_ids=end_tokens(search, tokenizer),
             logprobs=1,
-            beam=BeamParams(search.width, search.length_penalty, search.early_stopping),
         )
+        beam, ends = BeamParams(search.width, search.length_penalty, search.early_stopping), tokenizer.eos_token_ids
         return [
-            Request(f"{search}-{i}", list(prompt), params, eos_token_ids=tuple(tokenizer.eos_token_ids))
+            Request(
+                f"{search}-{i}",
+                list(prompt),
+                params,
+                eos_token_ids=tuple(ends),
+                branching=BeamSearch(beam, params, ends),
+            )
             for i, prompt in enumerate(beginnings[search.length])
         ]
 
@@ -113,8 +119,8 @@ def requests(tokenizer: Tokenizer, beginnings: dict[int, list[list[int]]]) -> An
 
 
 def check(request: Request, search: Search, expected: list[Hypothesis]) -> None:
-    assert request.group is not None
-    found = request.group.hypotheses
+    assert isinstance(request.branching, BeamSearch)
+    found = request.branching.finished
     assert [hypothesis.tokens for hypothesis in found] == [hypothesis.tokens for hypothesis in expected]
     assert [hypothesis.finish_reason for hypothesis in found] == [hypothesis.finish_reason for hypothesis in expected]
     for ours, theirs in zip(found, expected, strict=True):

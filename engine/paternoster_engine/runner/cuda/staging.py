@@ -26,7 +26,7 @@ def decodes_alone(item: ScheduledRequest) -> bool:
     return (
         single
         and params.logprobs is None
-        and params.beam is None
+        and request.branching is None
         and not params.has_penalties
         and item.stop - request.num_prompt >= params.min_tokens
     )

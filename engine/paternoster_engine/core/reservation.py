@@ -1,4 +1,4 @@
-"""What memory an admission must leave, counted in KV blocks."""
+"""What an admission must leave: slots under the live cap, and memory counted in KV blocks."""
 
 import math
 from collections.abc import Sequence
@@ -6,13 +6,62 @@ from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv_cache import known_blocks, most_blocks
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.request import Request, SequenceGroup
+
+
+class Slots:
+    """One slot is one running sequence under the live cap. A group takes all of its own when it is admitted."""
+
+    def __init__(self, config: SchedulerConfig, running: Sequence[Request], live_cap: int | None) -> None:
+        """``running``: the scheduler's own list, which it changes."""
+        self._config = config
+        self._running = running
+        self._live_cap = config.max_num_seqs if live_cap is None else self._checked(live_cap)
+        self.promised: set[SequenceGroup] = set()
+        """Groups that run as one sequence and will be several."""
+
+    @property
+    def live_cap(self) -> int:
+        return self._live_cap
+
+    @live_cap.setter
+    def live_cap(self, cap: int) -> None:
+        self._live_cap = self._checked(cap)
+
+    def missing(self, request: Request) -> int:
+        """Slots that others have to leave before the request may run, but no more than it would take."""
+        if not self._running:
+            return 0
+        taken = len(self._running) + sum(group.leader.slots - 1 for group in self.promised)
+        return min(max(0, taken + request.slots - self._live_cap), request.slots)
+
+    def only_reserved_left(self, request: Request) -> bool:
+        """Whether all the slots that are left are for requests of a class above this one's."""
+        reserved = self._config.reserved_slots
+        if reserved == 0 or request.priority < 0:
+            return False
+        ordinary = sum(other.slots for other in self._running if other.priority >= 0)
+        return ordinary > 0 and ordinary + request.slots > self._live_cap - reserved
+
+    def tenant_is_full(self, request: Request) -> bool:
+        """Whether the request's tenant runs as much as it may; one that runs nothing never is."""
+        limits = request.limits
+        most = self._config.max_running_per_tenant if limits is None else limits.max_running
+        if not most:
+            return False
+        taken = sum(other.slots for other in self._running if other.tenant == request.tenant)
+        return taken > 0 and taken + request.slots > most
+
+    def _checked(self, cap: int) -> int:
+        if not 1 <= cap <= self._config.max_num_seqs:
+            raise ValueError(f"live_cap is {cap}: must be 1 to {self._config.max_num_seqs}, the capacity")
+        return cap
 
 
 class Reservation(Protocol):
     """Says whether a request may join ``running``.
 
-    ``new`` blocks would be taken for the tokens it has now, and for its beams if it has any, out of ``available`` ones.
+    ``new`` blocks, of ``available`` ones, would be taken for the tokens it has now, and for all its sequences.
     """
 
     def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool: ...
@@ -48,7 +97,7 @@ class NoEvict:
 
     LightLLM's future peak, made a bound that holds on any trace: a sequence that decodes grows by one token a step
     and leaves after as many steps as it has tokens left, later by the steps that the token budget can keep it back
-    with its prompt. Blocks shared by several are counted for each, but for those that all beams of a search share.
+    with its prompt. Blocks shared by several are counted for each, but for those that all of a group share.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -105,7 +154,7 @@ class NoEvict:
                 continue
             steps_to_first_sample = -(-work // room)
             if request.group is not None and request.group.folded:
-                # Its beams go on in the step after the one that computes what they have in common.
+                # Its sequences go on in the step after the one that computes what they have in common.
                 steps_to_first_sample += 1
             ends.append(request.max_total_tokens - _known(request) + steps_to_first_sample - 2 + self._lag)
         return ends
@@ -143,7 +192,7 @@ def projected_peak_tokens(running: Sequence[Request], max_model_len: int) -> int
 
 
 def _leaders(running: Sequence[Request]) -> list[Request]:
-    """Each request once, whether it runs as one sequence or as several beams."""
+    """Each request once, whether it runs as one sequence or as several."""
     return [request for request in running if request.leader is request]
 
 
@@ -154,7 +203,7 @@ def _held(request: Request) -> int:
 
 
 def _known(request: Request) -> int:
-    """Tokens of the request, or of each of its beams."""
+    """Tokens of the request, or of each of its sequences."""
     return request.num_expected if request.group is None else request.group.num_tokens
 
 

@@ -4,10 +4,25 @@ The rules are those of transformers' ``generate(num_beams=width)``, so that one 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from paternoster_engine.core.request import Continuations, FinishReason, TokenLogprobs
-from paternoster_engine.core.sampling_params import BeamParams, SamplingParams
+from paternoster_engine.core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class BeamParams:
+    """How beam search goes; meanings as in transformers and in vLLM's extensions of the OpenAI API."""
+
+    width: int
+    """Beams that are followed, and answers that are found; at least 2."""
+    length_penalty: float = 1.0
+    """Answers are ranked by their log probability over their length to this power: above 0 favours long ones."""
+    early_stopping: bool | Literal["never"] = False
+    """When the answers found are enough: as soon as there are ``width``; False: when the best beam, at its present
+    length, would not be better; "never": when it could not become better at any length.
+    """
 
 
 class Beam(NamedTuple):
@@ -39,7 +54,10 @@ class _Continuation(NamedTuple):
 
 
 class BeamSearch:
-    """The state of one search. ``live`` are of one length; ``finished`` are the best answers so far, best first."""
+    """One search, which says how its request branches (:class:`Branching`).
+
+    ``live`` beams are of one length; ``finished`` are the best answers so far, best first.
+    """
 
     def __init__(self, beam: BeamParams, params: SamplingParams, eos_token_ids: Sequence[int]) -> None:
         self._beam = beam
@@ -54,19 +72,30 @@ class BeamSearch:
     @property
     def num_continuations(self) -> int:
         """How many of each beam's continuations must be known: enough to go on with it alone should all that may end
-        do so, and those that are not allowed besides.
+        do so, and those that are not allowed besides; and all that are asked for.
         """
-        return self._beam.width + len(self._ends) + len(self._forbidden)
+        return max(self._beam.width + len(self._ends) + len(self._forbidden), self._params.logprobs or 0)
 
     @property
     def num_tokens(self) -> int:
         """Length of the live beams."""
         return len(self.live[0].tokens)
 
-    def advance(self, continuations: Sequence[Continuations]) -> list[int]:
+    @property
+    def width(self) -> int:
+        return self._beam.width
+
+    @property
+    def outcome(self) -> tuple[Sequence[int], FinishReason]:
+        """Tokens of the best answer and why it ends, once the search is done."""
+        best = self.finished[0]
+        return best.tokens, best.finish_reason
+
+    def advance(self, continuations: Sequence[Continuations]) -> list[tuple[int, int]]:
         """Make every beam a token longer; entry ``i`` of ``continuations`` is of ``live[i]``.
 
-        Returns which of the beams so far each of the new ones continues. Nothing, once the search is done.
+        Returns which of the beams so far each of the new ones continues, and its new token. Nothing, once the search
+        is done.
         """
         length = self.num_tokens + 1
         last = length >= self._params.max_tokens
@@ -87,7 +116,7 @@ class BeamSearch:
         if self.done:
             return []
         self.live = [self._longer(best, continuations) for best in going_on]
-        return [best.parent for best in going_on]
+        return [(best.parent, best.token) for best in going_on]
 
     @property
     def _num_kept(self) -> int:
