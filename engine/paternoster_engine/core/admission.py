@@ -1,14 +1,12 @@
 """Which waiting requests are admitted in a step, and which blocks they begin with."""
 
 import math
-from collections.abc import Callable
 
 from paternoster_engine.core.batch import BatchBuilder
-from paternoster_engine.core.batching import make_mode
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.forking import Fork
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.preemption import PriorityPreemption, Swap
+from paternoster_engine.core.preemption import Preemption, PriorityPreemption, Swap
 from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.reservation import Slots, make_reservation
 from paternoster_engine.core.stats import Counters
@@ -16,8 +14,6 @@ from paternoster_engine.core.waiting_queue import WaitingQueue
 
 MAX_PREFIX_WAITS = 32
 """Requests a step passes over because others compute their next block, before it looks no further."""
-
-Preempt = Callable[[Request, BatchBuilder], None]
 
 
 class Admission:
@@ -32,9 +28,9 @@ class Admission:
         kv: KVCache,
         swap: Swap,
         counters: Counters,
-        preempt: Preempt,
+        preemption: Preemption,
     ) -> None:
-        """``running``: the scheduler's own list. ``preempt`` puts one of those that run back into the queue."""
+        """``running``: the scheduler's own list."""
         self._config = config
         self._queue = queue
         self._running = running
@@ -42,33 +38,28 @@ class Admission:
         self._kv = kv
         self._swap = swap
         self._counters = counters
-        self._preempt = preempt
-        self._mode = make_mode(config)
+        self._preemption = preemption
         self._reservation = make_reservation(config)
         self._priority_preemption = PriorityPreemption(queue, self._reservation, kv)
-        # A whole batch cannot wait for one of its own members.
-        self._await_prefix = config.await_prefix and not self._mode.whole_batches
-
-    def is_open(self, now: float) -> bool:
-        """Whether the mode lets anybody be admitted in the step that begins now."""
-        return self._mode.admits(len(self._running), self._queue, now)
 
     def next_class(self) -> float:
         """The ``priority`` of who would be admitted first; infinite when nobody waits."""
         return next((request.priority for request in self._queue.candidates()), math.inf)
 
-    def admit_waiting(self, builder: BatchBuilder, now: float) -> None:
-        """Admit in the queue's order until one does not fit.
+    def admit_waiting(self, builder: BatchBuilder, now: float, *, whole_batch: bool = False) -> None:
+        """Admit in the queue's order until one does not fit. A ``whole_batch`` may need several steps for its prompts.
 
         A step that preempted for want of blocks admits nobody; one that preempts for priority, nobody after that.
         """
         if builder.preempted:
             return
+        # A whole batch cannot wait for one of its own members.
+        await_prefix = self._config.await_prefix and not whole_batch
         waits = 0
         forked = kept_back = False
         full_tenants: set[str] = set()
         for request in self._queue.candidates():
-            if not self._mode.whole_batches:
+            if not whole_batch:
                 if builder.budget == 0:
                     return
                 if not builder.allows(request):
@@ -89,7 +80,7 @@ class Admission:
                 return
             prefix = self._kv.find_prefix(request)
             fork = Fork.of(request, len(prefix) * self._config.block_size)
-            if self._await_prefix and self._awaits(request, prefix, fork):
+            if await_prefix and self._awaits(request, prefix, fork):
                 self._counters.prefix_waits += 1
                 waits += 1
                 if waits == MAX_PREFIX_WAITS:
@@ -107,7 +98,7 @@ class Admission:
             victims = [] if forked else self._priority_preemption.victims_for(request, prefix, self._running, missing)
             if victims:
                 for victim in victims:
-                    self._preempt(victim, builder)
+                    self._preemption.preempt(victim, builder)
                 self._counters.priority_preemptions += len(victims)
                 self._admit(request, prefix, builder, now)
             return

@@ -76,6 +76,17 @@ class StepResult:
     swap_seconds: float = 0.0
     """What the copies to and from host memory took."""
 
+    def deliver(self) -> None:
+        """Give what came besides tokens to the requests that asked for it, but not to those that ended since."""
+        for request, logprobs in self.logprobs.items():
+            if not request.finished:
+                request.logprobs.append(logprobs)
+        for request, of_prompt in self.prompt_logprobs.items():
+            if not request.leader.finished:
+                request.prompt_logprobs += of_prompt
+        for request, continuations in self.continuations.items():
+            request.continuations = continuations
+
 
 @dataclass(slots=True)
 class BatchBuilder:

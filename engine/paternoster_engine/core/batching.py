@@ -1,4 +1,4 @@
-"""When requests may be admitted: at every step, or as whole batches."""
+"""Drives admission: at every step, or whole batches at a time, as servers did before Orca."""
 
 from typing import Protocol
 
@@ -6,8 +6,8 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.waiting_queue import WaitingQueue
 
 
-class Mode(Protocol):
-    """Says before each step whether it may admit."""
+class Batching(Protocol):
+    """Says before each step whether it may admit anybody."""
 
     whole_batches: bool
     """A batch is chosen at once, however many steps its prompts take."""
@@ -51,7 +51,7 @@ class Dynamic:
         return len(waiting) >= self._size or now - min(r.arrival for r in waiting) >= self._wait
 
 
-def make_mode(config: SchedulerConfig) -> Mode:
+def make_batching(config: SchedulerConfig) -> Batching:
     match config.mode:
         case "continuous":
             return Continuous()

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from paternoster_engine.core.batch import Batch, BlockCopy, StepResult
+from paternoster_engine.core.batch import Batch, BatchBuilder, BlockCopy, StepResult
 from paternoster_engine.core.config import SchedulerConfig, VictimName
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.request import Request
-from paternoster_engine.core.reservation import Reservation
+from paternoster_engine.core.request import Request, RequestStatus
+from paternoster_engine.core.reservation import Reservation, Slots
 from paternoster_engine.core.stats import Counters
-from paternoster_engine.core.waiting_queue import WaitingQueue
+from paternoster_engine.core.waiting_queue import Deadlines, WaitingQueue
 
 ChooseVictim = Callable[[Sequence[Request]], Request]
 """Which of the running requests is preempted when the KV pool runs dry."""
@@ -38,6 +38,69 @@ VICTIMS: Mapping[VictimName, ChooseVictim] = {
     "last-in": last_in,
     "priority": least_important,
 }
+
+
+class Preemption:
+    """Takes the blocks of running requests away and puts these back into the queue."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        queue: WaitingQueue,
+        running: list[Request],
+        slots: Slots,
+        kv: KVCache,
+        swap: "Swap",
+        deadlines: Deadlines,
+        counters: Counters,
+    ) -> None:
+        """``running``: the scheduler's own list."""
+        self._config = config
+        self._queue = queue
+        self._running = running
+        self._slots = slots
+        self._kv = kv
+        self._swap = swap
+        self._deadlines = deadlines
+        self._counters = counters
+        self._choose_victim = VICTIMS[config.victim]
+
+    def make_room(self, request: Request, builder: BatchBuilder) -> None:
+        """Preempt somebody, or ``request`` itself, because the pool has no block for it."""
+        self.preempt(self._choose_victim(self._no_more_important(request)), builder)
+
+    def force(self, builder: BatchBuilder) -> None:
+        """Preempt somebody although there is no need."""
+        self.preempt(self._choose_victim(self._running), builder)
+
+    def preempt(self, request: Request, builder: BatchBuilder) -> None:
+        """Take all blocks of a running request, with those of its whole group, and put it into the queue."""
+        request = request.leader
+        for sequence in request.sequences:
+            builder.remove(sequence)
+            self._running.remove(sequence)
+            if request.group is None:
+                # Copies of what its sequences share would be many: a group is computed again.
+                self._swap.save(request)
+            self._kv.release(sequence)
+            sequence.num_computed = sequence.num_cached = 0
+            sequence.status = RequestStatus.PREEMPTED
+        if request.group is not None:
+            request.group.fold()
+            self._slots.promised.discard(request.group)
+        builder.preempted.append(request)
+        self._counters.preemptions += 1
+        self._counters.requests_preempted += request.num_preemptions == 0
+        request.num_preemptions += 1
+        self._deadlines.watch(request)
+        self._queue.insert(request)
+
+    def _no_more_important(self, request: Request) -> Sequence[Request]:
+        """Running requests that may be preempted for ``request``: those below its class, else its equals and itself."""
+        if not self._config.uses_priority:
+            return self._running
+        below = [other for other in self._running if other.priority > request.priority]
+        return below or [other for other in self._running if other.priority == request.priority]
 
 
 class PriorityPreemption:

@@ -12,12 +12,13 @@ from typing import Any
 
 from paternoster_engine.core.admission import Admission
 from paternoster_engine.core.batch import Batch, BatchBuilder, StepResult
+from paternoster_engine.core.batching import make_batching
 from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.forking import advance_group
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.preemption import VICTIMS, PreemptionCost, Swap
+from paternoster_engine.core.preemption import Preemption, PreemptionCost, Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
 from paternoster_engine.core.reservation import Slots, projected_peak_tokens
 from paternoster_engine.core.stats import Counters
@@ -45,7 +46,7 @@ class Scheduler:
         self.kv = KVCache(self.pool, config.block_size, prefix_cache=config.prefix_cache)
         self.preemption_cost = PreemptionCost()
         self.swap = Swap(config, self.preemption_cost, self.counters)
-        self._choose_victim = VICTIMS[config.victim]
+        self._batching = make_batching(config)
         self._queue = make_queue(config)
         self._validation = RequestValidation(config)
         self._deadlines = Deadlines()
@@ -53,8 +54,11 @@ class Scheduler:
         self._requests: dict[str, Request] = {}
         self._running: list[Request] = []
         self._slots = Slots(config, self._running, live_cap)
+        self._preemption = Preemption(
+            config, self._queue, self._running, self._slots, self.kv, self.swap, self._deadlines, self.counters
+        )
         self._admission = Admission(
-            config, self._queue, self._running, self._slots, self.kv, self.swap, self.counters, self._preempt
+            config, self._queue, self._running, self._slots, self.kv, self.swap, self.counters, self._preemption
         )
         self._step = 0
 
@@ -120,13 +124,13 @@ class Scheduler:
         for request in self._deadlines.expired(now):
             self._finish(request, FinishReason.TIMEOUT)
             builder.expired.append(request)
-        admits = self._admission.is_open(now)
+        admits = self._batching.admits(len(self._running), self._queue, now)
         if self.config.force_preempt_every and self._step % self.config.force_preempt_every == 0 and self._running:
-            self._preempt(self._choose_victim(self._running), builder)
+            self._preemption.force(builder)
         if self.config.prefill_first:
             self._continue(builder, [request for request in self._running if request.prefilling])
             if admits:
-                self._admission.admit_waiting(builder, now)
+                self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
             if not builder.chunks:
                 self._continue(builder, list(self._running))
         elif self.config.pause_lower_classes:
@@ -134,13 +138,13 @@ class Scheduler:
         else:
             self._continue(builder, list(self._running))
             if admits:
-                self._admission.admit_waiting(builder, now)
+                self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
         swaps, copies = self.swap.take_copies(), self.kv.take_copies()
         return builder.build(self._step, swaps, copies, self.counters, ahead=self.config.overlap)
 
     def update(self, batch: Batch, result: StepResult, now: float) -> list[StepOutput]:
         """Take in what came of the step; requests ended since are skipped."""
-        self._take_in(result)
+        result.deliver()
         if self.config.preemption == "auto":
             self.preemption_cost.observe(batch, result)
         outputs = []
@@ -171,17 +175,6 @@ class Scheduler:
                 self._finish(request, reason)
             outputs.append(StepOutput(request, token, reason))
         return outputs + [output for group in groups for output in self._advance(group, now)]
-
-    def _take_in(self, result: StepResult) -> None:
-        """What a step gave besides tokens, to the requests that asked for it."""
-        for request, logprobs in result.logprobs.items():
-            if not request.finished:
-                request.logprobs.append(logprobs)
-        for request, of_prompt in result.prompt_logprobs.items():
-            if not request.leader.finished:
-                request.prompt_logprobs += of_prompt
-        for request, continuations in result.continuations.items():
-            request.continuations = continuations
 
     def without_finished(self, batch: Batch) -> Batch:
         """``batch``, planned before the last step ended, without the rows of requests that ended with it."""
@@ -270,7 +263,7 @@ class Scheduler:
             while (request.shares_tail or needed > len(request.block_ids) * block_size) and not self.kv.grow(
                 request, needed
             ):
-                self._preempt(self._choose_victim(self._no_more_important(request)), builder)
+                self._preemption.make_room(request, builder)
                 if request.status is not running:
                     break
             else:
@@ -285,7 +278,7 @@ class Scheduler:
         first = [request for request in self._by_class() if builder.allows(request)]
         self._continue(builder, first)
         if admits:
-            self._admission.admit_waiting(builder, now)
+            self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
         if builder.chunks.keys() <= {request for request in first if not request.prefilling}:
             # Whoever was next did not fit.
             builder.lowest_class = prompts
@@ -293,35 +286,6 @@ class Scheduler:
 
     def _by_class(self) -> list[Request]:
         return sorted(self._running, key=lambda request: request.priority)
-
-    def _no_more_important(self, request: Request) -> Sequence[Request]:
-        """Running requests that may be preempted for ``request``: those below its class, else its equals and itself."""
-        if not self.config.uses_priority:
-            return self._running
-        below = [other for other in self._running if other.priority > request.priority]
-        return below or [other for other in self._running if other.priority == request.priority]
-
-    def _preempt(self, request: Request, builder: BatchBuilder) -> None:
-        """Take all blocks of a running request, with those of its whole group, and put it into the queue."""
-        request = request.leader
-        for sequence in request.sequences:
-            builder.remove(sequence)
-            self._running.remove(sequence)
-            if request.group is None:
-                # Copies of what its sequences share would be many: a group is computed again.
-                self.swap.save(request)
-            self.kv.release(sequence)
-            sequence.num_computed = sequence.num_cached = 0
-            sequence.status = RequestStatus.PREEMPTED
-        if request.group is not None:
-            request.group.fold()
-            self._slots.promised.discard(request.group)
-        builder.preempted.append(request)
-        self.counters.preemptions += 1
-        self.counters.requests_preempted += request.num_preemptions == 0
-        request.num_preemptions += 1
-        self._deadlines.watch(request)
-        self._queue.insert(request)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
         if request.status is RequestStatus.RUNNING:
