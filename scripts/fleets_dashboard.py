@@ -1,7 +1,19 @@
 """The dashboard of all fleets: sums and comparisons."""
 
 from grafana_json import Json, dashboard, panel, variable
-from promql import ANNOTATIONS, DECISIONS, counted, engine, gateway, grouped, of_process, quantiles, rate, told
+from promql import (
+    ANNOTATIONS,
+    DECISIONS,
+    counted,
+    engine,
+    gateway,
+    grouped,
+    of_process,
+    operator,
+    quantiles,
+    rate,
+    told,
+)
 
 EACH = "{{namespace}}/{{llmdeployment}}"
 EACH_OBJECT = "{{namespace}}/{{name}}"
@@ -192,6 +204,30 @@ GATEWAY = [
     ),
 ]
 
+TASKS = {"gateway": gateway("task_failures_total"), "operator": "paternoster_operator_task_failures_total"}
+
+FAULTS = [
+    panel(
+        "Replicas that stand still",
+        (f"sum({gateway('replicas_hung')})", "now"),
+        (f"sum(increase({gateway('hangs_total')}[$__rate_interval]))", "found"),
+        help="They answer no probe, so gateways give their requests to others until they do.",
+    ),
+    panel(
+        "Reports that are not believed, per second",
+        (
+            grouped(rate(operator("reports_refused_total")), "namespace, name, reason"),
+            f"{EACH_OBJECT}: {{{{reason}}}}",
+        ),
+        help="Numbers that no engine of that size can have, or no document at all; by the field.",
+    ),
+    panel(
+        "Background tasks that failed, per second",
+        *((grouped(rate(selector), "task"), f"{who}: {{{{task}}}}") for who, selector in TASKS.items()),
+        help="Each is in the log with its cause, and begins again.",
+    ),
+]
+
 PROCESSES = [
     panel(
         "CPU of operator and gateway",
@@ -230,6 +266,7 @@ def fleets_dashboard() -> Json:
             "Replicas": REPLICAS,
             "KV cache": KV,
             "Gateway": GATEWAY,
+            "Faults": FAULTS,
             "Processes": PROCESSES,
         },
     )

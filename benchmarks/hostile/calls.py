@@ -13,8 +13,10 @@ import aiohttp
 from hostile.fleet import CONTEXT, MODEL
 from paternoster_engine.bench.prompts import default_text
 
-PATIENCE_SECONDS = 150
-"""After which a call counts as one without an answer."""
+PATIENCE_SECONDS = 300
+"""After which a call counts as one without an answer. One that moves to another engine twice waits three times, and on
+two busy cores a wait is a minute.
+"""
 
 
 class End(StrEnum):
