@@ -6,6 +6,15 @@ from pydantic import Field, model_validator
 
 from paternoster_contract.http_limits import HttpLimits
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
+from paternoster_contract.scheduling import (
+    AdmissionName,
+    ModeName,
+    OrderName,
+    PreemptionName,
+    VictimName,
+    check_scheduling,
+    check_weights,
+)
 
 
 class EngineArgs(HttpLimits):
@@ -105,7 +114,7 @@ class EngineArgs(HttpLimits):
         description="who is served from prefixes that a tenant's prompts left. tenant: that tenant alone, where "
         "identities are known; fleet: everybody",
     )
-    mode: Literal["continuous", "dynamic", "static"] = Field(
+    mode: ModeName = Field(
         default="continuous",
         description="continuous: admit at every step; static: a batch drains whole before the next; dynamic: static, "
         "and a batch is put off until batch-size requests wait or the oldest has waited batch-wait",
@@ -125,12 +134,12 @@ class EngineArgs(HttpLimits):
     await_prefix: bool = Field(
         default=True, description="let a prompt wait while another one computes the block that it would compute next"
     )
-    admission: Literal["greedy", "no-evict", "full-reserve"] = Field(
+    admission: AdmissionName = Field(
         default="greedy",
         description="memory an admission must leave. greedy: the watermark; no-evict: the largest future need of all "
         "that run; full-reserve: everyone's full length at once",
     )
-    order: Literal["fcfs", "priority", "fair-share", "deadline"] = Field(
+    order: OrderName = Field(
         default="fcfs",
         description="who is next. priority: lowest first, preempting running requests of a lower class; fair-share: "
         "the user served least (VTC); deadline: the earliest",
@@ -154,10 +163,8 @@ class EngineArgs(HttpLimits):
     reserved_slots: int = Field(
         default=0, ge=0, description="slots under the live cap that only requests with a priority below 0 get"
     )
-    victim: Literal["least-computed", "last-in", "priority"] = Field(
-        default="least-computed", description="who is preempted when the KV pool runs dry"
-    )
-    preemption: Literal["recompute", "swap", "auto"] = Field(
+    victim: VictimName = Field(default="least-computed", description="who is preempted when the KV pool runs dry")
+    preemption: PreemptionName = Field(
         default="recompute",
         description="what becomes of a preempted request's blocks. recompute: dropped; swap: copied to host memory; "
         "auto: whichever was measured to be cheaper",
@@ -204,17 +211,8 @@ class EngineArgs(HttpLimits):
             raise ValueError(
                 f"min_priority is {self.min_priority}: must be at most max_priority, which is {self.max_priority}"
             )
-        if self.reserved_slots >= self.max_num_seqs:
-            raise ValueError(
-                f"reserved_slots is {self.reserved_slots}: must be below max_num_seqs, which is {self.max_num_seqs}"
-            )
-        if self.pause_lower_classes and self.order != "priority":
-            raise ValueError(f"pause_lower_classes is True: must be False with order {self.order!r}")
-        if self.pause_lower_classes and self.prefill_first:
-            raise ValueError("pause_lower_classes is True: must be False with prefill_first")
-        for user, weight in self.weights.items():
-            if not weight > 0:
-                raise ValueError(f"user_weights is {self.user_weights!r}: the weight of {user!r} must be above 0")
+        check_scheduling(self)
+        check_weights("user_weights", self.weights)
         return self
 
     @property

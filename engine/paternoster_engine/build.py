@@ -9,10 +9,9 @@ import torch
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import FORCE_PREEMPT_ENV
-from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
-from paternoster_engine.limits import EngineLimits
+from paternoster_engine.limits import EngineLimits, scheduler_config
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
@@ -65,34 +64,14 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
         memory = memory_for_kv_cache(loaded.model, dtype, device, limits, args.gpu_memory_utilization, loaded.ranks)
     shape = KVPoolShape.fit(config, args.block_size, dtype, memory)
     scheduler = Scheduler(
-        SchedulerConfig(
-            max_num_seqs=args.max_num_seqs,
+        scheduler_config(
+            args,
             max_batched_tokens=limits.max_batched_tokens,
             max_model_len=limits.max_model_len,
-            block_size=shape.block_size,
             num_blocks=shape.num_blocks,
             watermark_blocks=shape.num_blocks * args.watermark_percent // 100,
-            max_queued_requests=args.max_queued_requests,
-            prefix_cache=args.prefix_cache,
-            await_prefix=args.await_prefix,
-            mode=args.mode,
-            batch_size=args.batch_size or 0,
-            batch_wait=args.batch_wait,
             overlap=overlap,
-            prefill_first=args.prefill_first,
-            admission=args.admission,
-            victim=args.victim,
-            order=args.order,
-            priority_aging=args.priority_aging,
-            pause_lower_classes=args.pause_lower_classes,
-            reserved_slots=args.reserved_slots,
-            tenant_weights=args.weights,
-            preemption=args.preemption,
             host_blocks=_checked_host_blocks(args, shape),
-            max_queued_per_tenant=args.max_queued_per_user,
-            max_running_per_tenant=args.max_running_per_user,
-            tenant_tokens_per_second=args.user_tokens_per_second,
-            tenant_token_burst=args.user_token_burst,
             force_preempt_every=_force_preempt_every(),
         ),
         live_cap=args.live_cap,

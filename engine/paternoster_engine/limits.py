@@ -1,10 +1,12 @@
 """What start-up settings come to for one model on one device; raises before anything is loaded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
 
@@ -53,3 +55,21 @@ def _max_model_len(args: EngineArgs, config: ModelConfig) -> int:
             f"the context of {config.name}"
         )
     return args.max_model_len
+
+
+def scheduler_config(args: EngineArgs, **sizes: Any) -> SchedulerConfig:
+    """The scheduler's settings are those of the engine, by name, but for ``sizes``: what follows from model and device.
+
+    Raises ``ValueError`` for settings that contradict each other.
+    """
+    by_name = {field.name for field in fields(SchedulerConfig)}.intersection(EngineArgs.model_fields) - sizes.keys()
+    shared = {name: getattr(args, name) for name in by_name}
+    return SchedulerConfig(
+        **{**shared, "batch_size": args.batch_size or 0},
+        tenant_weights=args.weights,
+        max_queued_per_tenant=args.max_queued_per_user,
+        max_running_per_tenant=args.max_running_per_user,
+        tenant_tokens_per_second=args.user_tokens_per_second,
+        tenant_token_burst=args.user_token_burst,
+        **sizes,
+    )

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-ModeName = Literal["continuous", "dynamic", "static"]
-AdmissionName = Literal["greedy", "no-evict", "full-reserve"]
-VictimName = Literal["least-computed", "last-in", "priority"]
-OrderName = Literal["fcfs", "priority", "fair-share", "deadline"]
-PreemptionName = Literal["recompute", "swap", "auto"]
+from paternoster_contract.scheduling import (
+    AdmissionName,
+    ModeName,
+    OrderName,
+    PreemptionName,
+    VictimName,
+    check_scheduling,
+    check_weights,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +112,8 @@ class SchedulerConfig:
         ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: must be at least 0")
-        if self.reserved_slots >= self.max_num_seqs:
-            raise ValueError(
-                f"reserved_slots is {self.reserved_slots}: must be below max_num_seqs, which is {self.max_num_seqs}"
-            )
-        if self.pause_lower_classes and self.order != "priority":
-            raise ValueError(f"pause_lower_classes is True: must be False with order {self.order!r}")
-        if self.pause_lower_classes and self.prefill_first:
-            raise ValueError("pause_lower_classes is True: must be False with prefill_first")
-        for tenant, weight in self.tenant_weights.items():
-            if not weight > 0:
-                raise ValueError(f"tenant_weights is {weight} for {tenant!r}: must be above 0")
+        check_scheduling(self)
+        check_weights("tenant_weights", self.tenant_weights)
         if self.preemption != "recompute" and self.host_blocks == 0:
             raise ValueError(f"host_blocks is 0: must be at least 1 with preemption {self.preemption!r}")
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from paternoster_contract.scheduling import VictimName
 from paternoster_engine.core.batch import Batch, BatchBuilder, BlockCopy, StepResult
-from paternoster_engine.core.config import SchedulerConfig, VictimName
+from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv_cache import KVCache
 from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.reservation import Reservation, Slots
