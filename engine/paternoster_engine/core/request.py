@@ -114,7 +114,7 @@ class Request:
     block_keys: list[bytes] = field(default_factory=list)
     """Prefix-cache keys of the first full blocks, made when first asked for."""
     num_kept_blocks: int = 0
-    """Leading blocks that the prefix cache has been told of."""
+    """Leading blocks that the prefix cache knows."""
     claimed_key: bytes | None = None
     """Prefix-cache key of the block it is computing now, for others to wait for."""
     host_block_ids: list[int] = field(default_factory=list)
@@ -160,7 +160,7 @@ class Request:
     def num_reusable(self) -> int:
         """Leading tokens that need no pass once their keys and values are there; the last known one always does.
 
-        A pass over token ``i`` also tells the log probability of token ``i + 1``, where that is asked for.
+        A pass over token ``i`` also gives the log probability of token ``i + 1``, where that is asked for.
         """
         last = self.num_tokens - 1
         if self.params.prompt_logprobs is None or len(self.prompt_logprobs) == self.num_prompt - 1:

@@ -145,7 +145,7 @@ class NoEvict:
         work = width = 0
         for request in running:
             work += _uncomputed(request)
-            # Beams get longer together, so the last of them tells when.
+            # Sequences of a group get longer together, so the last of them counts.
             width += request.width
             room = self._budget - (width - 1)
             if room <= 0:

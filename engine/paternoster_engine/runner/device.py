@@ -33,7 +33,7 @@ def rank_device(device: torch.device, rank: int, size: int) -> torch.device:
 def device_fault(device: torch.device) -> str | None:
     """Why ``device`` computes nothing any more, None while it does.
 
-    An error inside a CUDA kernel is told by every call after it, until the process ends.
+    An error inside a CUDA kernel is raised by every call after it, until the process ends.
     """
     if device.type != "cuda":
         return None

@@ -23,7 +23,7 @@ def attention_order(scheduled: Sequence[ScheduledRequest]) -> list[ScheduledRequ
 
 @dataclass(frozen=True, slots=True)
 class HostStep:
-    """One step in plain numbers: what every rank of a model is told of it."""
+    """One step in plain numbers: what every rank of a model needs of it."""
 
     token_ids: list[int]
     positions: list[int]
