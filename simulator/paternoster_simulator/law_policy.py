@@ -1,13 +1,9 @@
-"""The operator's own law as a policy: the same windows, the same function, the same memory as in a reconcile."""
-
-from dataclasses import replace
+"""The operator's own autoscaler as a policy."""
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.autoscaling.autoscaler import Autoscaler, Samples
+from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.report.startup import StartupTimes
-from paternoster_operator.scaling.decision import LawState
-from paternoster_operator.scaling.law import decide, first_state, longest_window, observation_window
-from paternoster_operator.scaling.policy import ScalingPolicy
-from paternoster_operator.scaling.signals import SignalWindows
 from paternoster_simulator.policy import Look, Orders
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import with_capacity
@@ -17,15 +13,13 @@ LOOK_SECONDS = 5.0
 
 
 class LawPolicy:
-    """Looks and decides as ``paternoster_operator.reconcile`` does, without a cluster."""
+    """What ``paternoster_operator.reconcile`` does with it, without a cluster."""
 
     period_seconds = LOOK_SECONDS
 
     def __init__(self, policy: ScalingPolicy) -> None:
-        self._policy = policy
-        self._windows = SignalWindows()
+        self._autoscaler = Autoscaler(policy)
         self._startup = StartupTimes()
-        self._state: LawState | None = None
 
     @classmethod
     def from_spec(cls, spec: LLMDeploymentSpec, profile: Profile) -> "LawPolicy":
@@ -33,27 +27,18 @@ class LawPolicy:
         return cls(ScalingPolicy.from_spec(with_capacity(spec, profile)))
 
     def decide(self, look: Look) -> Orders:
-        cap, state = self._policy.cap, self._state
-        for pod, stats in look.engines.items():
-            self._windows.observe(pod, stats, look.now, longest_window(cap))
-        self._windows.keep({*look.serving, *look.pending, *look.draining})
         for seconds in look.startups:
             self._startup.learn(seconds)
-        signals = self._windows.summarize(
-            window_seconds=longest_window(cap) if state is None else observation_window(cap, state, look.now),
-            flow_seconds=cap.window_seconds,
-            now=look.now,
-            ready_pods=look.serving,
-            pending_pods=len(look.pending),
+        samples = Samples(
+            engines=look.engines,
+            serving=look.serving,
+            pending=look.pending,
+            others=look.draining,
             held=look.held,
             startup_seconds=self._startup.average,
+            replicas=look.replicas,
         )
-        if state is None:
-            state = first_state(self._policy, look.now, replicas=look.replicas, cap=signals.lowest_cap or None)
-        elif state.replicas != look.replicas:
-            # What was ordered was not done, so it is neither on its way nor to be done late; what was seen counts.
-            state = replace(state, replicas=look.replicas, ordered=None, changes=())
-        decision = decide(self._policy, signals, state, look.now)
-        self._state = decision.state
+        self._autoscaler.observe(samples, look.now)
+        decision = self._autoscaler.decide(look.now)
         made = [loop.document() for loop in (decision.concurrency, decision.replicas) if loop is not None]
         return Orders(decision.state.replicas, decision.state.cap, tuple(made))

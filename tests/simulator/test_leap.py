@@ -66,6 +66,12 @@ class NewCap:
     cap: int
 
 
+@dataclass
+class NewBudget:
+    at: int
+    tokens: int
+
+
 events = st.lists(
     st.one_of(
         st.builds(
@@ -80,6 +86,7 @@ events = st.lists(
         ),
         st.builds(Glance, at=st.integers(0, 2500)),
         st.builds(NewCap, at=st.integers(0, 2500), cap=st.integers(1, 8)),
+        st.builds(NewBudget, at=st.integers(0, 2500), tokens=st.integers(1, 60)),
     ),
     min_size=1,
     max_size=40,
@@ -122,6 +129,8 @@ def ride(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, leap
                 seen.append((event.at, replica.stats(event.at).model_dump(), states(requests)))
             case NewCap():
                 replica.set_cap(event.cap, event.at)
+            case NewBudget():
+                replica.set_token_budget(event.tokens)
     until(10**9)
     assert replica.end is None
     assert not replica.unfinished()

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from paternoster_engine.bench.step_cost import StepSample, StepWork
+from paternoster_engine.bench.step_cost import StepSample
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.core.step_work import StepWork
 from paternoster_engine.engine import Engine, Runner
 
 DECODE_STEPS = 4

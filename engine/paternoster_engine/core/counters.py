@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from paternoster_engine.core.request import FinishReason
+from paternoster_engine.core.step_work import StepSums
 
 
 @dataclass(slots=True)
@@ -40,3 +41,6 @@ class Counters:
     """Sum of arrival to first scheduling."""
     queue_count: int = 0
     live_cap_changes: int = 0
+    token_budget_changes: int = 0
+    steps: StepSums = field(default_factory=StepSums)
+    """Of those that were computed."""

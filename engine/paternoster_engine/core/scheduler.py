@@ -43,8 +43,18 @@ class StepOutput:
 class Scheduler:
     """Decides who runs; knows nothing of models, tensors or time. Not thread-safe."""
 
-    def __init__(self, config: SchedulerConfig, live_cap: int | None = None, *, pool: BlockPool | None = None) -> None:
-        """``pool``: of ``config.num_blocks`` blocks, for who needs another than the one that is made here."""
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        live_cap: int | None = None,
+        *,
+        token_budget: int | None = None,
+        pool: BlockPool | None = None,
+    ) -> None:
+        """``live_cap`` and ``token_budget``: at first; None for the capacity.
+
+        ``pool``: of ``config.num_blocks`` blocks, for who needs another than the one that is made here.
+        """
         self.config = config
         self.pool = BlockPool(config.num_blocks) if pool is None else pool
         self.counters = Counters()
@@ -62,6 +72,7 @@ class Scheduler:
         self._boarding = Boarding(
             config, self._queue, self._running, self._places, self.kv, self.swap, self.counters, self._preempt
         )
+        self._token_budget = config.max_batched_tokens if token_budget is None else self._checked_budget(token_budget)
         self._step = 0
 
     @property
@@ -90,6 +101,16 @@ class Scheduler:
     def live_cap(self, cap: int) -> None:
         before, self._places.live_cap = self._places.live_cap, cap
         self.counters.live_cap_changes += before != cap
+
+    @property
+    def token_budget(self) -> int:
+        """Most tokens of the next step, but never less than one for each sequence that runs."""
+        return self._token_budget
+
+    @token_budget.setter
+    def token_budget(self, tokens: int) -> None:
+        before, self._token_budget = self._token_budget, self._checked_budget(tokens)
+        self.counters.token_budget_changes += before != tokens
 
     def add(self, *requests: Request) -> None:
         """Queue the requests of one call.
@@ -122,7 +143,8 @@ class Scheduler:
     def schedule(self, now: float) -> Batch:
         """Hand out one step's token budget. Requests past their deadline end first, before they cost a prefill."""
         self._step += 1
-        plan = StepPlan(self.config.max_batched_tokens)
+        # Who runs already must advance, whatever the budget was lowered to.
+        plan = StepPlan(min(max(self._token_budget, len(self._running)), self.config.max_batched_tokens))
         for request in self._deadlines.expired(now):
             self._finish(request, FinishReason.TIMEOUT)
             plan.expired.append(request)
@@ -214,6 +236,11 @@ class Scheduler:
         self.pool.check_integrity(s.block_ids for request in self._requests.values() for s in request.sequences)
         self.swap.check_integrity(self._requests.values(), self.config.host_blocks)
         check_requests(self.config, self._requests.values(), self._running, self.waiting)
+
+    def _checked_budget(self, tokens: int) -> int:
+        if not 1 <= tokens <= self.config.max_batched_tokens:
+            raise ValueError(f"token_budget is {tokens}: must be 1 to {self.config.max_batched_tokens}, the capacity")
+        return tokens
 
     def _continue(self, plan: StepPlan, requests: Sequence[Request]) -> None:
         """Let ``requests``, which run, catch up with their tokens; whoever must makes room."""

@@ -15,6 +15,8 @@ def scheduler_stats(scheduler: Scheduler, *, ticks_per_second: int = 1) -> dict[
     return {
         "capacity": scheduler.config.max_num_seqs,
         "live_cap": scheduler.live_cap,
+        "max_batched_tokens": scheduler.config.max_batched_tokens,
+        "token_budget": scheduler.token_budget,
         "running": len(scheduler.running),
         "waiting": len(scheduler.waiting),
         "kv_block_size": scheduler.config.block_size,
@@ -34,4 +36,5 @@ def scheduler_stats(scheduler: Scheduler, *, ticks_per_second: int = 1) -> dict[
         "recomputed_tokens_total": counters.recomputed_tokens,
         "queue_seconds_total": counters.queue_seconds / ticks_per_second,
         "queue_count_total": counters.queue_count,
+        "step_sums": counters.steps.in_seconds(ticks_per_second),
     }
