@@ -66,7 +66,7 @@ def contenders() -> dict[str, Contender]:
     if OURS not in registered:
         raise LookupError(f"no entry point {OURS!r} in {GROUP}: install the project anew with scripts/setup")
     ours = registered.pop(OURS).load()
-    law = ("paternoster_operator.scaling", "paternoster_operator.api", "paternoster_simulator")
+    law = ("paternoster_operator.autoscaling", "paternoster_operator.api", "paternoster_simulator")
 
     def steered(document: Document, profile: Profile, choice: Choice) -> Policy:
         policy: Policy = ours(with_settings(document, choice), profile)

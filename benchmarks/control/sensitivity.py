@@ -10,7 +10,7 @@ from control.contenders import OURS, contenders
 from control.evaluate import Memory, Score, evaluate
 from control.scenarios import Scenario
 
-PACKAGE = "paternoster_operator.scaling"
+PACKAGE = "paternoster_operator.autoscaling"
 MODULES = (
     "capacity", "concurrency", "demand", "experience", "first_tokens", "limits", "need", "past", "precedent",
     "recurrence", "replicas", "trend",

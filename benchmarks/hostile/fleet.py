@@ -57,8 +57,9 @@ class Server:
         """Raises ``RuntimeError`` if it ends, or is not ready in time."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            if self.process is None or self.process.poll() is not None:
-                raise RuntimeError(f"{self.name} ended: {self.log.read_text(errors='replace')[-2000:]}")
+            if self.process is None or (status := self.process.poll()) is not None:
+                said = self.log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{self.name} ended with {status}: {said}")
             try:
                 with urlopen(f"{self.url}/ready", timeout=5):
                     return

@@ -35,7 +35,7 @@ class StubEngines:
 
     def stats(self, address: str) -> dict[str, Any]:
         engine = self.engine(address)
-        zeros = {name: 0 for name in EngineStats.model_fields if name.endswith("_total")}
+        zeros: dict[str, Any] = {name: 0 for name in EngineStats.model_fields if name.endswith("_total")}
         stats = EngineStats(
             instance=address, model="stub", state=EngineState.READY, started_at=0, time=time.time(),
             last_tick_age_seconds=0, capacity=CAPACITY, live_cap=engine.live_cap, running=engine.running, waiting=0,

@@ -89,7 +89,13 @@ class EngineArgs(HttpLimits):
     max_batched_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="token budget of one step (default: 8192 on CUDA, 512 on CPUs; max-num-seqs where that is more)",
+        description="capacity: most tokens that one step can ever hold "
+        "(default: 8192 on CUDA, 512 on CPUs; max-num-seqs where that is more)",
+    )
+    token_budget: int | None = Field(
+        default=None,
+        ge=1,
+        description="tokens that a step may hold at first, live-cap..max-batched-tokens (default: max-batched-tokens)",
     )
     block_size: int = Field(default=32, ge=1, le=1024, description="tokens per KV block")
     kv_cache_memory: int | None = Field(
@@ -203,6 +209,16 @@ class EngineArgs(HttpLimits):
                 f"max_batched_tokens is {self.max_batched_tokens}: must be at least max_num_seqs, which is "
                 f"{self.max_num_seqs}, so that every running sequence can advance in a step"
             )
+        if self.token_budget is not None:
+            if self.max_batched_tokens is not None and self.token_budget > self.max_batched_tokens:
+                raise ValueError(
+                    f"token_budget is {self.token_budget}: must be at most max_batched_tokens, which is "
+                    f"{self.max_batched_tokens}"
+                )
+            if self.token_budget < (cap := self.live_cap or self.max_num_seqs):
+                raise ValueError(
+                    f"token_budget is {self.token_budget}: must be at least {cap}, the sequences that may run at first"
+                )
         if self.admin_port == self.port != 0:
             raise ValueError(f"admin_port is {self.admin_port}: must differ from port; 0 takes a free one")
         if self.identity_header and self.api_keys is None:

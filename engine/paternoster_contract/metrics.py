@@ -91,6 +91,8 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     Metric("requests_preempted_waiting", "gauge", "Queued sequences that ran before and were preempted."),
     Metric("live_cap", "gauge", "Sequences that may run now."),
     Metric("capacity", "gauge", "Most sequences that can ever run at once (max_num_seqs at start)."),
+    Metric("token_budget", "gauge", "Tokens that a step may hold now."),
+    Metric("max_batched_tokens", "gauge", "Tokens that a step can ever hold."),
     Metric("kv_cache_usage_ratio", "gauge", "Share of KV blocks that requests hold, 0..1.", "vllm:kv_cache_usage_perc"),
     Metric("kv_cached_ratio", "gauge", "Share of KV blocks held only by the prefix cache, 0..1."),
     Metric("kv_projected_peak_ratio", "gauge", "Largest share of the KV pool the running requests can come to need."),
@@ -114,6 +116,7 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     Metric("computed_tokens", "counter", "Tokens that went through the model."),
     Metric("recomputed_tokens", "counter", "Tokens computed again because of a preemption."),
     Metric("live_cap_changes", "counter", "Changes of the live cap."),
+    Metric("token_budget_changes", "counter", "Changes of the token budget."),
     Metric("stage_seconds", "counter", "Engine-loop seconds by stage.", None, ("stage",)),
     Metric(
         "time_to_first_token_seconds",

@@ -7,7 +7,7 @@ in ``_total`` only grow, from zero at ``started_at``; a changed ``instance`` mea
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 LONGEST_NAME = 512
 """Characters of a model's name."""
@@ -17,6 +17,9 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 """Also the largest whole number that every reader of JSON takes as it is."""
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
 Sequences = Annotated[int, Field(ge=0, le=2**20)]
+Sum = Annotated[float, Field(ge=0, le=1e40)]
+STEP_SUMS = 21
+"""Pairs of six numbers, each once."""
 _BOUNDED = ConfigDict(allow_inf_nan=False)
 
 
@@ -44,6 +47,10 @@ class EngineStats(BaseModel):
 
     capacity: Sequences = Field(ge=1, description="max_num_seqs at start")
     live_cap: Sequences = Field(ge=1, description="sequences that may run now")
+    max_batched_tokens: Count = Field(
+        default=0, description="tokens that a step can ever hold; 0 from an engine that does not tell"
+    )
+    token_budget: Count = Field(default=0, description="tokens that a step may hold now")
     running: Sequences = Field(description="sequences that hold KV blocks")
     waiting: Sequences = Field(description="queued sequences, preempted ones included")
 
@@ -73,6 +80,21 @@ class EngineStats(BaseModel):
         default=0, description="sum over output tokens but the first of the time since the one before"
     )
     inter_token_count_total: Count = Field(default=0, description="tokens counted in inter_token_seconds_total")
+
+    step_sums: tuple[Sum, ...] = Field(
+        default=(),
+        max_length=STEP_SUMS,
+        description="over computed steps, sums of the products of (1, prefill tokens, decode sequences, KV tokens "
+        "read, pairs of prefill token and context token, seconds): the upper triangle row by row; empty from an engine "
+        "that does not tell",
+    )
+
+    @field_validator("step_sums")
+    @classmethod
+    def _whole(cls, sums: tuple[float, ...]) -> tuple[float, ...]:
+        if sums and len(sums) != STEP_SUMS:
+            raise ValueError(f"has {len(sums)} numbers: must be {STEP_SUMS}, or none")
+        return sums
 
     @property
     def kv_usage(self) -> float:

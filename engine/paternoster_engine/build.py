@@ -75,6 +75,7 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
             force_preempt_every=_force_preempt_every(),
         ),
         live_cap=args.live_cap,
+        token_budget=args.token_budget,
     )
     runner = build_runner(args, loaded or load(args, checkpoint, dtype, device), shape, dtype, device, scheduler)
     if scheduler.config.overlap and not isinstance(runner, GraphRunner):

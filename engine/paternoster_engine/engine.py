@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler, StepOutput
+from paternoster_engine.core.step_work import StepWork
 from paternoster_engine.runner.protocol import Runner, Step
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,10 @@ class Engine:
         self.seconds = StageSeconds()
         self.runner = runner
         self._clock = clock
-        self._under_way: tuple[Batch, Step] | None = None
+        self._under_way: tuple[Batch, Step, float] | None = None
+        """A step, and when it was begun."""
+        self._ended = float("-inf")
+        """When the last step had ended."""
 
     @property
     def fault(self) -> str | None:
@@ -49,35 +53,36 @@ class Engine:
         """
         if self.scheduler.config.overlap:
             return self._step_ahead()
+        started = self._clock()
         batch = self._schedule()
         ended = _ended(batch.expired)
         if not batch:
             return ended
-        return ended + self._collect(batch, lambda: self.runner.submit(batch).result())
+        return ended + self._collect(batch, started, lambda: self.runner.submit(batch).result())
 
     def _step_ahead(self) -> list[StepOutput]:
         """Plan a step and begin it; end the one before it as late as the runner and the requests allow."""
         before, self._under_way = self._under_way, None
         outputs: list[StepOutput] = []
         if before is not None and not _foreseeable(before[0]):
-            outputs += self._collect(before[0], before[1].result)
+            outputs += self._collect(before[0], before[2], before[1].result)
             before = None
         planned = self._schedule()
         outputs += _ended(planned.expired)
         if before is not None and not (planned and self.runner.chains(planned)):
-            outputs += self._collect(before[0], before[1].result, planned)
+            outputs += self._collect(before[0], before[2], before[1].result, planned)
             planned, before = self.scheduler.without_finished(planned), None
         if planned:
             outputs += self._begin(planned)
         if before is not None:
-            outputs += self._collect(before[0], before[1].result, planned)
+            outputs += self._collect(before[0], before[2], before[1].result, planned)
         return outputs
 
     def _begin(self, batch: Batch) -> list[StepOutput]:
         """Requests that end because the batch cannot even begin."""
         started = self._clock()
         try:
-            self._under_way = batch, self.runner.submit(batch)
+            self._under_way = batch, self.runner.submit(batch), started
         except Exception:
             return self._fail(batch)
         finally:
@@ -90,18 +95,24 @@ class Engine:
         self.seconds.schedule += self._clock() - started
         return batch
 
-    def _collect(self, batch: Batch, wait: Callable[[], StepResult], planned: Batch | None = None) -> list[StepOutput]:
-        """``planned``: the step after ``batch``, if there is one already."""
-        started = self._clock()
+    def _collect(
+        self, batch: Batch, started: float, wait: Callable[[], StepResult], planned: Batch | None = None
+    ) -> list[StepOutput]:
+        """``started``: when work on it began. ``planned``: the step after ``batch``, if there is one already."""
+        asked = self._clock()
         try:
             result = wait()
         except Exception:
             return self._fail(batch, planned)
         finally:
             executed = self._clock()
-            self.seconds.forward += executed - started
+            self.seconds.forward += executed - asked
         outputs = self.scheduler.update(batch, result, executed)
-        self.seconds.update += self._clock() - executed
+        ended = self._clock()
+        self.seconds.update += ended - executed
+        # A step that was begun ahead ran only from when the one before it had ended.
+        self.scheduler.counters.steps.add(StepWork.of(batch), ended - max(started, self._ended))
+        self._ended = ended
         return outputs
 
     def _fail(self, batch: Batch, planned: Batch | None = None) -> list[StepOutput]:

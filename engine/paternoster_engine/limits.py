@@ -37,9 +37,15 @@ class EngineLimits:
             allowed = ", ".join(map(str, CUDA_BLOCK_SIZES))
             raise ModelError(f"block_size is {args.block_size}: must be one of {allowed} on cuda")
         tokens, memory = args.max_batched_tokens, args.kv_cache_memory
+        if tokens is None:
+            tokens = max(BATCHED_TOKENS[device.type], args.max_num_seqs)
+        if args.token_budget is not None and args.token_budget > tokens:
+            raise ModelError(
+                f"token_budget is {args.token_budget}: must be at most max_batched_tokens, which is {tokens}"
+            )
         return cls(
             max_num_seqs=args.max_num_seqs,
-            max_batched_tokens=max(BATCHED_TOKENS[device.type], args.max_num_seqs) if tokens is None else tokens,
+            max_batched_tokens=tokens,
             max_model_len=_max_model_len(args, config),
             block_size=args.block_size,
             kv_cache_memory=KV_CACHE_MEMORY[device.type] if memory is None else memory,

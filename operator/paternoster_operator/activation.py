@@ -27,7 +27,7 @@ async def wake(
 
 def _uid_asleep(fleet: Fleet) -> str | None:
     """Uid of the fleet, where a request would wake it."""
-    resource, state = fleet.resource, fleet.state
+    resource, state = fleet.resource, fleet.autoscaler.state
     if resource is None or state is None or state.replicas > 0 or resource.spec.paused:
         return None
     auto = resource.spec.autoscaling

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from paternoster_contract.stats import GatewayStats
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.apply import AppliedChildren
+from paternoster_operator.autoscaling.autoscaler import Autoscaler
+from paternoster_operator.autoscaling.decision import Decision, LoopDecision
+from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.history import History
 from paternoster_operator.report.startup import StartupTimes
-from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision
-from paternoster_operator.scaling.signals import Signals, SignalWindows
 
 KEPT_CHANGES = 100
 
@@ -20,13 +21,11 @@ KEPT_CHANGES = 100
 class Fleet:
     """One LLMDeployment as the operator knows it."""
 
-    windows: SignalWindows = field(default_factory=SignalWindows)
-    state: LawState | None = None
+    autoscaler: Autoscaler
     standing: Decision | None = None
     """The last word of each loop."""
     resource: LLMDeployment | None = None
     observed: Observed = field(default_factory=lambda: Observed(None, ()))
-    signals: Signals = field(default_factory=Signals)
     applied: AppliedChildren = field(default_factory=AppliedChildren)
     gateways: Sequence[GatewayStats] = ()
     """What the gateways told at the last look."""
@@ -49,12 +48,17 @@ class Fleet:
     def begin(cls, resource: LLMDeployment) -> "Fleet":
         """As far as an earlier operator told it."""
         status = resource.status
-        return cls(history=History(status.get("decisions", ())), startup=StartupTimes.from_status(status))
+        scaling = ScalingPolicy.from_spec(resource.spec)
+        return cls(
+            Autoscaler(scaling),
+            resource=resource,
+            history=History(status.get("decisions", ())),
+            startup=StartupTimes.from_status(status),
+        )
 
     def remember(self, decision: Decision, time: str) -> tuple[Decision, tuple[LoopDecision, ...]]:
         """Take in a look's decision, made at ``time`` (RFC 3339); returns the standing one and what of it is news."""
         last = self.standing
-        self.state = decision.state
         news = self.history.add(decision, time)
         changes = [made for made in news if made.action != "Hold"]
         self.changes += changes

@@ -21,9 +21,9 @@ from paternoster_contract import __version__
 from paternoster_contract.metrics import BUILD, ENGINE_METRICS
 from paternoster_contract.supervise import failures
 from paternoster_operator.api.objective_types import Slo
+from paternoster_operator.autoscaling.decision import Decision, LoopDecision
+from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.scaling.decision import Decision, LoopDecision
-from paternoster_operator.scaling.signals import Signals
 
 _OBJECT = ("namespace", "name")
 OBJECTIVES = {"ttft": "time_to_first_token_seconds", "itl": "inter_token_latency_seconds"}

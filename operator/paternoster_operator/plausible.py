@@ -5,6 +5,7 @@ engine moves what the law sees by more than its share.
 """
 
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 
 from paternoster_contract.stats import EngineStats
 
@@ -16,6 +17,10 @@ REQUESTS_PER_SECOND = 10_000
 """More than an engine's HTTP server takes or refuses."""
 LARGEST_GROUP = 4096
 """Sequences of one request in the queue beyond its limit."""
+TOTAL_SECONDS = 5
+"""Where the seconds of all steps are in the sums over steps."""
+LONGEST_CONTEXT = 2**24
+"""Tokens of one sequence."""
 SLACK_SECONDS = 60.0
 """The time between two looks is no engine's time between two answers: it may have been kept from its CPU."""
 
@@ -48,6 +53,7 @@ def implausible(
         return Refusal("capacity", f"capacity is {stats.capacity}: must be {capacity}, as its pod says")
     for field, most in (
         ("live_cap", stats.capacity),
+        ("token_budget", stats.max_batched_tokens),
         ("running", stats.capacity),
         ("waiting", queue + stats.capacity + LARGEST_GROUP),
         ("kv_blocks_used", stats.kv_blocks),
@@ -77,4 +83,26 @@ def _leap(stats: EngineStats, last: EngineStats, seconds: float, queue: int) -> 
             if value - before > most:
                 grew = f"{field} grew by {value - before} in {seconds - SLACK_SECONDS:.0f} s"
                 return Refusal(field, f"{grew}: must be at most {most:.0f}")
+    return _steps_leap(stats, last if same else None, seconds)
+
+
+def _steps_leap(stats: EngineStats, last: EngineStats | None, seconds: float) -> Refusal | None:
+    """As above, of the sums over steps: none is of more or larger steps than an engine of that size makes."""
+    field, before = "step_sums", () if last is None else last.step_sums
+    if len(stats.step_sums) < len(before):
+        return Refusal(field, f"{field} is empty: must have {len(before)} numbers, as it had")
+    tokens = max(stats.max_batched_tokens, stats.capacity)
+    largest = (
+        1.0, tokens, stats.capacity, stats.capacity * LONGEST_CONTEXT, tokens * LONGEST_CONTEXT, seconds,
+    )  # fmt: skip
+    products = [a * b for a, b in combinations_with_replacement(largest, 2)]
+    for i, value in enumerate(stats.step_sums):
+        start = before[i] if before else 0.0
+        if value < start:
+            return Refusal(field, f"{field}[{i}] is {value}: must be at least {start}, as it was")
+        # Steps do not overlap, so all of them together took no longer than the time between.
+        most = seconds if i == TOTAL_SECONDS else products[i] * STEPS_PER_SECOND * seconds
+        if value - start > most:
+            grew = f"{field}[{i}] grew by {value - start:.6g} in {seconds - SLACK_SECONDS:.0f} s"
+            return Refusal(field, f"{grew}: must be at most {most:.6g}")
     return None

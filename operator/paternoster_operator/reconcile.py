@@ -11,6 +11,9 @@ from paternoster_contract import labels
 from paternoster_contract.stats import EngineState
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.autoscaling.autoscaler import Samples
+from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision
+from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.service import service_url
@@ -24,9 +27,6 @@ from paternoster_operator.report.conditions import Access, Condition
 from paternoster_operator.report.events import decision_event
 from paternoster_operator.report.obstacle import Obstacle
 from paternoster_operator.report.status import build_status, failed_status, invalid_status
-from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision
-from paternoster_operator.scaling.law import decide, first_state, longest_window, observation_window
-from paternoster_operator.scaling.policy import ScalingPolicy
 from paternoster_operator.scrape import Scraper, held_by_fleet, knowing
 from paternoster_operator.settings import Settings
 
@@ -97,15 +97,15 @@ class Reconciler:
             fleet = self.fleets[key] = Fleet.begin(resource)
         fleet.resource = resource
         served, refusal = self._directory.standing(resource)
-        policy = ScalingPolicy.from_spec(resource.spec, self._wall())
-        await self._observe(key, fleet, policy)
-        decision = decide(policy, fleet.signals, self._state(fleet, policy), self._clock())
+        fleet.autoscaler.policy = ScalingPolicy.from_spec(resource.spec, self._wall())
+        await self._observe(key, fleet)
+        decision = fleet.autoscaler.decide(self._clock())
         standing, news = fleet.remember(decision, self._timestamp())
         fault = None
         if refusal is None and not resource.spec.paused:
             fault = await self._act(key, fleet, decision.state)
         access = self._access(fleet, served, refusal or (None if fault is None else (fault.reason, str(fault))))
-        await self._tell(key, fleet, policy, decision, standing, news, access)
+        await self._tell(key, fleet, decision, standing, news, access)
         return WAITING_SECONDS if access.waiting else self._settings.look_seconds
 
     def _access(self, fleet: Fleet, served: str, fault: tuple[str, str] | None) -> Access:
@@ -114,7 +114,7 @@ class Reconciler:
         expected = None if self._settings.gateway_url is None else len(fleet.gateways)
         return Access(served, None if fault is None else Obstacle(*fault), known, expected)
 
-    async def _observe(self, key: Key, fleet: Fleet, policy: ScalingPolicy) -> None:
+    async def _observe(self, key: Key, fleet: Fleet) -> None:
         resource = fleet.resource
         assert resource is not None
         fleet.observed = Observed.from_cluster(self._cluster.child(key, "Deployment"), self._cluster.pods(key))
@@ -122,32 +122,34 @@ class Reconciler:
         urls = {pod.name: pod.admin_url for pod in observed.answering if pod.admin_url is not None}
         (stats, faults), fleet.gateways = await asyncio.gather(self._scraper.engines(urls), self._scraper.gateways())
         now = self._clock()
+        autoscaler, believed = fleet.autoscaler, {}
         refused = {pod: Refusal("form", fault) for pod, fault in faults.items()}
         for pod in observed.answering:
             if (sample := stats.get(pod.name)) is None:
                 continue
-            last, since = fleet.windows.latest(pod.name), now - fleet.windows.last_time(pod.name, now)
+            last, since = autoscaler.latest(pod.name), autoscaler.age_of_latest(pod.name, now)
             refusal = implausible(sample, last, since, capacity=pod.capacity, queue=pod.queue)
             if refusal is None:
-                fleet.windows.observe(pod.name, sample, now, longest_window(policy.cap))
+                believed[pod.name] = sample
             else:
                 refused[pod.name] = refusal
         await self._refuse_reports(key, fleet, refused)
-        fleet.windows.keep({pod.name for pod in observed.pods})
         fleet.startup.observe(observed.pods)
-        window = longest_window(policy.cap)
-        if fleet.state is not None:
-            window = observation_window(policy.cap, fleet.state, now)
-        fleet.signals = fleet.windows.summarize(
-            window_seconds=window,
-            flow_seconds=policy.cap.window_seconds,
-            now=now,
-            ready_pods=[pod.name for pod in observed.serving],
-            pending_pods=len(observed.pending),
+        deployment = observed.deployment
+        samples = Samples(
+            engines=believed,
+            serving=[pod.name for pod in observed.serving],
+            pending=[pod.name for pod in observed.pending],
+            others=[pod.name for pod in observed.pods],
             held=held_by_fleet(fleet.gateways).get(resource.metadata.uid, 0),
             startup_seconds=fleet.startup.average,
+            # Afterwards the fleet follows what is decided; a cached Deployment may be older than that.
+            replicas=deployment.spec_replicas if deployment is not None and autoscaler.state is None else None,
+            # An engine that did not answer is no reason to lose the cap that was found for it.
+            cap=_cap_in_status(resource),
             refused=tuple(f"{pod}: {refusal}" for pod, refusal in sorted(refused.items())),
         )
+        autoscaler.observe(samples, now)
 
     async def _refuse_reports(self, key: Key, fleet: Fleet, refused: Mapping[str, Refusal]) -> None:
         """Count each, and tell of a pod's first."""
@@ -157,19 +159,6 @@ class Reconciler:
                 log.warning("%s: what %s tells of itself is not believed: %s", key, pod, refusal)
                 await self._cluster.record_event(key, Event("Warning", "ReportsRefused", f"{pod}: {refusal}"))
         fleet.refused = frozenset(refused)
-
-    def _state(self, fleet: Fleet, policy: ScalingPolicy) -> LawState:
-        """The law's memory; at first what runs already, so that a restarted operator changes nothing by itself."""
-        if fleet.state is not None:
-            return fleet.state
-        deployment = fleet.observed.deployment
-        return first_state(
-            policy,
-            self._clock(),
-            replicas=deployment.spec_replicas if deployment is not None else None,
-            # An engine that did not answer is no reason to lose the cap that was found for it.
-            cap=fleet.signals.lowest_cap or _cap_in_status(fleet.resource),
-        )
 
     async def _act(self, key: Key, fleet: Fleet, state: LawState) -> ClusterError | None:
         """Apply children and settings of engines; returns what is in the way and stays there.
@@ -217,7 +206,7 @@ class Reconciler:
 
     async def _price(self, key: Key, fleet: Fleet) -> None:
         """Before pods are taken away: what each would cost, so that the ones with the fewest requests go."""
-        known = [(pod.name, fleet.windows.latest(pod.name)) for pod in fleet.observed.serving]
+        known = [(pod.name, fleet.autoscaler.latest(pod.name)) for pod in fleet.observed.serving]
         costs = {name: str(stats.running + stats.waiting) for name, stats in known if stats is not None}
         await asyncio.gather(
             *(self._cluster.annotate_pod(key, name, {labels.DELETION_COST: cost}) for name, cost in costs.items())
@@ -227,7 +216,7 @@ class Reconciler:
         """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
         calls = []
         for pod in fleet.observed.answering:
-            stats = fleet.windows.latest(pod.name)
+            stats = fleet.autoscaler.latest(pod.name)
             if stats is None or pod.admin_url is None or pod.deleting:
                 continue
             if stats.live_cap != min(cap, stats.capacity):
@@ -241,7 +230,6 @@ class Reconciler:
         self,
         key: Key,
         fleet: Fleet,
-        policy: ScalingPolicy,
         decision: Decision,
         standing: Decision,
         news: Sequence[LoopDecision],
@@ -252,18 +240,18 @@ class Reconciler:
         status = build_status(
             fleet.resource,
             fleet.observed,
-            fleet.signals,
+            fleet.autoscaler.signals,
             decision,
             standing,
             self._timestamp(),
             access,
             age_of_load=now - fleet.load_written,
             endpoint=self._settings.endpoint or self._settings.gateway_url or service_url(fleet.resource),
-            bounds=policy.replicas,
+            bounds=fleet.autoscaler.policy.replicas,
             history=fleet.history.records,
             startup=fleet.startup.document(),
         )
-        self._metrics.observe(key, fleet.signals, standing, news, len(fleet.observed.serving))
+        self._metrics.observe(key, fleet.autoscaler.signals, standing, news, len(fleet.observed.serving))
         self._metrics.observe_conditions(key, status["conditions"])
         self._metrics.observe_slo(key, fleet.resource.spec.slo)
         previous = fleet.resource.status

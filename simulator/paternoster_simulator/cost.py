@@ -5,8 +5,10 @@ Time is counted in whole picoseconds, so that many steps at once take exactly as
 
 from dataclasses import dataclass
 from math import isqrt
+from operator import add
 
 from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.step_work import StepSums, StepWork
 
 TICKS_PER_SECOND = 10**12
 """Virtual time is an integer number of picoseconds: 50 ns, the price of one KV token, still has three digits."""
@@ -62,22 +64,34 @@ class StepCost:
 
     def step(self, batch: Batch) -> int:
         """Picoseconds of one step of ``batch``."""
-        sequences = context = prefill = pairs = 0
-        for _, start, count, samples in batch.scheduled:
-            stop = start + count
-            context += stop
-            if count == 1 and samples:
-                sequences += 1
-            else:
-                prefill += count
-                pairs += count * (start + stop + 1) // 2
+        return self.of(StepWork.of(batch))
+
+    def of(self, work: StepWork) -> int:
+        """Picoseconds of one step of so much work."""
         return (
             self.fixed
-            + sequences * self.decode_sequence
-            + context * self.kv_token
-            + prefill * self.prefill_token
-            + pairs * self.prefill_pair
+            + work.decode_sequences * self.decode_sequence
+            + work.kv_tokens * self.kv_token
+            + work.prefill_tokens * self.prefill_token
+            + work.prefill_pairs * self.prefill_pair
         )
+
+    def add_decodes(self, sums: StepSums, sequences: int, context: int, steps: int) -> None:
+        """Add ``steps`` pure decode steps to ``sums``; as :meth:`decode` takes them."""
+        n, d, k = steps, sequences, context
+        time, growth = self.fixed + d * self.decode_sequence + k * self.kv_token, self.kv_token * d
+        # Sums of i and of i squared over the steps: context grows by d and time by ``growth`` with each.
+        i1, i2 = n * (n - 1) // 2, n * (n - 1) * (2 * n - 1) // 6
+        contexts, times = n * k + i1 * d, n * time + i1 * growth
+        products = (
+            n, 0, n * d, contexts, 0, times,
+            0, 0, 0, 0, 0,
+            n * d * d, d * contexts, 0, d * times,
+            n * k * k + 2 * k * d * i1 + d * d * i2, 0, n * k * time + i1 * (k * growth + d * time) + i2 * d * growth,
+            0, 0,
+            n * time * time + 2 * time * growth * i1 + growth * growth * i2,
+        )  # fmt: skip
+        sums.total = tuple(map(add, sums.total, products))
 
     def decode(self, sequences: int, context: int, steps: int) -> int:
         """Picoseconds of ``steps`` pure decode steps of ``sequences`` requests.

@@ -9,6 +9,7 @@ from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.core.step_work import StepWork
 from paternoster_simulator.block_count import BlockCount
 from paternoster_simulator.cost import TICKS_PER_SECOND, StepCost, seconds
 from paternoster_simulator.fast_forward import FastForward, can_fast_forward
@@ -47,6 +48,8 @@ class Replica:
         self._begin = 0
         self._steps = 0
         """Pure decode steps of the run under way."""
+        self._counted = 0
+        """Of those, how many are in the sums of steps."""
         self._ahead = FastForward(self.scheduler)
         self._first_token_time = self._inter_token_time = self._first_tokens = self._inter_tokens = 0
         """Of finished requests, as the counters of ``/stats`` have them."""
@@ -63,10 +66,12 @@ class Replica:
         """The work under way has ended: take its tokens in and go on. Returns the requests that are finished."""
         assert now == self.end, f"{self.name} is to advance at {self.end} and not at {now}"
         if self._batch is not None:
+            self.scheduler.counters.steps.add(StepWork.of(self._batch), now - self._begin)
             done = self._end_step(self._batch, now)
         else:
+            self._count_steps(self._steps)
             self._ahead.advance(self._steps, now)
-            self._steps = 0
+            self._steps = self._counted = 0
             done = self._ahead.finish()
         for request in done:
             self._count_tokens(request)
@@ -82,6 +87,11 @@ class Replica:
         if self._steps > 1:
             self._look_up(now)
 
+    def set_token_budget(self, tokens: int) -> None:
+        """Move the token budget; the next step that begins knows it."""
+        # No run under way ends for it: each of its sequences has its token, whatever the budget.
+        self.scheduler.token_budget = min(tokens, self.scheduler.config.max_batched_tokens)
+
     def observe(self, now: int) -> None:
         """Bring the scheduler's state to this moment; a run under way goes on."""
         if not self._steps:
@@ -90,6 +100,7 @@ class Replica:
         ahead, begun = self._ahead, self._begun(now)
         count, context = len(self.scheduler.running), ahead.context
         last = self._begin + self._cost.decode(count, context, begun - 1)
+        self._count_steps(begun - 1)
         ahead.write(ahead.steps + begun, ahead.steps + begun - 1, last)
 
     def stats(self, now: int, *, draining: bool = False) -> EngineStats:
@@ -147,7 +158,7 @@ class Replica:
             return
         if self._fast_forward:
             self._ahead.scheduled(batch)
-        self._batch = batch
+        self._batch, self._begin = batch, now
         self.end = now + self._cost.step(batch)
 
     def _end_step(self, batch: Batch, now: int) -> list[Request]:
@@ -155,6 +166,13 @@ class Replica:
             return self._ahead.update(batch, now)
         outputs = self.scheduler.update(batch, StepResult([item.request.seed for item in batch.scheduled]), now)
         return [output.request for output in outputs if output.finish_reason is not None]
+
+    def _count_steps(self, ended: int) -> None:
+        """Add the steps of the run under way up to ``ended`` to the sums, before the run is written."""
+        count, done = len(self.scheduler.running), self._counted
+        context = self._ahead.context + count * done
+        self._cost.add_decodes(self.scheduler.counters.steps, count, context, ended - done)
+        self._counted = ended
 
     def _look_up(self, now: int) -> None:
         """Something has changed outside: let the run end with the step that is under way, if it matters to it."""

@@ -22,6 +22,7 @@ settings = st.builds(
         "max_num_seqs": cap,
         "live_cap": None if live is None else min(live, cap),
         "max_batched_tokens": None if budget is None else cap + budget,
+        "token_budget": None if budget is None else cap + budget // 2,
         "max_model_len": length,
         "prefix_cache": prefix,
         "mode": mode,
@@ -94,6 +95,8 @@ def test_a_bad_value_names_its_field(flags: list[str], field: str) -> None:
     ("flags", "words"),
     [
         (["--live-cap", "9", "--max-num-seqs", "8"], ["live_cap is 9", "max_num_seqs", "8"]),
+        (["--token-budget", "99", "--max-batched-tokens", "64"], ["token_budget is 99", "max_batched_tokens", "64"]),
+        (["--token-budget", "7", "--live-cap", "8"], ["token_budget is 7", "at least 8"]),
         (["--reserved-slots", "8", "--max-num-seqs", "8"], ["reserved_slots is 8", "max_num_seqs"]),
         (["--pause-lower-classes"], ["pause_lower_classes", "order 'fcfs'"]),
         (["--pause-lower-classes", "--order", "priority", "--prefill-first"], ["pause_lower_classes", "prefill_first"]),

@@ -74,6 +74,19 @@ def test_seconds_are_told_apart_by_stage() -> None:
     assert (engine.seconds.schedule, engine.seconds.forward, engine.seconds.update) == (1.0, 1.0, 1.0)
 
 
+def test_steps_are_summed_for_a_fit_of_their_cost() -> None:
+    """A prompt of 3 and a decode; each step asks the clock six times, and one that failed is in no sum."""
+    ticks = iter(range(100))
+    engine = Engine(_scheduler(), EchoRunner(broken_steps=[3]), clock=lambda: float(next(ticks)))
+    engine.scheduler.add(_request("a"))
+    for _ in range(3):
+        engine.step()
+    prompt, decode = (1, 3, 0, 3, 6), (1, 0, 1, 4, 0)
+    assert engine.scheduler.counters.steps.in_seconds(1) == tuple(
+        sum(row[i] * row[j] for row in ((*prompt, 5.0), (*decode, 5.0))) for i in range(6) for j in range(i, 6)
+    )
+
+
 @pytest.mark.parametrize("broken", [(), (1,)])
 def test_a_failed_step_counts_as_forward_time(broken: tuple[int, ...]) -> None:
     ticks = iter(range(100))

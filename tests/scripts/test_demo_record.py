@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.autoscaling.autoscaler import Autoscaler
+from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
-from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason
 from paternoster_operator.terminal.snapshot import Snapshot
 
 
@@ -22,7 +25,8 @@ def demo_record():
 
 
 def line(time: float, decisions: list[LoopDecision]) -> str:
-    fleet = Fleet(state=LawState(replicas=2, cap=12, since=0.0))
+    spec = LLMDeploymentSpec.model_validate({"model": {"source": "file:///m.gguf"}})
+    fleet = Fleet(Autoscaler(ScalingPolicy.from_spec(spec), state=LawState(replicas=2, cap=12, since=0.0)))
     snapshot = Snapshot.of(Key("default", "tiny"), fleet)
     document = {"time": time, "endpoint": "http://127.0.0.1:9", "deployments": [snapshot.document(decisions)]}
     return json.dumps(document) + "\n"

@@ -17,7 +17,8 @@ SOUND: dict[str, Any] = {
     **{name: 0 for name in EngineStats.model_fields if name.endswith("_total")},
     "instance": "a", "model": "m", "state": EngineState.READY, "started_at": 0, "time": 0, "last_tick_age_seconds": 0,
     "capacity": 64, "live_cap": 64, "running": 8, "waiting": 2, "kv_block_size": 32, "kv_blocks": 100,
-    "kv_blocks_used": 10, "kv_blocks_cached": 0, "kv_projected_peak": 0,
+    "kv_blocks_used": 10, "kv_blocks_cached": 0, "kv_projected_peak": 0, "max_batched_tokens": 8192,
+    "token_budget": 8192,
 }  # fmt: skip
 NUMBERS = sorted(set(SOUND) - {"instance", "model", "state"})
 
@@ -59,6 +60,11 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
     "a leap of preemptions": ({"preemptions_total": 10**9}, "preemptions_total grew by"),
     "a leap of tokens": ({"generation_tokens_total": 10**12}, "generation_tokens_total grew by"),
     "a leap of waits": ({"queue_seconds_total": 1e11}, "queue_seconds_total grew by"),
+    "a budget above the capacity": ({"token_budget": 9000}, "token_budget is 9000: must be at most 8192"),
+    "fewer steps": ({"step_sums": [1.0] * 21}, "step_sums[0] is 1.0: must be at least 100"),
+    "a leap of steps": ({"step_sums": [1e6] + [1e5] * 20}, "step_sums[0] grew by"),
+    "more seconds than passed": ({"step_sums": [200.0] + [900.0] * 20}, "step_sums[5] grew by"),
+    "no more sums": ({"step_sums": []}, "step_sums is empty"),
     "a leap behind a new name": ({"instance": "b", "preemptions_total": 10**9}, "preemptions_total grew by"),
 }
 
@@ -66,8 +72,9 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("lie", LIES)
 def test_what_cannot_be_is_refused(lie: str) -> None:
     change, words = LIES[lie]
-    last = _stats(requests_total=1000)
-    reason = implausible(_stats(**{"requests_total": 1000, **change}), last, 5.0, capacity=64, queue=1024)
+    before = {"requests_total": 1000, "step_sums": [100.0] * 21}
+    last = _stats(**before)
+    reason = implausible(_stats(**{**before, **change}), last, 5.0, capacity=64, queue=1024)
     assert reason is not None
     assert words in str(reason)
 

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.bench.hardware_profile import MeasuredProfile
-from paternoster_engine.bench.step_cost import StepCostFit, StepWork
+from paternoster_engine.bench.step_cost import StepCostFit
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.step_work import StepWork
 from paternoster_simulator.cost import StepCost, seconds
 from paternoster_simulator.profile import parse_profile
 

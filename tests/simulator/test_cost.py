@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_simulator.cost import StepCost, seconds, ticks
 
 costs = st.builds(
@@ -29,6 +30,16 @@ def test_many_decode_steps_take_as_long_as_one_by_one(cost: StepCost, contexts: 
         cost.step(Batch(0, tuple(item(context + i - 1, 1, samples=True) for context in contexts))) for i in range(steps)
     ]
     assert cost.decode(len(contexts), sum(contexts), steps) == sum(each)
+
+
+@given(costs, st.lists(st.integers(1, 5000), min_size=1, max_size=20), st.integers(0, 40))
+def test_sums_over_many_decode_steps_are_those_of_one_by_one(cost: StepCost, contexts: list[int], steps: int) -> None:
+    single, run = StepSums(), StepSums()
+    for i in range(steps):
+        batch = Batch(0, tuple(item(context + i - 1, 1, samples=True) for context in contexts))
+        single.add(StepWork.of(batch), cost.step(batch))
+    cost.add_decodes(run, len(contexts), sum(contexts), steps)
+    assert run == single
 
 
 @given(costs, st.integers(1, 300), st.integers(1, 10**6), st.integers(0, 10**13))

@@ -66,6 +66,12 @@ class NewCap:
     cap: int
 
 
+@dataclass
+class NewBudget:
+    at: int
+    tokens: int
+
+
 events = st.lists(
     st.one_of(
         st.builds(
@@ -80,6 +86,7 @@ events = st.lists(
         ),
         st.builds(Glance, at=st.integers(0, 2500)),
         st.builds(NewCap, at=st.integers(0, 2500), cap=st.integers(1, 8)),
+        st.builds(NewBudget, at=st.integers(0, 2500), tokens=st.integers(1, 60)),
     ),
     min_size=1,
     max_size=40,
@@ -122,6 +129,8 @@ def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, fas
                 seen.append((event.at, replica.stats(event.at).model_dump(), states(requests)))
             case NewCap():
                 replica.set_cap(event.cap, event.at)
+            case NewBudget():
+                replica.set_token_budget(event.tokens)
     until(10**9)
     assert replica.end is None
     assert not replica.unfinished()
@@ -140,14 +149,14 @@ def states(requests: list[Request]) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=300, deadline=None)
 @given(configs, costs, events)
-def test_with_leaps_as_without(config: SchedulerConfig, cost: StepCost, happenings: list[Any]) -> None:
+def test_fast_forwarded_as_step_by_step(config: SchedulerConfig, cost: StepCost, happenings: list[Any]) -> None:
     assert can_fast_forward(config)
     assert drive(config, cost, happenings, fast_forward=True) == drive(config, cost, happenings, fast_forward=False)
 
 
 @settings(max_examples=150, deadline=None)
 @given(costs, st.lists(st.tuples(st.integers(0, 60), st.integers(20, 40)), min_size=4, max_size=12), st.integers(1, 8))
-def test_with_leaps_as_without_where_the_pool_is_short(
+def test_fast_forwarded_as_step_by_step_where_the_pool_is_short(
     cost: StepCost, arrivals: list[tuple[int, int]], size: int
 ) -> None:
     """Many long answers at once in a small pool: growth preempts, again and again."""
@@ -159,7 +168,7 @@ def test_with_leaps_as_without_where_the_pool_is_short(
     assert drive(config, cost, happenings, fast_forward=True) == drive(config, cost, happenings, fast_forward=False)
 
 
-def test_a_short_pool_preempts_and_leaps_are_taken() -> None:
+def test_a_short_pool_preempts_and_steps_are_fast_forwarded() -> None:
     """The two properties above look at what they should: preemptions happen, and steps are taken together."""
     config = SchedulerConfig(
         max_num_seqs=12, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=40, prefix_cache=False

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from paternoster_engine.bench.step_cost import StepSample, StepWork
+from paternoster_engine.bench.step_cost import StepSample
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.core.step_work import StepWork
 from paternoster_engine.engine import Engine
 from paternoster_engine.runner.protocol import Runner, SynchronousRunner
 
@@ -168,9 +169,12 @@ class Calibration:
         if budget == 0:
             return
         self._gauge.passing = True
-        engine.scheduler.config = replace(self.config, max_batched_tokens=budget)
+        scheduler = engine.scheduler
+        scheduler.config = replace(self.config, max_batched_tokens=budget)
+        scheduler.token_budget = budget
         engine.step()
-        engine.scheduler.config = self.config
+        scheduler.config = self.config
+        scheduler.token_budget = self.config.max_batched_tokens
         self._gauge.passing = False
 
 

@@ -8,31 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paternoster_engine.core.batch import Batch
-
-
-@dataclass(frozen=True, slots=True)
-class StepWork:
-    """What is in one batch. One token that samples is a decode; every other scheduled token is prefill."""
-
-    prefill_tokens: int = 0
-    decode_sequences: int = 0
-    kv_tokens: int = 0
-    """Tokens of context that attention reads, once for each scheduled request."""
-    prefill_pairs: int = 0
-    """Pairs of prefilled token and token of its context."""
-
-    @classmethod
-    def of(cls, batch: Batch) -> "StepWork":
-        prefill = decode = context = pairs = 0
-        for item in batch.scheduled:
-            context += item.stop
-            if item.num_tokens == 1 and item.samples:
-                decode += 1
-            else:
-                prefill += item.num_tokens
-                pairs += item.num_tokens * (item.start + item.stop + 1) // 2
-        return cls(prefill, decode, context, pairs)
+from paternoster_engine.core.step_work import StepWork
 
 
 @dataclass(frozen=True, slots=True)

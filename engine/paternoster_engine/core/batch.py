@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from paternoster_engine.core.request import Continuations, Request, TokenLogprobs
-from paternoster_engine.core.stats import Counters
 
 
 class ScheduledRequest(NamedTuple):
@@ -98,6 +97,10 @@ class BatchBuilder:
     expired: list[Request] = field(default_factory=list)
     lowest_class: float = math.inf
     """Highest ``priority`` that the step computes anything of."""
+    computed: int = 0
+    """Tokens of the built batch."""
+    recomputed: int = 0
+    """Of those, tokens that had been computed before a preemption took them."""
 
     def allows(self, request: Request) -> bool:
         return request.priority <= self.lowest_class
@@ -117,7 +120,6 @@ class BatchBuilder:
         step: int,
         swaps: tuple[tuple[BlockCopy, ...], tuple[BlockCopy, ...]],
         copies: tuple[BlockCopy, ...],
-        counters: Counters,
         *,
         ahead: bool,
     ) -> Batch:
@@ -144,6 +146,5 @@ class BatchBuilder:
             request.num_computed = stop
             if ahead and stop == known:
                 request.num_pending += 1
-        counters.computed_tokens += computed
-        counters.recomputed_tokens += recomputed
+        self.computed, self.recomputed = computed, recomputed
         return Batch(step, tuple(scheduled), tuple(self.preempted), tuple(self.expired), *swaps, copies)

@@ -32,12 +32,12 @@ class TenantLimits:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """Fixed for the life of a scheduler; only the live cap moves."""
+    """Fixed for the life of a scheduler; only the live cap and the token budget move, below what is said here."""
 
     max_num_seqs: int
     """Capacity: sequences that can ever run at once."""
     max_batched_tokens: int
-    """Token budget of one step."""
+    """Capacity: tokens that a step can ever hold."""
     max_model_len: int
     """Longest prompt plus output, tokens."""
     block_size: int

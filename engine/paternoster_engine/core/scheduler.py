@@ -38,8 +38,18 @@ class StepOutput:
 class Scheduler:
     """Decides who runs; knows nothing of models, tensors or time. Not thread-safe."""
 
-    def __init__(self, config: SchedulerConfig, live_cap: int | None = None, *, pool: BlockPool | None = None) -> None:
-        """``pool``: of ``config.num_blocks`` blocks, for who needs another than the one that is made here."""
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        live_cap: int | None = None,
+        *,
+        token_budget: int | None = None,
+        pool: BlockPool | None = None,
+    ) -> None:
+        """``live_cap`` and ``token_budget``: at first; None for the capacity.
+
+        ``pool``: of ``config.num_blocks`` blocks, for who needs another than the one that is made here.
+        """
         self.config = config
         self.pool = BlockPool(config.num_blocks) if pool is None else pool
         self.counters = Counters()
@@ -60,6 +70,7 @@ class Scheduler:
         self._admission = Admission(
             config, self._queue, self._running, self._slots, self.kv, self.swap, self.counters, self._preemption
         )
+        self._token_budget = config.max_batched_tokens if token_budget is None else self._checked_budget(token_budget)
         self._step = 0
 
     @property
@@ -88,6 +99,21 @@ class Scheduler:
     def live_cap(self, cap: int) -> None:
         before, self._slots.live_cap = self._slots.live_cap, cap
         self.counters.live_cap_changes += before != cap
+
+    @property
+    def token_budget(self) -> int:
+        """Most tokens of the next step, but never less than one for each sequence that runs."""
+        return self._token_budget
+
+    @token_budget.setter
+    def token_budget(self, tokens: int) -> None:
+        before, self._token_budget = self._token_budget, self._checked_budget(tokens)
+        self.counters.token_budget_changes += before != tokens
+
+    def _checked_budget(self, tokens: int) -> int:
+        if not 1 <= tokens <= self.config.max_batched_tokens:
+            raise ValueError(f"token_budget is {tokens}: must be 1 to {self.config.max_batched_tokens}, the capacity")
+        return tokens
 
     def add(self, *requests: Request) -> None:
         """Queue the requests of one call.
@@ -120,7 +146,8 @@ class Scheduler:
     def schedule(self, now: float) -> Batch:
         """Hand out one step's token budget. Requests past their deadline end first, before they cost a prefill."""
         self._step += 1
-        builder = BatchBuilder(self.config.max_batched_tokens)
+        # Who runs already must advance, whatever the budget was lowered to.
+        builder = BatchBuilder(min(max(self._token_budget, len(self._running)), self.config.max_batched_tokens))
         for request in self._deadlines.expired(now):
             self._finish(request, FinishReason.TIMEOUT)
             builder.expired.append(request)
@@ -140,7 +167,10 @@ class Scheduler:
             if admits:
                 self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
         swaps, copies = self.swap.take_copies(), self.kv.take_copies()
-        return builder.build(self._step, swaps, copies, self.counters, ahead=self.config.overlap)
+        batch = builder.build(self._step, swaps, copies, ahead=self.config.overlap)
+        self.counters.computed_tokens += builder.computed
+        self.counters.recomputed_tokens += builder.recomputed
+        return batch
 
     def update(self, batch: Batch, result: StepResult, now: float) -> list[StepOutput]:
         """Take in what came of the step; requests ended since are skipped."""
@@ -233,6 +263,8 @@ class Scheduler:
         return {
             "capacity": self.config.max_num_seqs,
             "live_cap": self.live_cap,
+            "max_batched_tokens": self.config.max_batched_tokens,
+            "token_budget": self.token_budget,
             "running": len(self._running),
             "waiting": len(self.waiting),
             "kv_block_size": self.config.block_size,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paternoster_engine.core.request import FinishReason
+from paternoster_engine.core.step_work import StepSums
 
 
 @dataclass(slots=True)
@@ -43,6 +44,9 @@ class Counters:
     """Sum of arrival to first scheduling."""
     queue_count: int = 0
     live_cap_changes: int = 0
+    token_budget_changes: int = 0
+    steps: StepSums = field(default_factory=StepSums)
+    """Of those that were computed."""
 
     def totals(self, ticks_per_second: int = 1) -> dict[str, Any]:
         """What ``/stats`` has of them, by the names in ``paternoster_contract.stats.EngineStats``.
@@ -62,4 +66,5 @@ class Counters:
             "recomputed_tokens_total": self.recomputed_tokens,
             "queue_seconds_total": self.queue_seconds / ticks_per_second,
             "queue_count_total": self.queue_count,
+            "step_sums": self.steps.in_seconds(ticks_per_second),
         }

@@ -59,6 +59,8 @@ def _gauges(loop: EngineLoop) -> dict[str, Values]:
             "requests_preempted_waiting": sum(request.status is RequestStatus.PREEMPTED for request in waiting),
             "live_cap": scheduler.live_cap,
             "capacity": scheduler.config.max_num_seqs,
+            "token_budget": scheduler.token_budget,
+            "max_batched_tokens": scheduler.config.max_batched_tokens,
             "kv_cache_usage_ratio": pool.num_used / pool.num_blocks,
             "kv_cached_ratio": pool.num_cached / pool.num_blocks,
             "kv_projected_peak_ratio": scheduler.projected_peak(),
@@ -87,6 +89,7 @@ def _counters(loop: EngineLoop) -> dict[str, Values]:
                 "computed_tokens": counters.computed_tokens,
                 "recomputed_tokens": counters.recomputed_tokens,
                 "live_cap_changes": counters.live_cap_changes,
+                "token_budget_changes": counters.token_budget_changes,
             }
         ),
         # Every reason from the start: a counter that appears with its first event hides that event from rate().

@@ -22,13 +22,21 @@ async def patch_config(patch: LiveConfigPatch, state: State) -> LiveConfig:
     """Acts on the next step."""
     served = state.served
 
-    def set_live_cap() -> None:
-        served.scheduler.live_cap = patch.live_cap
+    def apply() -> None:
+        scheduler, before = served.scheduler, served.scheduler.live_cap
+        name = "live_cap"
+        try:
+            if patch.live_cap is not None:
+                scheduler.live_cap = patch.live_cap
+            name = "token_budget"
+            if patch.token_budget is not None:
+                scheduler.token_budget = patch.token_budget
+        except ValueError as error:
+            # All of it or nothing.
+            scheduler.live_cap = before
+            raise InvalidValue(name, str(error)) from error
 
-    try:
-        await served.loop.call(set_live_cap)
-    except ValueError as error:
-        raise InvalidValue("live_cap", str(error)) from error
+    await served.loop.call(apply)
     return _config(state)
 
 
@@ -57,5 +65,7 @@ def _config(state: ServerState) -> LiveConfig:
     return LiveConfig(
         capacity=scheduler.config.max_num_seqs,
         live_cap=scheduler.live_cap,
+        max_batched_tokens=scheduler.config.max_batched_tokens,
+        token_budget=scheduler.token_budget,
         draining=state.phase is EngineState.DRAINING,
     )

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, LLMDeployment, LLMDeploymentSpec
+from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.obstacle import Obstacle, find_obstacle
-from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
-from paternoster_operator.scaling.signals import Signals
 
 Truth = Literal["True", "False", "Unknown"]
 

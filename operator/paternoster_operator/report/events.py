@@ -1,7 +1,7 @@
 """Events that decisions of the scaling law are told by. Pure."""
 
+from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.cluster.port import Event
-from paternoster_operator.scaling.decision import LoopDecision, Reason
 
 _BY_ACTION = {
     ("Replicas", "Up"): "ScaledUp",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paternoster_operator.scaling.decision import Decision, LoopDecision
+from paternoster_operator.autoscaling.decision import Decision, LoopDecision
 
 MAX_DECISIONS = 10
 """Records that are kept: each write of a status is a write to etcd."""

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.autoscaling.decision import Decision
+from paternoster_operator.autoscaling.policy import ReplicaPolicy
+from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.desired.ownership import selector
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamped
 from paternoster_operator.report.economics import economics
-from paternoster_operator.scaling.decision import Decision
-from paternoster_operator.scaling.policy import ReplicaPolicy
-from paternoster_operator.scaling.signals import Signals
 
 LOAD_REFRESH_SECONDS = 60
 LOAD_CHANGE = 0.1

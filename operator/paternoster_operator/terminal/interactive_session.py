@@ -16,10 +16,10 @@ from rich.logging import RichHandler
 
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.autoscaling.decision import LoopDecision
 from paternoster_operator.cluster.port import Event, Key
 from paternoster_operator.local.manifest_watch import ManifestWatch
 from paternoster_operator.local.session import LocalSession, SessionError
-from paternoster_operator.scaling.decision import LoopDecision
 from paternoster_operator.terminal.snapshot import Snapshot
 from paternoster_operator.terminal.view import render
 

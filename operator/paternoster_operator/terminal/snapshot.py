@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from paternoster_operator.autoscaling.decision import LoopDecision
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
-from paternoster_operator.scaling.decision import LoopDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, key: Key, fleet: Fleet) -> "Snapshot":
-        signals, state = fleet.signals, fleet.state
+        signals, state = fleet.autoscaler.signals, fleet.autoscaler.state
         return cls(
             namespace=key.namespace,
             name=key.name,

@@ -6,8 +6,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from paternoster_operator.autoscaling.decision import LoopDecision
 from paternoster_operator.cluster.port import Event
-from paternoster_operator.scaling.decision import LoopDecision
 from paternoster_operator.terminal.snapshot import Snapshot
 
 SHOWN_EVENTS = 8

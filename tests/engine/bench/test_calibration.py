@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from paternoster_contract.command import main
 from paternoster_engine.bench.calibration import JITTER, Calibration, Cell, design
-from paternoster_engine.bench.step_cost import StepCostFit, StepWork, fit_step_cost
+from paternoster_engine.bench.step_cost import StepCostFit, fit_step_cost
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.core.step_work import StepWork
 from paternoster_engine.engine import Engine
 from paternoster_engine.runner.protocol import SynchronousRunner
 

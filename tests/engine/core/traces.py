@@ -151,7 +151,10 @@ def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
 
 
 def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list[tuple[Arrival, Request]]:
-    """Play ``traffic`` to its end with the live cap changing every few steps; returns each arrival with its request."""
+    """Play ``traffic`` to its end; returns each arrival with its request.
+
+    The live cap and the token budget change every few steps.
+    """
     scheduler = engine.scheduler
     pending = sorted(traffic, key=lambda arrival: arrival.step)
     played: list[tuple[Arrival, Request]] = []
@@ -182,6 +185,8 @@ def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list
                 scheduler.abort(request_id)
         if caps and step % 5 == 0:
             scheduler.live_cap = min(caps[step // 5 % len(caps)], scheduler.config.max_num_seqs)
+        if caps and step % 7 == 0:
+            scheduler.token_budget = 1 + 5 * step % scheduler.config.max_batched_tokens
         engine.step()
         step += 1
     return played

@@ -296,7 +296,7 @@ async def test_live_cap(serve: Any) -> None:
     async with serve() as server:
         patch = server.admin.patch
         assert (await patch("/admin/config", json={"live_cap": 2})).json() == {
-            "capacity": 4, "live_cap": 2, "draining": False,
+            "capacity": 4, "live_cap": 2, "max_batched_tokens": 64, "token_budget": 64, "draining": False,
         }  # fmt: skip
         too_high = (await patch("/admin/config", json={"live_cap": 5})).json()["error"]
         assert (too_high["code"], too_high["param"]) == (400, "live_cap")
@@ -306,6 +306,20 @@ async def test_live_cap(serve: Any) -> None:
         assert (await patch("/admin/config", json={"cap": 1})).json()["error"]["param"] in ("live_cap", "cap")
         assert (await server.admin.get("/admin/config")).json()["live_cap"] == 2
         assert (await server.client.get("/stats")).json()["live_cap"] == 2
+
+
+async def test_token_budget(serve: Any) -> None:
+    async with serve() as server:
+        patch = server.admin.patch
+        told = (await patch("/admin/config", json={"token_budget": 16})).json()
+        assert (told["token_budget"], told["live_cap"]) == (16, 4)
+        both = (await patch("/admin/config", json={"live_cap": 2, "token_budget": 99999})).json()["error"]
+        assert (both["code"], both["param"]) == (400, "token_budget")
+        assert "99999" in both["message"]
+        stats = (await server.client.get("/stats")).json()
+        assert (stats["token_budget"], stats["live_cap"]) == (16, 4), "all of a patch or nothing"
+        assert (await patch("/admin/config", json={"token_budget": 0})).status_code == 400
+        assert (await patch("/admin/config", json={})).status_code == 400
 
 
 async def test_reset_prefix_cache(serve: Any) -> None:

@@ -4,8 +4,8 @@ from io import StringIO
 
 from rich.console import Console
 
+from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.cluster.port import Event
-from paternoster_operator.scaling.decision import LoopDecision, Reason
 from paternoster_operator.terminal.snapshot import Snapshot
 from paternoster_operator.terminal.view import SHOWN_EVENTS, render
 

@@ -9,10 +9,10 @@ import pytest
 from paternoster_operator import activation
 from paternoster_operator.activation import wake
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.autoscaling.decision import LawState
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.routes import SOONEST_RETRY_SECONDS, build_route
-from paternoster_operator.scaling.decision import LawState
 
 Resource = Callable[..., LLMDeployment]
 
@@ -46,7 +46,9 @@ def fleets(resource: Resource) -> dict[Key, Fleet]:
     """One of each kind; only ``asleep`` waits for a request."""
 
     def fleet(now: int, **spec: Any) -> Fleet:
-        return Fleet(resource=resource(**spec), state=LawState(now, 8, since=0))
+        fleet = Fleet.begin(resource(**spec))
+        fleet.autoscaler.state = LawState(now, 8, since=0)
+        return fleet
 
     return {
         Key("lifts", "asleep"): fleet(0, autoscaling=to_zero()),
@@ -54,7 +56,7 @@ def fleets(resource: Resource) -> dict[Key, Fleet]:
         Key("lifts", "advised"): fleet(0, autoscaling={**to_zero(), "mode": "Advisory"}),
         Key("lifts", "paused"): fleet(0, autoscaling=to_zero(), paused=True),
         Key("lifts", "fixed"): fleet(0, replicas=0),
-        Key("lifts", "unseen"): Fleet(),
+        Key("lifts", "unseen"): Fleet.begin(resource()),
     }
 
 

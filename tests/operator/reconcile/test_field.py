@@ -77,11 +77,11 @@ async def test_starts_are_learnt_told_and_remembered(world: TimedWorld, document
     world.cluster.shown_pods = [started(world.engine, "a")]
     await world.look()
     assert world.status["startup"] == {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1}
-    assert world.reconciler.fleets[KEY].signals.startup_seconds == 40
+    assert world.reconciler.fleets[KEY].autoscaler.signals.startup_seconds == 40
     assert world.sample("startup_seconds") == 40
     world.restart_operator()
     await world.look()
-    assert world.reconciler.fleets[KEY].signals.startup_seconds == 40
+    assert world.reconciler.fleets[KEY].autoscaler.signals.startup_seconds == 40
     assert world.status["startup"]["observedStarts"] == 1
 
 

@@ -95,7 +95,7 @@ async def test_a_restarted_operator_changes_nothing_by_itself(world: World, docu
     await world.look()
     assert world.cluster.replicas == 3
     assert world.engine.live_cap == 17
-    assert world.reconciler.fleets[KEY].state.cap == 17  # type: ignore[union-attr]
+    assert world.reconciler.fleets[KEY].autoscaler.state.cap == 17  # type: ignore[union-attr]
 
 
 async def test_an_invalid_spec_is_a_condition_and_nothing_is_applied(world: World, document: Document) -> None:

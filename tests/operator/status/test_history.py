@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_operator.api.status_types import DecisionRecord
+from paternoster_operator.autoscaling.decision import Decision, LawState, Loop, LoopDecision, Reason
 from paternoster_operator.report.history import MAX_DECISIONS, History
-from paternoster_operator.scaling.decision import Decision, LawState, Loop, LoopDecision, Reason
 
 NOW = "2026-01-01T00:00:00Z"
 

@@ -7,12 +7,12 @@ import pytest
 
 from paternoster_operator.api.status_types import LLMDeploymentStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.observe import DeploymentView, Observed, PodView
 from paternoster_operator.report.conditions import Access
 from paternoster_operator.report.status import build_status, invalid_status
-from paternoster_operator.scaling.decision import Decision, LawState, LoopDecision, Reason
-from paternoster_operator.scaling.policy import ScalingPolicy
-from paternoster_operator.scaling.signals import Signals
 
 Resource = Callable[..., LLMDeployment]
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"

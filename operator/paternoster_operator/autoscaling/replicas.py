@@ -8,10 +8,10 @@ import math
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
-from paternoster_operator.scaling.capacity import replica_capacity
-from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason, is_early
-from paternoster_operator.scaling.first_tokens import queue_matters
-from paternoster_operator.scaling.limits import (
+from paternoster_operator.autoscaling.capacity import replica_capacity
+from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason, is_early
+from paternoster_operator.autoscaling.first_tokens import queue_matters
+from paternoster_operator.autoscaling.limits import (
     PERIOD_SECONDS,
     down_window,
     expected_peak,
@@ -20,11 +20,11 @@ from paternoster_operator.scaling.limits import (
     startup_seconds,
     steps_left,
 )
-from paternoster_operator.scaling.need import Need, replicas_needed
-from paternoster_operator.scaling.past import Mark
-from paternoster_operator.scaling.policy import ReplicaPolicy, ScalingPolicy
-from paternoster_operator.scaling.precedent import Precedent, precedent
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.autoscaling.need import Need, replicas_needed
+from paternoster_operator.autoscaling.past import Mark
+from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
+from paternoster_operator.autoscaling.precedent import Precedent, precedent
+from paternoster_operator.autoscaling.signals import Signals
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from law_inputs import policy, seen
 
-from paternoster_operator.scaling.decision import LawState, Reason
-from paternoster_operator.scaling.law import decide, first_state
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.autoscaling.autoscaler import decide, first_state
+from paternoster_operator.autoscaling.decision import LawState, Reason
+from paternoster_operator.autoscaling.signals import Signals
 
 signals = st.builds(
     lambda ready, pending, running, waiting, held, above, finished, preempted, kv, fresh: Signals(

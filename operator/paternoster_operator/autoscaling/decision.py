@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from paternoster_operator.scaling.experience import Experience
-from paternoster_operator.scaling.past import Past
-from paternoster_operator.scaling.trend import Arrivals
+from paternoster_operator.autoscaling.experience import Experience
+from paternoster_operator.autoscaling.past import Past
+from paternoster_operator.autoscaling.trend import Arrivals
 
 Loop = Literal["Replicas", "Concurrency"]
 Action = Literal["Up", "Down", "Hold"]

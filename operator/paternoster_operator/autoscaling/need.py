@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass
 
-from paternoster_operator.scaling.capacity import Capacity, replica_capacity
-from paternoster_operator.scaling.decision import LawState, is_recent
-from paternoster_operator.scaling.demand import Demand, estimate_demand
-from paternoster_operator.scaling.limits import PERIOD_SECONDS, is_ordered, startup_seconds
-from paternoster_operator.scaling.policy import ReplicaPolicy, ScalingPolicy
-from paternoster_operator.scaling.signals import Signals
-from paternoster_operator.scaling.trend import growth
+from paternoster_operator.autoscaling.capacity import Capacity, replica_capacity
+from paternoster_operator.autoscaling.decision import LawState, is_recent
+from paternoster_operator.autoscaling.demand import Demand, estimate_demand
+from paternoster_operator.autoscaling.limits import PERIOD_SECONDS, is_ordered, startup_seconds
+from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
+from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.trend import growth
 
 SAFETY = 1.0
 """Spare sequences in units of the square root of demand (square-root staffing, Halfin and Whitt 1981): that is how

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from law_inputs import policy, seen
 
-from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason
-from paternoster_operator.scaling.experience import Experience
-from paternoster_operator.scaling.law import decide, first_state, observation_window
-from paternoster_operator.scaling.signals import ReplicaLoad
+from paternoster_operator.autoscaling.autoscaler import decide, first_state
+from paternoster_operator.autoscaling.concurrency import observation_window
+from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.experience import Experience
+from paternoster_operator.autoscaling.signals import ReplicaLoad
 
 
 def test_next_to_no_use_of_memory_leaves_the_cap_its_highest() -> None:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_operator.scaling.decision import LawState, is_recent
-from paternoster_operator.scaling.experience import Experience
-from paternoster_operator.scaling.law import decide
-from paternoster_operator.scaling.policy import ScalingPolicy
-from paternoster_operator.scaling.signals import ReplicaLoad, Signals
+from paternoster_operator.autoscaling.autoscaler import decide
+from paternoster_operator.autoscaling.decision import LawState, is_recent
+from paternoster_operator.autoscaling.experience import Experience
+from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 
 COOLDOWN = 30.0
 

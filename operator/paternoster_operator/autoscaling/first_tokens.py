@@ -1,7 +1,7 @@
 """Whether a queue matters: something always waits for a step, and users notice where first tokens come late."""
 
-from paternoster_operator.scaling.policy import SloPolicy
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.autoscaling.policy import SloPolicy
+from paternoster_operator.autoscaling.signals import Signals
 
 IN_TIME = 1 / 3
 """Share of the limit up to which the mean time to a first token says that a queue is none: the limit is for the 95th

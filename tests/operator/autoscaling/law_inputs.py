@@ -3,8 +3,8 @@
 from typing import Any
 
 from paternoster_operator.api.manifest import parse
-from paternoster_operator.scaling.policy import ScalingPolicy
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.signals import Signals
 
 
 def policy(**spec: Any) -> ScalingPolicy:

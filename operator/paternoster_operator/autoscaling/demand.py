@@ -7,8 +7,8 @@ Until they are known, what runs now stands for them. The queue counts by what it
 
 from dataclasses import dataclass
 
-from paternoster_operator.scaling.experience import Experience
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.autoscaling.experience import Experience
+from paternoster_operator.autoscaling.signals import Signals
 
 DRAIN_SECONDS = 60.0
 """Time in which a queue is to be worked off: more replicas than that takes would come when it is gone."""

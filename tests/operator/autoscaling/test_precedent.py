@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from law_inputs import policy
 
-from paternoster_operator.scaling.decision import LoopDecision, Reason
-from paternoster_operator.scaling.experience import Experience
-from paternoster_operator.scaling.law import decide, first_state
-from paternoster_operator.scaling.limits import PERIOD_SECONDS
-from paternoster_operator.scaling.past import SPACING_SECONDS, Mark, Past
-from paternoster_operator.scaling.policy import ScalingPolicy
-from paternoster_operator.scaling.precedent import ALIKE, PEAK, Precedent, precedent
-from paternoster_operator.scaling.signals import ReplicaLoad, Signals
+from paternoster_operator.autoscaling.autoscaler import decide, first_state
+from paternoster_operator.autoscaling.decision import LoopDecision, Reason
+from paternoster_operator.autoscaling.experience import Experience
+from paternoster_operator.autoscaling.limits import PERIOD_SECONDS
+from paternoster_operator.autoscaling.past import SPACING_SECONDS, Mark, Past
+from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.precedent import ALIKE, PEAK, Precedent, precedent
+from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 
 LEFT = 120.0
 """Window of scaling down in these tests."""

@@ -3,12 +3,12 @@
 import math
 from dataclasses import replace
 
-from paternoster_operator.scaling.decision import LawState, is_recent
-from paternoster_operator.scaling.demand import drain_seconds
-from paternoster_operator.scaling.past import Mark, note
-from paternoster_operator.scaling.policy import ReplicaPolicy
-from paternoster_operator.scaling.recurrence import Peak, expected
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.autoscaling.decision import LawState, is_recent
+from paternoster_operator.autoscaling.demand import drain_seconds
+from paternoster_operator.autoscaling.past import Mark, note
+from paternoster_operator.autoscaling.policy import ReplicaPolicy
+from paternoster_operator.autoscaling.recurrence import Peak, expected
+from paternoster_operator.autoscaling.signals import Signals
 
 PERIOD_SECONDS = 15.0
 """Time between two looks at replicas: three times the cap loop's, so that a cap has settled before they are judged."""

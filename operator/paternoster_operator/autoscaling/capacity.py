@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.scaling.experience import Experience
-from paternoster_operator.scaling.policy import CapPolicy, ScalingPolicy, SloPolicy
+from paternoster_operator.autoscaling.experience import Experience
+from paternoster_operator.autoscaling.policy import CapPolicy, ScalingPolicy, SloPolicy
 
 ITL_MARGIN = 0.9
 """Share of the latency limit that the mean is planned for: requests differ, and the limit is for the slow ones."""

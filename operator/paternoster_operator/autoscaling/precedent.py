@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from paternoster_operator.scaling.past import SPACING_SECONDS, Mark, Past
+from paternoster_operator.autoscaling.past import SPACING_SECONDS, Mark, Past
 
 ALIKE = 1.1
 """Times the arrivals of the peak before that this one may have: as much as those of half a minute differ by chance."""

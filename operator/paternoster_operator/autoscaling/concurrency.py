@@ -4,12 +4,12 @@ import math
 from dataclasses import replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.scaling.capacity import itl_room, kv_room
-from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
-from paternoster_operator.scaling.first_tokens import first_tokens_in_time
-from paternoster_operator.scaling.limits import is_ordered
-from paternoster_operator.scaling.policy import CapPolicy, ScalingPolicy, SloPolicy
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.autoscaling.capacity import itl_room, kv_room
+from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
+from paternoster_operator.autoscaling.first_tokens import first_tokens_in_time
+from paternoster_operator.autoscaling.limits import is_ordered
+from paternoster_operator.autoscaling.policy import CapPolicy, ScalingPolicy, SloPolicy
+from paternoster_operator.autoscaling.signals import Signals
 
 PERIOD_SECONDS = 5.0
 """Three times faster than the replica loop, so that a cap has settled before replicas are judged by it."""

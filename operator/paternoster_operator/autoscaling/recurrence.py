@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from paternoster_operator.scaling.past import SPACING_SECONDS, Past
+from paternoster_operator.autoscaling.past import SPACING_SECONDS, Past
 
 MARGIN = 1.5
 """Times the longest gap seen for which a peak may stay away: what comes again is rarely punctual."""

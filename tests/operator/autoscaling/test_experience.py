@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_operator.scaling.demand import estimate_demand
-from paternoster_operator.scaling.experience import SHORT, Experience
-from paternoster_operator.scaling.signals import ReplicaLoad, Signals
+from paternoster_operator.autoscaling.demand import estimate_demand
+from paternoster_operator.autoscaling.experience import SHORT, Experience
+from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 
 
 def look(running: float, kv_usage: float, *, replicas: int = 2, **rest: int) -> Signals:

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from law_inputs import policy
 
-from paternoster_operator.scaling.decision import LawState, LoopDecision, Reason
-from paternoster_operator.scaling.law import decide, first_state
-from paternoster_operator.scaling.limits import PERIOD_SECONDS
-from paternoster_operator.scaling.past import HORIZON_SECONDS, SPACING_SECONDS, Mark, Past, note
-from paternoster_operator.scaling.policy import ScalingPolicy
-from paternoster_operator.scaling.recurrence import FIRST_KEPT_SECONDS, LONGEST_KEPT_SECONDS, MARGIN, expected
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.autoscaling.autoscaler import decide, first_state
+from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.limits import PERIOD_SECONDS
+from paternoster_operator.autoscaling.past import HORIZON_SECONDS, SPACING_SECONDS, Mark, Past, note
+from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.recurrence import FIRST_KEPT_SECONDS, LONGEST_KEPT_SECONDS, MARGIN, expected
+from paternoster_operator.autoscaling.signals import Signals
 
 LEFT = 120.0
 """Window of scaling down in these tests."""

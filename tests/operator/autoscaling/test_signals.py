@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_operator.scaling.signals import STALE_SECONDS, SignalWindows
+from paternoster_operator.autoscaling.signals import STALE_SECONDS, SignalWindows
 
 COUNTERS = [name for name in EngineStats.model_fields if name.endswith("_total")]
 

@@ -10,7 +10,7 @@ that fade, so that it follows the traffic.
 from dataclasses import dataclass
 from typing import Self
 
-from paternoster_operator.scaling.signals import Signals
+from paternoster_operator.autoscaling.signals import Signals
 
 FURTHEST = 4.0
 """Times the sequences seen up to which the line is followed."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, LLMDeployment
-from paternoster_operator.scaling.policy import ScalingPolicy, SloPolicy
+from paternoster_operator.autoscaling.policy import ScalingPolicy, SloPolicy
 
 Resource = Callable[..., LLMDeployment]
 NOON = datetime(2026, 3, 23, 12, tzinfo=UTC)

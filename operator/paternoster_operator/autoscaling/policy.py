@@ -12,7 +12,7 @@ from paternoster_operator.api.v1alpha1 import (
     ScaleDown,
     ScaleUp,
 )
-from paternoster_operator.scaling.schedule import bounds_at
+from paternoster_operator.autoscaling.schedule import bounds_at
 
 
 @dataclass(frozen=True, slots=True)
