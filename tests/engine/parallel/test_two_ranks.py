@@ -11,6 +11,7 @@ from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
+from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.step_input import host_step
 
 PROMPTS = [random.Random(seed).choices(range(VOCAB), k=length) for seed, length in enumerate((1, 9, 17, 30))]
@@ -18,7 +19,8 @@ PROMPTS = [random.Random(seed).choices(range(VOCAB), k=length) for seed, length 
 
 @torch.inference_mode()
 def logits(engine: Engine, scheduled: list[ScheduledRequest]) -> torch.Tensor:
-    return inner(engine)._forward(host_step(scheduled))
+    assert isinstance(engine.runner, ModelRunner)
+    return engine.runner._forward(host_step(scheduled))
 
 
 def answer(engine: Engine) -> list[list[int]]:
