@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from paternoster_engine.core.batch import Batch, StepResult
+from paternoster_engine.core.batch import Batch, StepOutput, StepResult
 from paternoster_engine.core.request import Request
-from paternoster_engine.core.scheduler import Scheduler, StepOutput
+from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.step_work import StepWork
 from paternoster_engine.runner.protocol import Runner, Step
 

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from paternoster_engine.bench.client import BenchRequest, Outcome, RequestResult
+from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.core.scheduler import StepOutput
 from paternoster_engine.engine import Engine
 
 EMPTY_STEP_PAUSE = 0.002

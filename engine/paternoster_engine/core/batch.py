@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from paternoster_engine.core.request import Continuations, Request, TokenLogprobs
+from paternoster_engine.core.request import Continuations, FinishReason, Request, TokenLogprobs
 
 
 class ScheduledRequest(NamedTuple):
@@ -85,6 +85,15 @@ class StepResult:
                 request.prompt_logprobs += of_prompt
         for request, continuations in self.continuations.items():
             request.continuations = continuations
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What a step gave to a request: a token, its end, or both; no token when it failed or branched."""
+
+    request: Request
+    token: int | None
+    finish_reason: FinishReason | None
 
 
 @dataclass(slots=True)

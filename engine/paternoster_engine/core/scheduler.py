@@ -7,11 +7,11 @@ order they wait, what memory an admission must leave and who loses its blocks is
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from paternoster_engine.core.admission import Admission
-from paternoster_engine.core.batch import Batch, BatchBuilder, StepResult
+from paternoster_engine.core.batch import Batch, BatchBuilder, StepOutput, StepResult
 from paternoster_engine.core.batching import make_batching
 from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
@@ -24,15 +24,6 @@ from paternoster_engine.core.reservation import Slots, projected_peak_tokens
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.validation import RequestValidation
 from paternoster_engine.core.waiting_queue import Deadlines, make_queue
-
-
-@dataclass(frozen=True, slots=True)
-class StepOutput:
-    """What a step gave to a request: a token, its end, or both; no token when it failed or branched."""
-
-    request: Request
-    token: int | None
-    finish_reason: FinishReason | None
 
 
 class Scheduler:

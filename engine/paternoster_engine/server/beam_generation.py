@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import Request
-from paternoster_engine.core.scheduler import StepOutput
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.server.generation import FAILURES, Generation, Usage

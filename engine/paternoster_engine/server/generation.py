@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
 
+from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
-from paternoster_engine.core.scheduler import StepOutput
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.output_text import OutputText, TextDelta

@@ -7,8 +7,8 @@ from prometheus_client import Histogram
 from prometheus_client.metrics_core import Metric
 
 from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
+from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request
-from paternoster_engine.core.scheduler import StepOutput
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar, cast
 
+from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request
-from paternoster_engine.core.scheduler import StepOutput
 from paternoster_engine.engine import Engine
 
 log = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ from collections.abc import Collection, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
+from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.core.scheduler import Scheduler, StepOutput
+from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.runner.protocol import SynchronousRunner
 from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch, Hypothesis
 

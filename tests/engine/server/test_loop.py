@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from paternoster_engine.core.batch import Batch
+from paternoster_engine.core.batch import Batch, StepOutput
 from paternoster_engine.core.errors import QueueFull
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.core.scheduler import StepOutput
 from paternoster_engine.server.loop import EngineLoop, LoopStopped
 
 
