@@ -3,9 +3,9 @@
 
 BIN := .venv/bin
 PACKAGES := operator engine kernels gateway simulator benchmarks/policies
-# Two at a time, each with one compute thread: tests that wait for processes run beside tests that compute. A file's tests
+# Three at a time on two cores, each with one compute thread: some wait for processes while others compute. A file's tests
 # stay together, for what they load once; files that take long come first (tests/conftest.py).
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick e2e cluster cluster-down images package lint chart-lint audit format generate lock gpu-check bench soak hostile clean
@@ -19,10 +19,10 @@ setup: ## Make .venv with the pinned packages
 demo: setup ## The main job, unattended: manifest, real engines, a burst, decisions, a report (about 5 minutes)
 	$(BIN)/python scripts/demo.py
 
-test: setup ## Every test that needs no cluster, two at a time (minutes)
+test: setup ## Every test that needs no cluster, three at a time (minutes)
 	$(PYTEST)
 
-test-quick: setup ## The tests that take seconds, two at a time
+test-quick: setup ## The tests that take seconds, three at a time
 	$(PYTEST) -m "not slow"
 
 e2e: setup ## The suite on real Kubernetes, in a cluster of its own or on $KUBECONFIG's (minutes; builds it the first time)

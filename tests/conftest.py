@@ -16,7 +16,7 @@ settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long first, so that two workers end together; within a file all stays as it is.
+    """Files that take long first, so that all workers end together; within a file all stays as it is.
 
     Long are those with a test that asks for more time than others, then those with one marked ``slow``.
     """

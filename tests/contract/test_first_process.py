@@ -94,7 +94,7 @@ def terminate_at_every_moment(
 ) -> None:
     """Start again and again, with SIGTERM later each time, up to the moment when it has ``started``.
 
-    ``step``: seconds from a moment to the next; more where they are far from the start.
+    ``step``: seconds from the first moment to the second; each next one comes twice as late.
     """
     seconds, over = 0.0, False
     while not over:
@@ -110,7 +110,7 @@ def terminate_at_every_moment(
                 pytest.fail(f"SIGTERM {seconds:.2f} s after its start: it {now}\n{process.log.read_text()}")
             assert status in (0, SIGTERM_STATUS), f"SIGTERM {seconds:.2f} s after its start\n{process.log.read_text()}"
             assert over or not started(process), f"SIGTERM {seconds:.2f} s after its start: it became ready"
-        seconds += max(step, seconds / 2)
+        seconds = max(step, 2 * seconds)
 
 
 def test_an_engine(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_engine_of_three_ranks(tmp_path: Path) -> None:
     terminate_at_every_moment(
         lambda: FirstProcess(tmp_path / "log", "serve", "--port=0", "--threads=1", "--max-num-seqs=4", *flags),
         lambda process: "listening on" in process.log.read_text(),
-        step=1.5,
+        step=2,
     )
 
 

@@ -2,12 +2,12 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from raw_http import POST, answer_of, closed, gateway, send_what_is_taken, status_of
+from raw_http import POST, Gateway, answer_of, closed, gateway, send_what_is_taken, status_of
 from starlette.types import Receive, Scope, Send
 
 from paternoster_contract.http_limits import HttpLimits
@@ -16,8 +16,15 @@ from paternoster_http.server import LimitedServer
 MIB = 2**20
 
 
-def test_a_content_length_beyond_the_limit_is_refused_at_once(tmp_path: Path) -> None:
-    with gateway(tmp_path) as server, server.connect() as client:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway with the limits as they are."""
+    with gateway(tmp_path_factory.mktemp("gateway")) as running:
+        yield running
+
+
+def test_a_content_length_beyond_the_limit_is_refused_at_once(server: Gateway) -> None:
+    with server.connect() as client:
         before = server.rss()
         client.sendall(POST + b"Content-Length: 400000000\r\n\r\n")
         status, answer = answer_of(client)
@@ -27,12 +34,11 @@ def test_a_content_length_beyond_the_limit_is_refused_at_once(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("length", [b"9" * 19, b"9" * 5000, b"-1", b"1e3", b"1, 1"])
-def test_a_content_length_that_is_none_is_refused(tmp_path: Path, length: bytes) -> None:
-    with gateway(tmp_path) as server:
-        with server.connect() as client:
-            client.sendall(POST + b"Content-Length: " + length + b"\r\n\r\n")
-            assert answer_of(client)[0] in (400, 413)
-        assert server.answers()
+def test_a_content_length_that_is_none_is_refused(server: Gateway, length: bytes) -> None:
+    with server.connect() as client:
+        client.sendall(POST + b"Content-Length: " + length + b"\r\n\r\n")
+        assert answer_of(client)[0] in (400, 413)
+    assert server.answers()
 
 
 def test_a_chunked_body_is_refused_where_it_passes_the_limit(tmp_path: Path) -> None:
@@ -45,9 +51,9 @@ def test_a_chunked_body_is_refused_where_it_passes_the_limit(tmp_path: Path) -> 
     assert b"Traceback" not in server.log.read_bytes()
 
 
-def test_the_client_that_sends_too_much_hears_of_it(tmp_path: Path) -> None:
+def test_the_client_that_sends_too_much_hears_of_it(server: Gateway) -> None:
     """Also while its body is still on its way: the connection is not torn down under the answer."""
-    with gateway(tmp_path) as server, server.connect() as client:
+    with server.connect() as client:
         client.sendall(POST + b"Content-Length: 30000000\r\n\r\n")
         send_what_is_taken(client, b"a" * 65536, 5 * MIB, seconds=1)
         client.settimeout(10)
@@ -69,9 +75,9 @@ def test_many_bodies_that_never_end_cost_no_more_than_all_may(tmp_path: Path) ->
     assert b"Traceback" not in server.log.read_bytes()
 
 
-def test_a_body_within_the_limit_is_read_whole(tmp_path: Path) -> None:
+def test_a_body_within_the_limit_is_read_whole(server: Gateway) -> None:
     body = b'{"model": "m", "prompt": "%s"}' % (b"a" * 4_000_000)
-    with gateway(tmp_path) as server, server.connect() as client:
+    with server.connect() as client:
         client.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert status_of(client) == 404, "the model is unknown"
 

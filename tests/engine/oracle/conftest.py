@@ -1,10 +1,13 @@
 """Prompts, the engine as a function of its settings, and what transformers answers."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from kept import Kept
 
 from paternoster_engine.bench.prompts import default_text
 from paternoster_engine.core.config import SchedulerConfig
@@ -25,6 +28,8 @@ LENGTHS = (1, 2, 5, 12, 20, 31, 32, 33, 47, 63, 64, 65, 90, 95, 96, 97, 127, 128
 GENERATED_TOGETHER = ((0, 8), (8, 12), (12, 19), (19, 22), (22, 23), (23, 24))
 """Prompts of like length, which transformers pads to the longest and runs at once: it is slow one by one."""
 POOL_BYTES = 400_000_000
+SAMPLED = {"temperature": 0.8, "top_p": 0.95}
+GREEDY = {"temperature": 0.0}
 
 Outputs = list[list[int]]
 
@@ -57,10 +62,15 @@ class OracleEngine:
 
     def requests(self, scheduler: Scheduler, prompts: list[list[int]], **params: float) -> list[Request]:
         """As :meth:`run`, whole requests."""
-        chosen = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, **params)
-        requests = [Request(f"r{i}", list(prompt), chosen, seed=i) for i, prompt in enumerate(prompts)]
+        requests = [_request(i, prompt, params) for i, prompt in enumerate(prompts)]
         self.play(scheduler, requests)
         return requests
+
+    def run_mixed(self, scheduler: Scheduler, prompts: list[list[int]], sampled: int) -> Outputs:
+        """As :meth:`run`, every other request greedy; ``sampled``: 0 or 1, the first that is not."""
+        requests = _mixed(prompts, sampled)
+        self.play(scheduler, requests)
+        return [request.output for request in requests]
 
     def play(self, scheduler: Scheduler, requests: Sequence[Request]) -> None:
         """Submit all of ``requests`` at once and run until the last has ended."""
@@ -76,20 +86,21 @@ class OracleEngine:
         """The runner, with so much room to swap to."""
         return ModelRunner(self._model, self._cache, self._sampler, HostKVCache(host_blocks, self._cache))
 
-    def run_alone(self, prompts: list[list[int]], **params: float) -> Outputs:
-        """As :meth:`run`, one request at a time."""
-        outputs = []
-        for seed, prompt in enumerate(prompts):
-            request = Request(
-                "alone", list(prompt), SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, **params), seed=seed
-            )
-            scheduler = self.scheduler()
-            scheduler.add(request)
-            engine = Engine(scheduler, self._runner)
-            while scheduler.has_work:
-                engine.step()
-            outputs.append(request.output)
-        return outputs
+    def run_alone(self, prompts: list[list[int]], sampled: int) -> Outputs:
+        """As :meth:`run_mixed`, one request at a time."""
+        requests = _mixed(prompts, sampled)
+        for request in requests:
+            self.play(self.scheduler(), [request])
+        return [request.output for request in requests]
+
+
+def _request(index: int, prompt: list[int], params: dict[str, float]) -> Request:
+    chosen = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, **params)
+    return Request(f"r{index}", list(prompt), chosen, seed=index)
+
+
+def _mixed(prompts: list[list[int]], sampled: int) -> list[Request]:
+    return [_request(i, prompt, SAMPLED if i % 2 == sampled else GREEDY) for i, prompt in enumerate(prompts)]
 
 
 @pytest.fixture(scope="session")
@@ -105,32 +116,50 @@ def prompts(tokenizer: Tokenizer) -> list[list[int]]:
 
 
 @pytest.fixture(scope="session")
-def theirs(source: ModelSource) -> Any:
-    """The same file in transformers, by its own reader, in float32."""
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(
-        str(source.path.parent), gguf_file=source.path.name, dtype=torch.float32
-    )
+def kept(source: ModelSource) -> Kept:
+    return Kept(source.path)
 
 
 @pytest.fixture(scope="session")
-def greedy_of(theirs: Any, prompts: list[list[int]]) -> Callable[[int], list[int]]:
+def theirs(source: ModelSource, kept: Kept) -> Callable[[], Any]:
+    """The same file in transformers, by its own reader, in float32; loaded when first called."""
+
+    def read(file: Path) -> None:
+        from transformers import AutoModelForCausalLM
+
+        torch.save(
+            AutoModelForCausalLM.from_pretrained(
+                str(source.path.parent), gguf_file=source.path.name, dtype=torch.float32
+            ),
+            file,
+        )
+
+    @cache
+    def load() -> Any:
+        return torch.load(kept.file(read), weights_only=False)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def greedy_of(theirs: Callable[[], Any], kept: Kept, prompts: list[list[int]]) -> Callable[[int], list[int]]:
     """What transformers generates after the prompt of an index, made when first asked for."""
-    theirs.generation_config.eos_token_id = None
     known: dict[int, list[int]] = {}
 
     def of(index: int) -> list[int]:
         if index not in known:
             first, last = next((a, b) for a, b in GENERATED_TOGETHER if a <= index < b)
-            known.update(zip(range(first, last), generate(prompts[first:last]), strict=True))
+            outputs = kept.answer(greedy, prompts[first:last], MAX_TOKENS)
+            known.update(zip(range(first, last), outputs, strict=True))
         return known[index]
 
-    def generate(together: list[list[int]]) -> Outputs:
+    def greedy(together: list[list[int]], max_tokens: int) -> Outputs:
+        model = theirs()
+        model.generation_config.eos_token_id = None
         width = max(len(prompt) for prompt in together)
         ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in together])
         mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in together])
-        generated = theirs.generate(ids, attention_mask=mask, max_new_tokens=MAX_TOKENS, do_sample=False)
+        generated = model.generate(ids, attention_mask=mask, max_new_tokens=max_tokens, do_sample=False)
         outputs: Outputs = generated[:, width:].tolist()
         return outputs
 
@@ -144,7 +173,7 @@ def transformers_greedy(greedy_of: Callable[[int], list[int]], prompts: list[lis
 
 
 @pytest.fixture(scope="session")
-def scores(theirs: Any) -> Callable[[list[int]], torch.Tensor]:
+def scores(theirs: Callable[[], Any]) -> Callable[[list[int]], torch.Tensor]:
     """Log-softmax ``[tokens, vocab]`` of transformers after each token of a sequence, each sequence computed once."""
     known: dict[tuple[int, ...], torch.Tensor] = {}
 
@@ -152,24 +181,24 @@ def scores(theirs: Any) -> Callable[[list[int]], torch.Tensor]:
         key = tuple(tokens)
         if key not in known:
             with torch.inference_mode():
-                known[key] = theirs(torch.tensor([tokens])).logits[0].log_softmax(-1)
+                known[key] = theirs()(torch.tensor([tokens])).logits[0].log_softmax(-1)
         return known[key]
 
     return of
 
 
-SAMPLED = {"temperature": 0.8, "top_p": 0.95}
-GREEDY = {"temperature": 0.0}
-
-
 @pytest.fixture(scope="session")
-def sampled_alone(engine: OracleEngine, prompts: list[list[int]]) -> Outputs:
-    return engine.run_alone(prompts, **SAMPLED)
+def sampled_together(engine: OracleEngine, prompts: list[list[int]]) -> Outputs:
+    """What the engine says with seeds, to begin with; alone and in any other company it must say the same."""
+    return engine.run(engine.scheduler(), prompts, **SAMPLED)
 
 
-@pytest.fixture(params=["greedy", "sampled"])
-def expected(request: pytest.FixtureRequest) -> tuple[dict[str, float], Outputs]:
-    """Sampling settings, and the outputs they must give however the requests are scheduled."""
-    if request.param == "greedy":
-        return GREEDY, request.getfixturevalue("transformers_greedy")
-    return SAMPLED, request.getfixturevalue("sampled_alone")
+@pytest.fixture
+def expected(sampled_together: Outputs, transformers_greedy: Outputs) -> Callable[[int], Outputs]:
+    """What :meth:`OracleEngine.run_mixed` must say, however the requests are scheduled."""
+
+    def of(sampled: int) -> Outputs:
+        both = zip(sampled_together, transformers_greedy, strict=True)
+        return [seeded if i % 2 == sampled else greedy for i, (seeded, greedy) in enumerate(both)]
+
+    return of

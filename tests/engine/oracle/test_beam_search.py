@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 import torch
+from kept import Kept
 
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -53,37 +54,42 @@ def beginnings(prompts: list[list[int]]) -> dict[int, list[list[int]]]:
 
 @pytest.fixture(scope="module")
 def transformers_beams(
-    theirs: Any, tokenizer: Tokenizer, beginnings: dict[int, list[list[int]]]
+    theirs: Callable[[], Any], kept: Kept, tokenizer: Tokenizer, beginnings: dict[int, list[list[int]]]
 ) -> Callable[[Search], Found]:
     """What transformers finds, each search made once; prompts of one length go together."""
     known: dict[Search, Found] = {}
 
     def of(search: Search) -> Found:
         if search not in known:
-            known[search] = generate(search)
+            every_end = [*tokenizer.eos_token_ids, *end_tokens(search, tokenizer)]
+            known[search] = read(
+                search, every_end, *kept.answer(beams, search, beginnings[search.length], every_end, MAX_TOKENS)
+            )
         return known[search]
 
-    def generate(search: Search) -> Found:
-        ids = torch.tensor(beginnings[search.length])
-        every_end = [*tokenizer.eos_token_ids, *end_tokens(search, tokenizer)]
-        generated = theirs.generate(
+    def beams(
+        search: Search, prompts: list[list[int]], every_end: list[int], max_tokens: int
+    ) -> tuple[list[list[int]], list[float]]:
+        ids = torch.tensor(prompts)
+        generated = theirs().generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            max_new_tokens=MAX_TOKENS,
+            max_new_tokens=max_tokens,
             do_sample=False,
             num_beams=search.width,
             num_return_sequences=search.width,
             length_penalty=search.length_penalty,
             early_stopping=search.early_stopping,
             eos_token_id=every_end,
-            pad_token_id=tokenizer.eos_token_ids[0],
+            pad_token_id=every_end[0],
             return_dict_in_generate=True,
             output_scores=True,
         )
+        return generated.sequences[:, search.length :].tolist(), generated.sequences_scores.tolist()
+
+    def read(search: Search, every_end: list[int], sequences: list[list[int]], scores: list[float]) -> Found:
         found = []
-        for tokens, score in zip(
-            generated.sequences[:, search.length :].tolist(), generated.sequences_scores.tolist(), strict=True
-        ):
+        for tokens, score in zip(sequences, scores, strict=True):
             ended = [place for place, token in enumerate(tokens) if token in every_end]
             reason = FinishReason.STOP if ended else FinishReason.LENGTH
             found.append(Hypothesis(tuple(tokens[: ended[0] + 1] if ended else tokens), score, (), reason))

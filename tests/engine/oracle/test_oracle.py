@@ -1,56 +1,54 @@
 """The engine's float32 output is transformers' output, token for token, however the requests are scheduled.
 
-Greedy output is compared with transformers; seeded output with the engine's own when each request runs alone.
+Greedy output is compared with transformers; seeded output with the engine's own, alone and in any company. Both run
+side by side, every other request; which half is greedy changes from test to test.
 """
+
+from collections.abc import Callable
 
 import pytest
 
 pytestmark = pytest.mark.timeout(900)
 
 Outputs = list[list[int]]
-Expected = tuple[dict[str, float], Outputs]
+Expected = Callable[[int], Outputs]
 
 
-def test_alone(engine, prompts: Outputs, transformers_greedy: Outputs) -> None:
-    assert engine.run_alone(prompts, temperature=0.0) == transformers_greedy
+def test_alone(engine, prompts: Outputs, expected: Expected) -> None:
+    assert engine.run_alone(prompts, sampled=1) == expected(1)
 
 
-def test_seeds_matter(sampled_alone: Outputs, transformers_greedy: Outputs) -> None:
-    assert sum(ours != greedy for ours, greedy in zip(sampled_alone, transformers_greedy, strict=True)) > 20
+def test_seeds_matter(sampled_together: Outputs, transformers_greedy: Outputs) -> None:
+    assert sum(ours != greedy for ours, greedy in zip(sampled_together, transformers_greedy, strict=True)) > 20
 
 
-def test_batched_together(engine, prompts: Outputs, expected: Expected) -> None:
-    params, outputs = expected
-    scheduler = engine.scheduler()
-    assert engine.run(scheduler, prompts, **params) == outputs
+@pytest.mark.parametrize("sampled", [0, 1])
+def test_batched_together(engine, prompts: Outputs, expected: Expected, sampled: int) -> None:
+    assert engine.run_mixed(engine.scheduler(), prompts, sampled) == expected(sampled)
 
 
-@pytest.mark.parametrize("budget", [31, 32, 33])
-def test_chunks_at_block_edges(engine, prompts: Outputs, expected: Expected, budget: int) -> None:
-    params, outputs = expected
+@pytest.mark.parametrize(("budget", "sampled"), [(31, 0), (32, 1), (33, 0)])
+def test_chunks_at_block_edges(engine, prompts: Outputs, expected: Expected, budget: int, sampled: int) -> None:
     scheduler = engine.scheduler(max_batched_tokens=budget, max_num_seqs=budget // 2)
-    assert engine.run(scheduler, prompts, **params) == outputs
+    assert engine.run_mixed(scheduler, prompts, sampled) == expected(sampled)
 
 
 def test_preempted_every_third_step(engine, prompts: Outputs, expected: Expected) -> None:
-    params, outputs = expected
     scheduler = engine.scheduler(force_preempt_every=3)
-    assert engine.run(scheduler, prompts, **params) == outputs
+    assert engine.run_mixed(scheduler, prompts, 1) == expected(1)
     assert scheduler.counters.preemptions >= 5
     assert scheduler.counters.recomputed_tokens > 0
 
 
 def test_preempted_for_want_of_blocks(engine, prompts: Outputs, expected: Expected) -> None:
-    params, outputs = expected
     scheduler = engine.scheduler(num_blocks=40)
-    assert engine.run(scheduler, prompts, **params) == outputs
+    assert engine.run_mixed(scheduler, prompts, 0) == expected(0)
 
 
-@pytest.mark.parametrize("force", [0, 3])
-def test_swapped_to_the_host_and_back(engine, prompts: Outputs, expected: Expected, force: int) -> None:
-    params, outputs = expected
+@pytest.mark.parametrize(("force", "sampled"), [(0, 1), (3, 0)])
+def test_swapped_to_the_host_and_back(engine, prompts: Outputs, expected: Expected, force: int, sampled: int) -> None:
     scheduler = engine.scheduler(num_blocks=40, preemption="swap", host_blocks=200, force_preempt_every=force)
-    assert engine.run(scheduler, prompts, **params) == outputs
+    assert engine.run_mixed(scheduler, prompts, sampled) == expected(sampled)
     assert scheduler.counters.swapped_in_blocks > 0
     assert scheduler.counters.recomputed_tokens == 0
 
@@ -63,9 +61,8 @@ def test_identical_prompts_are_computed_once(engine, prompts: Outputs, transform
 
 
 def test_warm_prefix_cache(engine, prompts: Outputs, expected: Expected) -> None:
-    params, outputs = expected
     scheduler = engine.scheduler(prefix_cache=True)
     engine.run(scheduler, prompts, temperature=0.0)
     cached = scheduler.counters.cached_prompt_tokens
-    assert engine.run(scheduler, prompts, **params) == outputs
+    assert engine.run_mixed(scheduler, prompts, 1) == expected(1)
     assert scheduler.counters.cached_prompt_tokens - cached > 2000

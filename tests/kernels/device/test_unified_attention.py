@@ -1,9 +1,12 @@
 """Attention against the oracle in float64: ragged lengths, block edges, head shapes, options, and poison around."""
 
 import dataclasses
+import os
+from typing import Any
 
 import pytest
 import torch
+from covering import every, pairwise
 from guard_bands import guarded_outputs
 from ragged import Paged, paged
 
@@ -16,7 +19,15 @@ from paternoster_kernels.triton.unified_attention import unified_attention
 BOUND = {torch.float32: 1e-5, torch.float16: 1.1 * 2.0**-10, torch.bfloat16: 1.1 * 2.0**-8}
 """Largest error over the largest value: outputs are means of values, and weights and means are each rounded once."""
 
-GROUPS, HEAD_DIMS, BLOCK_SIZES = (1, 3, 4, 7, 8), (64, 80, 96, 128, 192, 256), (16, 32, 64)
+SHAPES = {
+    "group": (1, 3, 4, 7, 8),
+    "head_dim": (64, 80, 96, 128, 192, 256),
+    "block_size": (16, 32, 64),
+    "dtype": (torch.float32, torch.bfloat16),
+}
+SOME = os.environ.get("TRITON_INTERPRET") == "1" and os.environ.get("PATERNOSTER_SHAPES") != "full"
+CHOSEN = list(pairwise(SHAPES) if SOME else every(SHAPES))
+"""On a GPU all; in the interpreter, which is slow, those in which every two values meet, or all if asked for."""
 
 
 def check(step: Paged, heads: int, dtype: torch.dtype, generator: torch.Generator, **options: object) -> torch.Tensor:
@@ -166,12 +177,8 @@ def test_what_does_not_fit_is_refused(generator: torch.Generator) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("head_dim", HEAD_DIMS)
-@pytest.mark.parametrize("block_size", BLOCK_SIZES)
-def test_every_shape(group: int, head_dim: int, block_size: int, generator: torch.Generator) -> None:
-    """All shapes, in formats that take turns: any two numbers of a shape meet in both."""
-    turn = GROUPS.index(group) + HEAD_DIMS.index(head_dim) + BLOCK_SIZES.index(block_size)
-    dtype = (torch.float32, torch.bfloat16)[turn % 2]
-    step = paged(*lengths(block_size), 2, head_dim, block_size, dtype, generator)
-    check(step, 2 * group, dtype, generator)
+@pytest.mark.parametrize("shape", CHOSEN, ids=lambda shape: "-".join(str(value) for value in shape.values()))
+def test_every_shape(shape: dict[str, Any], generator: torch.Generator) -> None:
+    block_size = shape["block_size"]
+    step = paged(*lengths(block_size), 2, shape["head_dim"], block_size, shape["dtype"], generator)
+    check(step, 2 * shape["group"], shape["dtype"], generator)

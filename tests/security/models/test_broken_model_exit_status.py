@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from paternoster_contract.command import main
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
@@ -22,11 +23,16 @@ def _refusal(model: str) -> str:
 
 
 @pytest.mark.parametrize("count", [2**63, 2**33])
-def test_count_that_lies(count: int, tiny_gguf: bytes, tmp_path: Path) -> None:
+def test_count_that_lies(count: int, tiny_gguf: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In this process, which has torch already."""
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf[:16] + struct.pack("<Q", count) + tiny_gguf[24:])
-    line = _refusal(path.as_uri())
-    assert line.startswith(f"paternoster serve: {path} is not a readable GGUF file: the number of fields is {count}: ")
+    assert main(["serve", "--model", path.as_uri(), "--port", "0", "--device", "cpu"]) == MODEL_EXIT_STATUS
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(
+        f"paternoster serve: {path} is not a readable GGUF file: the number of fields is {count}: "
+    )
 
 
 def test_file_that_is_cut(tiny_gguf: bytes, tmp_path: Path) -> None:
