@@ -40,5 +40,5 @@ class LawPolicy:
         )
         self._autoscaler.observe(samples, look.now)
         decision = self._autoscaler.decide(look.now)
-        made = [loop.document() for loop in (decision.concurrency, decision.replicas) if loop is not None]
-        return Orders(decision.state.replicas, decision.state.cap, tuple(made))
+        made, state = tuple(word.document() for word in decision.words), decision.state
+        return Orders(state.replicas, state.cap, made, state.token_budget)

@@ -193,6 +193,10 @@ class Simulation:
                     engine.set_cap(orders.cap, now)
                     if engine.end != before:
                         self._wake(pod, engine)
+        if orders.token_budget is not None:
+            for pod in self._fleet.of(Phase.READY):
+                if pod.name in look.engines:
+                    pod.serving.set_token_budget(orders.token_budget)
         if orders.replicas != self._fleet.wanted:
             self._scale_events += 1
             self._fleet.scale(orders.replicas, now)
