@@ -87,6 +87,13 @@ STEERING = [
         help="Sequences that each engine may run, as the operator tells it and the law asks for, within its capacity.",
     ),
     panel(
+        "Token budget",
+        (told("token_budget"), "told"),
+        (told("recommended_token_budget"), "recommended"),
+        (engine("max_batched_tokens"), "{{pod}} capacity"),
+        help="Tokens that a step of each engine may hold, as the operator tells it and the law asks for.",
+    ),
+    panel(
         "Decisions by reason",
         (grouped(counted(DECISIONS, "$__rate_interval"), "loop, action, reason"), "{{loop}} {{action}}: {{reason}}"),
         bars=True,

@@ -11,11 +11,11 @@ from heapq import merge
 from pathlib import Path
 from typing import Any, Literal
 
-from control.workloads import REASONING, SHORT_ANSWERS, thickened
+from control.workloads import CODE, REASONING, SHORT_ANSWERS, thickened
 from paternoster_engine.bench.synthetic import AZURE_CONVERSATION, Workload
 from paternoster_engine.bench.trace import TraceRow, read_trace
 from paternoster_engine.bench.workload import Limits
-from paternoster_simulator.arrivals import Pattern, bursts, day_night, ramp, step, synthetic
+from paternoster_simulator.arrivals import Pattern, bursts, constant, day_night, ramp, step, synthetic
 from paternoster_simulator.profile import Profile, load_profile
 
 Part = Literal["tune", "test"]
@@ -218,6 +218,30 @@ SCENARIOS = {
             autoscaling={"minReplicas": 1, "maxReplicas": 12},
             engine={"maxBatchedTokens": 2048},
             kv_blocks=4000,
+        ),
+        Scenario(
+            name="code",
+            what="long prompts, short answers, as of code completion; one of every five minutes ten times as many",
+            profile_name="llama-3-70b-h200x2",
+            traffic=Traffic(
+                pattern=lambda _: bursts(1.5, period=300.0, factor=10.0, first=120.0),
+                workload=CODE,
+                limits=Limits(max_total=8192),
+            ),
+            duration=1800.0,
+            start_replicas=6,
+            autoscaling={"minReplicas": 2, "maxReplicas": 16},
+            engine={"maxBatchedTokens": 2048},
+            slo={"ttftP95Milliseconds": 5000, "itlP95Milliseconds": 200},
+        ),
+        Scenario(
+            name="quiet",
+            what="conversation, one request in 15 seconds; started with four replicas, where two are the fewest",
+            profile_name="llama-3-8b-h100",
+            traffic=Traffic(pattern=lambda _: constant(1 / 15), limits=Limits(max_total=8192)),
+            duration=1800.0,
+            start_replicas=4,
+            autoscaling={"minReplicas": 2, "maxReplicas": 12},
         ),
     )
 }

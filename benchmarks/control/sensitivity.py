@@ -12,8 +12,8 @@ from control.scenarios import Scenario
 
 PACKAGE = "paternoster_operator.autoscaling"
 MODULES = (
-    "capacity", "concurrency", "demand", "experience", "first_tokens", "limits", "need", "past", "precedent",
-    "recurrence", "replicas", "trend",
+    "capacity", "concurrency", "demand", "first_tokens", "limits", "need", "past", "precedent", "recurrence",
+    "replica_model", "replicas", "step_model", "token_budget", "trend",
 )  # fmt: skip
 CONSTANTS: Mapping[str, str] = {
     "ITL_MARGIN": "capacity",
@@ -21,9 +21,10 @@ CONSTANTS: Mapping[str, str] = {
     "CALM_WINDOWS": "concurrency",
     "DRAIN_SECONDS": "demand",
     "CONFIDENCE": "demand",
-    "HALF_LIFE_SECONDS": "experience",
-    "PRIOR_WEIGHT": "experience",
-    "SHORT": "experience",
+    "HALF_LIFE_SECONDS": "step_model",
+    "RIDGE": "step_model",
+    "FAR": "step_model",
+    "SHORT": "replica_model",
     "IN_TIME": "first_tokens",
     "STARTUPS": "limits",
     "UNKNOWN_STARTUP_SECONDS": "limits",
@@ -32,6 +33,7 @@ CONSTANTS: Mapping[str, str] = {
     "PEAK": "precedent",
     "FIRST_KEPT_SECONDS": "recurrence",
     "MARGIN": "recurrence",
+    "RAISE": "token_budget",
     "BASELINE_SECONDS": "trend",
     "CERTAINTY": "trend",
     "MISFIT": "trend",

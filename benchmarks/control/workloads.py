@@ -22,6 +22,16 @@ quantiles are chosen, not measured."""
 SHORT_ANSWERS = replace(REASONING, output=((0, 10), (0.1, 40), (0.5, 200), (0.9, 700), (1, 1500)))
 """The same questions, answered at once. The quantiles are chosen, not measured."""
 
+CODE = Workload(
+    prompt=((0, 3), (0.1, 400), (0.5, 1500), (0.9, 4400), (0.99, 7400), (1, 7400)),
+    output=((0, 1), (0.1, 5), (0.5, 13), (0.9, 60), (0.99, 260), (1, 1000)),
+    rank_correlation=0.0,
+    rate=1.0,
+    burstiness=1.0,
+)
+"""Code completion: medians of 1,500 and 13 tokens are those of Azure's production (Splitwise, ISCA 2024), and the other
+quantiles are chosen so that the means are about 2,000 and 28."""
+
 JITTER_SECONDS = 2.0
 
 

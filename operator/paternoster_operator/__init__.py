@@ -1,1 +1,1 @@
-"""The operator: reconciles LLMDeployments into engines and steers replicas and max_num_seqs together."""
+"""The operator: reconciles LLMDeployments into engines and steers replicas, max_num_seqs and tokens a step together."""

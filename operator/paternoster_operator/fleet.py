@@ -67,5 +67,6 @@ class Fleet:
             replicas=decision.replicas or (last.replicas if last else None),
             concurrency=decision.concurrency or (last.concurrency if last else None),
             state=decision.state,
+            token_budget=decision.token_budget or (last.token_budget if last else None),
         )
         return self.standing, news

@@ -94,6 +94,8 @@ class OperatorMetrics:
                 ("pending_replicas", "Replicas on their way."),
                 ("live_cap", "Live cap that every engine is told."),
                 ("recommended_live_cap", "Live cap that the law asked for before limits."),
+                ("token_budget", "Token budget that every engine is told; 0 where they have none."),
+                ("recommended_token_budget", "Token budget that the law asked for before limits."),
                 ("demand_requests", "Running, waiting and held requests."),
                 ("capacity_requests", "Sum of the live caps of serving replicas."),
                 ("preemption_ratio", "Preempted over finished requests in the window."),
@@ -106,7 +108,7 @@ class OperatorMetrics:
 
     def observe(self, key: Key, signals: Signals, standing: Decision, news: Sequence[LoopDecision], ready: int) -> None:
         """Take in one reconcile: the last word of each loop, and what of it was said for the first time."""
-        state = standing.state
+        state, budget = standing.state, standing.token_budget
         values: dict[str, float] = {
             "desired_replicas": state.replicas,
             "recommended_replicas": standing.replicas.recommended if standing.replicas else state.replicas,
@@ -114,6 +116,8 @@ class OperatorMetrics:
             "pending_replicas": signals.pending,
             "live_cap": state.cap,
             "recommended_live_cap": standing.concurrency.recommended if standing.concurrency else state.cap,
+            "token_budget": state.token_budget or 0,
+            "recommended_token_budget": budget.recommended if budget else state.token_budget or 0,
             "demand_requests": signals.demand,
             "capacity_requests": signals.capacity,
             "preemption_ratio": signals.preemption_rate,

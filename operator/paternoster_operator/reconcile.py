@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from paternoster_contract import labels
+from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineState
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
@@ -171,7 +172,7 @@ class Reconciler:
             roots = await self._keys.roots()
             await self._apply(key, resource, fleet, state.replicas, roots)
             fleet.admin_keys = await self._keys.admin_keys(resource, roots)
-            await self._steer(fleet, state.cap)
+            await self._steer(fleet, state)
             clients = await self._keys.client_keys(resource)
             if clients.fault is not None:
                 raise clients.fault
@@ -212,16 +213,19 @@ class Reconciler:
             *(self._cluster.annotate_pod(key, name, {labels.DELETION_COST: cost}) for name, cost in costs.items())
         )
 
-    async def _steer(self, fleet: Fleet, cap: int) -> None:
+    async def _steer(self, fleet: Fleet, state: LawState) -> None:
         """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
         calls = []
         for pod in fleet.observed.answering:
             stats = fleet.autoscaler.latest(pod.name)
             if stats is None or pod.admin_url is None or pod.deleting:
                 continue
-            if stats.live_cap != min(cap, stats.capacity):
-                wanted = min(cap, stats.capacity)
-                calls.append(self._scraper.set_live_cap(pod.admin_url, wanted, fleet.admin_keys))
+            cap, budget = min(state.cap, stats.capacity), state.token_budget
+            # An engine of an earlier release has no token budget, and would refuse one.
+            budget = None if budget is None or not stats.max_batched_tokens else min(budget, stats.max_batched_tokens)
+            if stats.live_cap != cap or budget not in (None, stats.token_budget):
+                limits = LiveConfigPatch(live_cap=cap, token_budget=budget)
+                calls.append(self._scraper.set_limits(pod.admin_url, limits, fleet.admin_keys))
             if pod.drain_wanted != (stats.state is EngineState.DRAINING):
                 calls.append(self._scraper.set_drained(pod.admin_url, pod.drain_wanted, fleet.admin_keys))
         await asyncio.gather(*calls)

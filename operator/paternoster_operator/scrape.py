@@ -64,10 +64,11 @@ class Scraper:
         """Requests that all gateways hold, or have told to come again, by uid; a silent gateway counts none."""
         return held_by_fleet(await self.gateways())
 
-    async def set_live_cap(self, url: str, cap: int, keys: Sequence[str]) -> None:
-        """Tell the engine with its admin API at ``url`` its cap; the first of ``keys`` that it takes is used."""
-        body = LiveConfigPatch(live_cap=cap).model_dump()
-        await self._admin("PATCH", url + paths.ADMIN_CONFIG, keys, f"take live_cap {cap}", json=body)
+    async def set_limits(self, url: str, limits: LiveConfigPatch, keys: Sequence[str]) -> None:
+        """Tell the engine with its admin API at ``url`` its limits; the first of ``keys`` that it takes is used."""
+        body = limits.model_dump(exclude_none=True)
+        what = " and ".join(f"{name} {value}" for name, value in body.items())
+        await self._admin("PATCH", url + paths.ADMIN_CONFIG, keys, f"take {what}", json=body)
 
     async def set_drained(self, url: str, drained: bool, keys: Sequence[str]) -> None:
         """Let the engine admit nothing more, or let it admit again."""

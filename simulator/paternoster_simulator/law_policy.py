@@ -40,5 +40,5 @@ class LawPolicy:
         )
         self._autoscaler.observe(samples, observation.now)
         decision = self._autoscaler.decide(observation.now)
-        made = [loop.document() for loop in (decision.concurrency, decision.replicas) if loop is not None]
-        return Action(decision.state.replicas, decision.state.cap, tuple(made))
+        made, state = tuple(word.document() for word in decision.words), decision.state
+        return Action(state.replicas, state.cap, made, state.token_budget)

@@ -42,6 +42,8 @@ class Action:
     """Live cap of every engine; None leaves it alone."""
     decisions: tuple[Mapping[str, Any], ...] = field(default=())
     """What was decided and why, as documents in the form of the status field ``decisions``; for the record only."""
+    token_budget: int | None = None
+    """Token budget of every engine; None leaves it alone."""
 
 
 class Policy(Protocol):

@@ -193,6 +193,10 @@ class Simulation:
                     engine.set_cap(action.cap, now)
                     if engine.end != before:
                         self._wake(pod, engine)
+        if action.token_budget is not None:
+            for pod in self._fleet.of(Phase.READY):
+                if pod.name in observation.engines:
+                    pod.serving.set_token_budget(action.token_budget)
         if action.replicas != self._fleet.wanted:
             self._scale_events += 1
             self._fleet.scale(action.replicas, now)

@@ -42,7 +42,9 @@ def test_every_draw_is_another_one_of_the_same_traffic(name: str, traces: Path) 
     scenario = SCENARIOS[name]
     draws = [list(scenario.requests("test", traces, draw)) for draw in range(len(SEEDS["test"]))]
     assert (draws[0] == draws[1]) is (name in TRACED and scenario.traffic.copies == 1)
-    assert len(draws[0]) == pytest.approx(len(draws[1]), rel=0.05)
+    # Of few requests, as many as independent arrivals differ by.
+    few = 3 * (2 / len(draws[1])) ** 0.5
+    assert len(draws[0]) == pytest.approx(len(draws[1]), rel=max(0.05, few))
     for rows in draws:
         assert rows[-1].arrival_s < scenario.duration
 

@@ -48,6 +48,14 @@ CHAT = Workload(
     burstiness=1.0,
 )
 
+CODE = Workload(
+    prompt=((0.0, 100), (0.5, 700), (1.0, 1000)),
+    output=((0.0, 2), (0.5, 14), (1.0, 24)),
+    rank_correlation=0.0,
+    rate=1.0,
+    burstiness=1.0,
+)
+
 
 def spec(**changes: Any) -> LLMDeploymentSpec:
     document = {
@@ -73,11 +81,12 @@ def run(
     start: int,
     faults: Sequence[Fault] = (),
     profile: Profile = PROFILE,
+    workload: Workload = CHAT,
     **changes: Any,
 ) -> Outcome:
     manifest = spec(**changes)
     rows: Iterator[TraceRow] = synthetic(
-        pattern, duration=duration, seed=seed, limits=Limits(max_total=1024), workload=CHAT
+        pattern, duration=duration, seed=seed, limits=Limits(max_total=1024), workload=workload
     )
     return simulate(
         profile,
@@ -123,6 +132,37 @@ def test_constant_load_settles(rate: float, seed: int) -> None:
     assert all(later - earlier > 300 for earlier, later in pairwise(turns)), [(m["time"], m["message"]) for m in made]
     assert late(outcome, 600, 1500) < 0.02
     assert outcome.lost == 0
+
+
+def in_pace(outcome: Outcome) -> float:
+    """Share of the finished requests whose tokens came within the objective, from the third minute on."""
+    records = outcome.records
+    counted = (records.fate == Fate.FINISHED) & (records.arrival >= 120)
+    return float(np.mean(records.itl[counted] * 1000 <= outcome.objective.itl_ms))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_long_prompts_make_steps_smaller_and_not_the_cap(seed: int) -> None:
+    """Code: prompts of 700 tokens, answers of 14, ten times as many for one of every three minutes."""
+    pattern = bursts(3.5, period=180, share=1 / 3, factor=10.0, first=30)
+    outcome = run(pattern, duration=500, seed=seed, start=6, workload=CODE)
+    fixed = {"mode": "Auto", "min": 2, "tokenBudget": {"mode": "Fixed"}}
+    before = run(pattern, duration=500, seed=seed, start=6, workload=CODE, concurrency=fixed)
+    assert in_pace(outcome) > 0.99
+    assert in_pace(before) < 0.97
+    assert [made["action"] for made in changes(outcome, "TokenBudget")][:1] == ["Down"]
+    assert changes(outcome, "Concurrency") == [], "no cut of the cap makes a prompt shorter"
+    assert outcome.replica_hours <= 1.03 * before.replica_hours
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_quiet_fleet_goes_down_to_its_floor(seed: int) -> None:
+    """A request every 15 s on four replicas, two at least: the others go after a window each."""
+    bounds = {"minReplicas": 2, "maxReplicas": 10}
+    outcome = run(constant(1 / 15), duration=1800, seed=seed, start=4, autoscaling=bounds)
+    assert [made["to"] for made in changes(outcome)] == [3, 2]
+    assert outcome.replica_hours * 3600 <= 1.15 * 2 * 1800
+    assert late(outcome, 0, 1800) == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -104,6 +104,18 @@ SPEC_RULES: tuple[Rule, ...] = (
         "concurrency.initial",
     ),
     Rule(
+        "!has(self.concurrency.tokenBudget) || !has(self.concurrency.tokenBudget.min) || "
+        "!has(self.engine.maxBatchedTokens) || self.concurrency.tokenBudget.min <= self.engine.maxBatchedTokens",
+        "concurrency.tokenBudget.min must be at most engine.maxBatchedTokens, the capacity",
+        "concurrency.tokenBudget.min",
+    ),
+    Rule(
+        "!has(self.concurrency.tokenBudget) || !has(self.concurrency.tokenBudget.min) || "
+        "self.concurrency.tokenBudget.min >= self.concurrency.min",
+        "concurrency.tokenBudget.min must be at least concurrency.min, so that whoever runs can advance",
+        "concurrency.tokenBudget.min",
+    ),
+    Rule(
         "self.rollout.maxSurge != 0 || self.rollout.maxUnavailable != 0",
         "rollout.maxSurge and rollout.maxUnavailable must not both be 0",
         "rollout.maxSurge",

@@ -29,6 +29,31 @@ class ConcurrencyStatus(Document):
     current_max: Count = 0
 
 
+class TokenBudgetStatus(Document):
+    """The live token budget; all 0 where an engine has none."""
+
+    capacity: Count = 0
+    """Most tokens of a step of the ready engines."""
+    target: Count = 0
+    """Token budget that every engine is told."""
+    current: Count = 0
+    """Smallest of the ready engines."""
+
+
+class ReplicaModelStatus(Document):
+    """What a step of an engine takes, in seconds, fitted to what the engines report."""
+
+    fixed_seconds: str
+    per_prefill_token_seconds: str
+    per_decode_sequence_seconds: str
+    per_kv_token_seconds: str
+    per_prefill_pair_seconds: str
+    fit_percent: Count
+    """Share of the variance of steps' times that this explains."""
+    largest_step_milliseconds: Count
+    """What a step as large as the capacity takes beside what decodes."""
+
+
 class LoadStatus(Document):
     """What the engines last reported, rounded; Prometheus has it in full."""
 
@@ -83,7 +108,7 @@ class DecisionRecord(Document):
     """One decision of the scaling law."""
 
     time: str = Field(json_schema_extra=DATE_TIME)
-    loop: Literal["Replicas", "Concurrency"]
+    loop: Literal["Replicas", "Concurrency", "TokenBudget"]
     action: Literal["Up", "Down", "Hold"]
     from_: int = Field(alias="from", json_schema_extra=INT32)
     to: int = Field(json_schema_extra=INT32)
@@ -120,6 +145,8 @@ class LLMDeploymentStatus(Document):
     """URL of the engines' Service."""
     served_model: str = ""
     concurrency: ConcurrencyStatus = Field(default_factory=ConcurrencyStatus)
+    token_budget: TokenBudgetStatus = Field(default_factory=TokenBudgetStatus)
+    replica_model: ReplicaModelStatus | None = None
     load: LoadStatus = Field(default_factory=LoadStatus)
     bounds: BoundsStatus | None = None
     startup: StartupStatus | None = None

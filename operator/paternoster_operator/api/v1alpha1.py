@@ -50,7 +50,8 @@ class Engine(Document):
     max_model_len: int | None = Field(default=None, ge=16, le=2**31 - 1, json_schema_extra=INT32)
     """Longest prompt plus output, in tokens; the model's context when unset."""
     max_batched_tokens: Positive | None = None
-    """Token budget of one step; when unset 8192 on GPUs, 512 on CPUs, and maxNumSeqs where that is more."""
+    """Most tokens that one step can ever hold; the token budget moves below it without a restart. When unset 8192 on
+    GPUs, 512 on CPUs, and maxNumSeqs where that is more."""
     kv_cache_memory: Quantity | None = None
     """Memory for the KV pool of each engine, on all its GPUs together; when unset 512Mi on CPUs and, as with 0, most of
     what the model leaves free on GPUs."""
@@ -142,7 +143,7 @@ class Autoscaling(Document):
     """0 with scaleToZero only."""
     max_replicas: int = Field(ge=1, le=1000, json_schema_extra=INT32)
     target_utilization_percent: int = Field(default=80, ge=10, le=100, json_schema_extra=INT32)
-    """Demand (running, waiting and held requests) that is aimed at, in percent of the sum of live caps."""
+    """Share of what a replica sustains that is planned for; less where demand is small."""
     tolerance_percent: int = Field(default=10, ge=0, le=50, json_schema_extra=INT32)
     """Distance from the target that is left alone, in percent of it."""
     scale_up: ScaleUp = Field(default_factory=ScaleUp)
@@ -157,6 +158,17 @@ class ConcurrencyMode(StrEnum):
     FIXED = "Fixed"
     AUTO = "Auto"
     ADVISORY = "Advisory"
+
+
+class TokenBudget(Document):
+    """The budget loop: how many tokens a step of each engine may hold, steered from what a step takes."""
+
+    mode: ConcurrencyMode | None = None
+    """Fixed keeps engine.maxBatchedTokens; Auto steers below it; Advisory computes and records; concurrency.mode when
+    unset."""
+    min: Positive | None = None
+    """Lowest token budget; 128 when unset, or what engine.maxBatchedTokens or concurrency.min say where that is less or
+    more."""
 
 
 class Concurrency(Document):
@@ -184,6 +196,7 @@ class Concurrency(Document):
     """KV use above which the cap is not raised."""
     min_finished_requests: Count = 5
     """Finished requests in the window below which a preemption rate says little."""
+    token_budget: TokenBudget = Field(default_factory=TokenBudget)
 
 
 class Rollout(Document):

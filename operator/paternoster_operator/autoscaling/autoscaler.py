@@ -16,6 +16,7 @@ from paternoster_operator.autoscaling.decision import Decision, LawState
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.replicas import decide_replicas
 from paternoster_operator.autoscaling.signals import Signals, SignalWindows
+from paternoster_operator.autoscaling.token_budget import decide_budget
 from paternoster_operator.autoscaling.trend import note
 
 
@@ -103,7 +104,8 @@ class Autoscaler:
         replicas = None if found is None else found.replicas
         if state is None:
             cap = self.signals.lowest_cap or (None if found is None else found.cap)
-            state = first_state(self.policy, now, replicas=replicas, cap=cap)
+            budget = self.signals.token_budget or None
+            state = first_state(self.policy, now, replicas=replicas, cap=cap, token_budget=budget)
         elif replicas is not None and state.replicas != replicas:
             # What was ordered was not done, so it is neither on its way nor to be done late; what was seen counts.
             state = replace(state, replicas=replicas, ordered=None, changes=())
@@ -120,22 +122,31 @@ class Autoscaler:
         return now - self._windows.last_time(pod, now)
 
 
-def first_state(policy: ScalingPolicy, now: float, *, replicas: int | None = None, cap: int | None = None) -> LawState:
+def first_state(
+    policy: ScalingPolicy,
+    now: float,
+    *,
+    replicas: int | None = None,
+    cap: int | None = None,
+    token_budget: int | None = None,
+) -> LawState:
     """Memory to begin with: what already runs, where that is known; else the spec's start."""
     start = policy.fixed_replicas if policy.replicas is None else policy.replicas.lowest
     return LawState(
         replicas=start if replicas is None else replicas,
         cap=policy.cap.initial if cap is None else cap,
         since=now,
+        token_budget=token_budget,
     )
 
 
 def decide(policy: ScalingPolicy, signals: Signals, state: LawState, now: float) -> Decision:
-    """What to do now. The cap comes first: replicas are judged by the cap that will hold."""
+    """What to do now. Budget and cap come first: replicas are judged by what will hold."""
     state = _learn(signals, state, now)
+    token_budget, state = decide_budget(policy, signals, state, now)
     concurrency, state = decide_cap(policy, signals, state, now)
     replicas, state = decide_replicas(policy, signals, state, now)
-    return Decision(replicas, concurrency, state)
+    return Decision(replicas, concurrency, state, token_budget)
 
 
 def _learn(signals: Signals, state: LawState, now: float) -> LawState:
@@ -146,6 +157,6 @@ def _learn(signals: Signals, state: LawState, now: float) -> LawState:
     return replace(
         state,
         looked=now,
-        experience=state.experience.observe(signals, elapsed),
+        model=state.model.observe(signals, elapsed),
         arrivals=note(state.arrivals, now, signals.arrival_rate),
     )

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.autoscaling.experience import Experience
 from paternoster_operator.autoscaling.policy import CapPolicy, ScalingPolicy, SloPolicy
+from paternoster_operator.autoscaling.replica_model import ReplicaModel
 
 ITL_MARGIN = 0.9
 """Share of the latency limit that the mean is planned for: requests differ, and the limit is for the slow ones."""
@@ -24,7 +24,7 @@ class Capacity:
         return f"{self.sequences:.1f} by {self.bound}"
 
 
-def replica_capacity(policy: ScalingPolicy, experience: Experience) -> Capacity:
+def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
     """What one replica sustains, as far as is known; what is unknown does not bound. At least one sequence.
 
     Independent of the live cap, so that cutting the cap never looks like new demand.
@@ -32,20 +32,25 @@ def replica_capacity(policy: ScalingPolicy, experience: Experience) -> Capacity:
     cap = policy.cap
     top = cap.initial if cap.mode is ConcurrencyMode.FIXED else cap.maximum
     bounds = [Capacity(top, "max_num_seqs")]
-    if (room := kv_room(cap, experience)) is not None:
+    if (room := kv_room(cap, model)) is not None:
         bounds.append(Capacity(room, "KV"))
-    if (room := itl_room(policy.slo, experience)) is not None:
+    if (room := itl_room(policy.slo, model)) is not None:
         bounds.append(Capacity(room, "ITL"))
     least = min(bounds, key=lambda capacity: capacity.sequences)
     return Capacity(max(least.sequences, 1.0), least.bound)
 
 
-def kv_room(cap: CapPolicy, experience: Experience) -> float | None:
+def kv_room(cap: CapPolicy, model: ReplicaModel) -> float | None:
     """Sequences that fill the KV pool up to the high-water mark; None while their size is unknown."""
-    share = experience.kv_per_sequence
+    share = model.kv_per_sequence
     return None if share is None else cap.kv_high_watermark / share
 
 
-def itl_room(slo: SloPolicy | None, experience: Experience, margin: float = ITL_MARGIN) -> float | None:
+def itl_room(slo: SloPolicy | None, model: ReplicaModel, margin: float = ITL_MARGIN) -> float | None:
     """Sequences that keep the time between two tokens within its limit; None without a limit or while unknown."""
-    return None if slo is None or slo.itl is None else experience.most_within(slo.itl * margin)
+    return None if slo is None or slo.itl is None else model.most_within(slo.itl * margin)
+
+
+def decode_room(slo: SloPolicy | None, model: ReplicaModel) -> float | None:
+    """Sequences whose step keeps that limit when no prompt is in it; None without a limit or while unknown."""
+    return None if slo is None or slo.itl is None else model.steps.decode_room(slo.itl)

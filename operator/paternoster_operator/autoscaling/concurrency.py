@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.autoscaling.capacity import itl_room, kv_room
+from paternoster_operator.autoscaling.capacity import decode_room, kv_room
 from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
 from paternoster_operator.autoscaling.first_tokens import first_tokens_in_time
 from paternoster_operator.autoscaling.limits import is_ordered
@@ -92,7 +92,8 @@ def _judge(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
         kept = _fitting(loop, signals, state)
         return _cut(loop, cap, kept, Reason.PREEMPTION_ABOVE_TARGET, f"{said} > {target:.1%}")
     if (slow := _too_slow(policy.slo, signals)) is not None:
-        room = itl_room(policy.slo, state.experience, margin=1.0)
+        # Where prompts make steps long, the token budget is what helps, and no cut of the cap does.
+        room = decode_room(policy.slo, state.model)
         if room is not None and room < cap:
             return _cut(loop, cap, max(int(room), int(cap * (1 - loop.decrease))), Reason.LATENCY_ABOVE_TARGET, slow)
     if signals.preempted + doubt > target / 2 * evidence:
@@ -114,7 +115,7 @@ def _fitting(loop: CapPolicy, signals: Signals, state: LawState) -> int:
     # Whoever is preempted found the pool full, so this share would have filled it to the high-water mark; and no less
     # is taken than a raise adds, or raises would outrun cuts.
     room = min(ran * loop.kv_high_watermark, ran - loop.increase_step)
-    if (learnt := kv_room(loop, state.experience)) is not None:
+    if (learnt := kv_room(loop, state.model)) is not None:
         room = min(room, learnt)
     return int(max(room, ran * (1 - loop.decrease)))
 
@@ -123,8 +124,8 @@ def _too_slow(slo: SloPolicy | None, signals: Signals) -> str | None:
     """What is said of tokens that come more slowly than the limit allows; None where they do not."""
     if slo is None or slo.itl is None:
         return None
-    paces = [load.inter_token_seconds for load in signals.replicas if load.inter_token_seconds is not None]
-    if not paces or (mean := sum(paces) / len(paces)) <= slo.itl:
+    mean = signals.inter_token_seconds
+    if mean is None or mean <= slo.itl:
         return None
     return f"{mean * 1000:.0f} ms between tokens > {slo.itl * 1000:.0f} ms"
 
@@ -165,7 +166,7 @@ def _room(policy: ScalingPolicy, signals: Signals, state: LawState, *, bridging:
         room = int(min(loop.maximum, loop.kv_high_watermark / usage * running))
         said = f"{waiting}, but {running:.0f} sequences used {usage:.0%} of KV"
         rooms.append((room, Reason.KV_HIGH_WATERMARK, said))
-    if (fit := itl_room(policy.slo, state.experience, margin=1.0)) is not None:
+    if (fit := decode_room(policy.slo, state.model)) is not None and fit < math.inf:
         said = f"{waiting}, but more than {fit:.0f} sequences would be too slow"
         rooms.append((int(fit), Reason.LATENCY_ABOVE_TARGET, said))
     return min(rooms, key=lambda room: room[0])

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from paternoster_operator.autoscaling.experience import Experience
 from paternoster_operator.autoscaling.past import Past
+from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.trend import Arrivals
 
-Loop = Literal["Replicas", "Concurrency"]
+Loop = Literal["Replicas", "Concurrency", "TokenBudget"]
 Action = Literal["Up", "Down", "Hold"]
 
 
@@ -97,10 +97,15 @@ class LawState:
     cap_due: float = 0.0
     cap_changed: float | None = None
     cap_cut: float | None = None
+    token_budget: int | None = None
+    """Target token budget of every engine; None while none has one."""
+    budget_due: float = 0.0
+    budget_changed: float | None = None
+    budget_raised: float | None = None
     looked: float | None = None
     """Time of the last look whose numbers were learnt from."""
-    experience: Experience = field(default_factory=Experience)
-    """What a sequence takes of a replica."""
+    model: ReplicaModel = field(default_factory=ReplicaModel)
+    """What is known of a replica."""
     arrivals: Arrivals = ()
     """The rate of the last minutes."""
     past: Past = ()
@@ -119,11 +124,18 @@ class LawState:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Both loops' words and the memory for the next look; a loop that was not due, or is off, is None."""
+    """Each loop's word and the memory for the next look; a loop that was not due, or is off, is None."""
 
     replicas: LoopDecision | None
     concurrency: LoopDecision | None
     state: LawState
+    token_budget: LoopDecision | None = None
+
+    @property
+    def words(self) -> tuple[LoopDecision, ...]:
+        """Of those that were due."""
+        loops = (self.token_budget, self.concurrency, self.replicas)
+        return tuple(word for word in loops if word is not None)
 
 
 def is_early(now: float, due: float, period: float) -> bool:

@@ -7,7 +7,7 @@ Until they are known, what runs now stands for them. The queue counts by what it
 
 from dataclasses import dataclass
 
-from paternoster_operator.autoscaling.experience import Experience
+from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import Signals
 
 DRAIN_SECONDS = 60.0
@@ -36,7 +36,7 @@ def drain_seconds(signals: Signals) -> float:
 
 
 def estimate_demand(
-    signals: Signals, experience: Experience, full: float, *, growth: float = 1.0, ordered: bool = False
+    signals: Signals, model: ReplicaModel, full: float, *, growth: float = 1.0, ordered: bool = False
 ) -> Demand:
     """Demand on replicas that run ``full`` sequences when full.
 
@@ -45,8 +45,8 @@ def estimate_demand(
     """
     if signals.ready == 0 or signals.mean_running == 0:
         return Demand(signals.demand, 0.0)
-    pace, tokens = experience.pace(full), experience.tokens_per_answer
-    running = _running_when_full(signals, experience, full)
+    pace, tokens = model.pace(full), model.tokens_per_answer
+    running = _running_when_full(signals, model, full)
     if pace is None or tokens is None:
         # More cannot be wanted than is there, as far as is known.
         return Demand(running, 0.0 if ordered else _backlog(signals, running))
@@ -57,10 +57,10 @@ def estimate_demand(
     return Demand(steady * growth, 0.0 if ordered else _backlog(signals, steady))
 
 
-def _running_when_full(signals: Signals, experience: Experience, full: float) -> float:
+def _running_when_full(signals: Signals, model: ReplicaModel, full: float) -> float:
     """What runs now, on full replicas: fewer of them are slower ones."""
-    now = experience.pace(signals.mean_running / max(len(signals.replicas), 1))
-    then = experience.pace(full)
+    now = model.pace(signals.mean_running / max(len(signals.replicas), 1))
+    then = model.pace(full)
     return signals.mean_running if not now or not then else signals.mean_running * then / now
 
 

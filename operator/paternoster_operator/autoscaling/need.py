@@ -55,7 +55,7 @@ class Need:
 
 def replicas_needed(policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals, state: LawState, now: float) -> Need:
     """At least one; tolerance, windows and limits come after."""
-    capacity = replica_capacity(policy, state.experience)
+    capacity = replica_capacity(policy, state.model)
     startup = startup_seconds(signals)
     ordered = is_ordered(signals, state, now)
     settled = not is_recent(now, state.cap_changed, policy.cap.cooldown_seconds)
@@ -64,7 +64,7 @@ def replicas_needed(policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals
         capacity = Capacity(state.cap, "live cap")
     per_replica = capacity.sequences
     rise = growth(state.arrivals, ahead=startup + PERIOD_SECONDS)
-    demand = estimate_demand(signals, state.experience, per_replica, growth=rise, ordered=ordered)
+    demand = estimate_demand(signals, state.model, per_replica, growth=rise, ordered=ordered)
     root = math.sqrt(demand.sequences)
     utilization = min(loop.target_utilization, root / (root + SAFETY)) if root > 0 else loop.target_utilization
     replicas = math.ceil(demand.sequences / (utilization * per_replica) - 1e-9)

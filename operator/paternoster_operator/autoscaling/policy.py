@@ -14,6 +14,9 @@ from paternoster_operator.api.v1alpha1 import (
 )
 from paternoster_operator.autoscaling.schedule import bounds_at
 
+LOWEST_TOKEN_BUDGET = 128
+"""Tokens of a step below which the step itself takes most of the time, on GPUs as on CPUs."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPolicy:
@@ -60,6 +63,18 @@ class CapPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetPolicy:
+    """The token budget loop's settings."""
+
+    mode: ConcurrencyMode
+    minimum: int
+
+    def lowest(self, capacity: int) -> int:
+        """Fewest tokens of a step, of engines whose steps hold at most ``capacity``."""
+        return min(self.minimum, capacity)
+
+
+@dataclass(frozen=True, slots=True)
 class SloPolicy:
     """Latencies to keep at the 95th percentile, in seconds; None where the user names none."""
 
@@ -77,6 +92,7 @@ class ScalingPolicy:
     """Replicas where the replica loop does not act."""
     replicas: ReplicaPolicy | None
     cap: CapPolicy
+    budget: BudgetPolicy
     slo: SloPolicy | None = None
 
     @classmethod
@@ -105,9 +121,12 @@ class ScalingPolicy:
             )
         fixed = spec.replicas if spec.replicas is not None else auto.min_replicas if auto is not None else 1
         cap = _cap(spec.concurrency, spec.engine.max_num_seqs)
+        budget = _token_budget(spec.concurrency)
         if spec.paused and cap.mode is ConcurrencyMode.AUTO:
             cap = replace(cap, mode=ConcurrencyMode.ADVISORY)
-        return cls(fixed_replicas=fixed, replicas=replicas, cap=cap, slo=_slo(spec.slo))
+        if spec.paused and budget.mode is ConcurrencyMode.AUTO:
+            budget = replace(budget, mode=ConcurrencyMode.ADVISORY)
+        return cls(fixed_replicas=fixed, replicas=replicas, cap=cap, budget=budget, slo=_slo(spec.slo))
 
 
 def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
@@ -125,6 +144,12 @@ def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
         kv_high_watermark=concurrency.kv_high_watermark_percent / 100,
         min_finished=concurrency.min_finished_requests,
     )
+
+
+def _token_budget(concurrency: Concurrency) -> BudgetPolicy:
+    said = concurrency.token_budget
+    minimum = said.min if said.min is not None else max(LOWEST_TOKEN_BUDGET, concurrency.min)
+    return BudgetPolicy(mode=said.mode or concurrency.mode, minimum=minimum)
 
 
 def _slo(slo: Slo) -> SloPolicy | None:

@@ -131,7 +131,7 @@ def _judge(
 
 def _mark(policy: ScalingPolicy, signals: Signals, state: LawState, need: Need, now: float) -> Mark:
     """What is used and wanted now; the cap may let a replica run more than it sustains."""
-    sustained = replica_capacity(policy, state.experience).sequences
+    sustained = replica_capacity(policy, state.model).sequences
     return Mark(
         time=now,
         filled=min(math.ceil(signals.running / sustained), signals.ready),

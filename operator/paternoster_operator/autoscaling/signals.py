@@ -7,6 +7,7 @@ start instead of a negative jump.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from operator import add, sub
 from typing import TypeVar
 
 from paternoster_contract.stats import EngineStats
@@ -28,6 +29,8 @@ class ReplicaLoad:
     """Share of its KV blocks in use, 0..1."""
     inter_token_seconds: float | None
     """Mean time between two tokens of a request; None where none came."""
+    step_sums: tuple[float, ...] = ()
+    """Growth of the ``step_sums`` of its ``/stats``; empty where it tells none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,10 @@ class Signals:
     highest_cap: int = 0
     engine_capacity: int = 0
     """Smallest max_num_seqs of the serving replicas: no live cap can be above it."""
+    token_capacity: int = 0
+    """Smallest max_batched_tokens of the serving replicas; 0 where one has no live token budget."""
+    token_budget: int = 0
+    """Smallest live token budget of the serving replicas."""
     kv_usage: float = 0.0
     """Mean share of KV blocks in use, 0..1."""
     kv_peak_usage: float = 0.0
@@ -105,6 +112,12 @@ class Signals:
     def mean_running(self) -> float:
         """Sequences at once in the whole fleet, on average over the window."""
         return sum(load.running for load in self.replicas)
+
+    @property
+    def inter_token_seconds(self) -> float | None:
+        """Mean time between two tokens of a request, over the replicas; None where none came."""
+        paces = [load.inter_token_seconds for load in self.replicas if load.inter_token_seconds is not None]
+        return sum(paces) / len(paces) if paces else None
 
     @property
     def preemption_rate(self) -> float:
@@ -178,6 +191,8 @@ class SignalWindows:
             lowest_cap=min((s.live_cap for s in stats), default=0),
             highest_cap=max((s.live_cap for s in stats), default=0),
             engine_capacity=min((s.capacity for s in stats), default=0),
+            token_capacity=min((s.max_batched_tokens for s in stats), default=0),
+            token_budget=min((s.token_budget for s in stats), default=0),
             kv_usage=sum(s.kv_usage for s in stats) / len(stats) if stats else 0.0,
             kv_peak_usage=max((s.kv_usage for s in self._within(recent, flow)), default=0.0),
             replicas=tuple(self._load(pod, flow) for pod in recent),
@@ -206,7 +221,21 @@ class SignalWindows:
                 self._increase(lambda s: s.inter_token_seconds_total, begin, (pod,)),
                 self._increase(lambda s: s.inter_token_count_total, begin, (pod,)),
             ),
+            step_sums=self._step_sums(pod, begin),
         )
+
+    def _step_sums(self, pod: str, begin: float) -> tuple[float, ...]:
+        """As :meth:`_increase`, of each sum."""
+        total: tuple[float, ...] = ()
+        previous: EngineStats | None = None
+        for when, stats in self._samples[pod]:
+            sums = stats.step_sums
+            if previous is not None and when > begin and sums:
+                before = previous.step_sums if previous.instance == stats.instance else ()
+                grown = map(sub, sums, before) if before else iter(sums)
+                total = tuple(map(add, total, grown)) if total else tuple(grown)
+            previous = stats
+        return total
 
     def _fresh(self, pod: str, now: float) -> EngineStats | None:
         samples = self._samples.get(pod)

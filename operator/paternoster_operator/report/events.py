@@ -8,6 +8,8 @@ _BY_ACTION = {
     ("Replicas", "Down"): "ScaledDown",
     ("Concurrency", "Up"): "ConcurrencyRaised",
     ("Concurrency", "Down"): "ConcurrencyLowered",
+    ("TokenBudget", "Up"): "TokenBudgetRaised",
+    ("TokenBudget", "Down"): "TokenBudgetLowered",
 }
 _BY_REASON = {Reason.SCALE_TO_ZERO_IDLE: "ScaledToZero", Reason.ACTIVATED_BY_REQUEST: "Activated"}
 

@@ -19,8 +19,7 @@ class History:
 
     def add(self, decision: Decision, time: str) -> tuple[LoopDecision, ...]:
         """Take in one look's decision, made at ``time`` (RFC 3339); returns the words of it that are news."""
-        words = (decision.concurrency, decision.replicas)
-        news = tuple(made for made in words if made is not None and is_news(made, self._last.get(made.loop)))
+        news = tuple(made for made in decision.words if is_news(made, self._last.get(made.loop)))
         for made in news:
             self._last[made.loop] = {"time": time, **made.document()}
             self.records.insert(0, self._last[made.loop])

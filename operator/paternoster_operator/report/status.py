@@ -7,6 +7,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import Decision
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.desired.ownership import selector
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamped
@@ -15,6 +16,14 @@ from paternoster_operator.report.economics import economics
 LOAD_REFRESH_SECONDS = 60
 LOAD_CHANGE = 0.1
 """Load numbers are written again when one moved by more than this share, or the last ones are old."""
+_PRICES = (
+    "fixedSeconds",
+    "perPrefillTokenSeconds",
+    "perDecodeSequenceSeconds",
+    "perKvTokenSeconds",
+    "perPrefillPairSeconds",
+)
+"""Of :data:`paternoster_operator.autoscaling.step_model.Cost`, as a hardware profile names them."""
 _COUNTS = ("finishedRequests", "preemptedRequests")
 """They grow with the window at every look; what they say of the load is in their ratio."""
 
@@ -60,6 +69,11 @@ def build_status(
             "currentMin": signals.lowest_cap,
             "currentMax": signals.highest_cap,
         },
+        "tokenBudget": {
+            "capacity": signals.token_capacity,
+            "target": state.token_budget or 0,
+            "current": signals.token_budget,
+        },
         "load": _load(signals, previous.get("load", {}), now, age_of_load),
         "decisions": [dict(record) for record in history],
     }
@@ -68,6 +82,11 @@ def build_status(
         status["bounds"] = in_force
     if startup is not None:
         status["startup"] = dict(startup)
+    model = _replica_model(state.model.steps, signals.token_capacity)
+    if model is not None:
+        # With the load, as each write of a status is one to etcd.
+        known = previous.get("replicaModel") if status["load"] == previous.get("load") else None
+        status["replicaModel"] = known or model
     costs = economics(resource.spec, observed, status["load"])
     if costs is not None:
         status["economics"] = costs
@@ -105,6 +124,18 @@ def failed_status(generation: int, previous: Mapping[str, Any], told: Condition,
         **previous,
         "observedGeneration": generation,
         "conditions": stamped([*kept, told], previous.get("conditions", []), generation, now),
+    }
+
+
+def _replica_model(steps: StepModel, capacity: int) -> dict[str, Any] | None:
+    """What a step takes, with three digits; None while unknown."""
+    if (cost := steps.known) is None:
+        return None
+    largest = steps.mixed_step(capacity)
+    return {
+        **dict(zip(_PRICES, (f"{seconds:.3g}" for seconds in cost), strict=True)),
+        "fitPercent": round(100 * steps.fit),
+        "largestStepMilliseconds": 0 if largest is None else round(1000 * largest),
     }
 
 

@@ -9,7 +9,7 @@ _NORMAL = ("Ready", "MetricsFresh", "ScalingActive", "ConcurrencyStable")
 """Conditions worth telling while not true; Ready always is."""
 _SUMMARY = (
     "conditions", "replicas", "readyReplicas", "pendingReplicas", "drainingReplicas", "desiredReplicas", "bounds",
-    "concurrency", "load", "startup", "economics", "decisions",
+    "concurrency", "tokenBudget", "replicaModel", "load", "startup", "economics", "decisions",
 )  # fmt: skip
 
 Status = Mapping[str, Any]
@@ -44,6 +44,12 @@ def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]
     yield "replicas", replicas + _bounds(status.get("bounds")) + (", paused" if spec.get("paused") else "")
     cap = status.get("concurrency", {})
     yield "live cap", f"{cap.get('target', 0)} of {cap.get('capacity', 0)} sequences an engine"
+    budget, model = status.get("tokenBudget", {}), status.get("replicaModel")
+    if budget.get("capacity"):
+        yield "budget", f"{budget['target']} of {budget['capacity']} tokens a step"
+    if model is not None:
+        takes = f"a step of {budget['capacity']} tokens takes {model['largestStepMilliseconds'] / 1000:.3g} s here"
+        yield "model", f"{takes}; the fit explains {model['fitPercent']}% of how steps differ"
     load = status.get("load", {})
     demand = f"{load.get('runningRequests', 0)} running, {load.get('waitingRequests', 0)} waiting"
     yield "demand", f"{demand}, {load.get('heldRequests', 0)} held = {load.get('utilizationPercent', 0)}% of capacity"

@@ -131,7 +131,7 @@ class _Story:
         operator = self._session.operator
         found = ((key, operator.fleet(key)) for key in self._session.cluster.list())
         standing = [(key.name, fleet.standing) for key, fleet in found if fleet is not None and fleet.standing]
-        return [(name, said) for name, word in standing for said in (word.replicas, word.concurrency) if said]
+        return [(name, said) for name, word in standing for said in reversed(word.words)]
 
     def new_events(self) -> Iterator[tuple[str, str, Event]]:
         for key in self._session.cluster.events:

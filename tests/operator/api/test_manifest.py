@@ -46,6 +46,14 @@ GOOD: list[dict[str, Any]] = [
 
 BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
     (
+        {"engine": {"maxBatchedTokens": 512}, "concurrency": {"tokenBudget": {"min": 513}}},
+        "spec.concurrency.tokenBudget.min: is 513: concurrency.tokenBudget.min must be at most engine.maxBatchedTokens",
+    ),
+    (
+        {"concurrency": {"min": 9, "tokenBudget": {"min": 8}}},
+        "spec.concurrency.tokenBudget.min: is 8: concurrency.tokenBudget.min must be at least concurrency.min",
+    ),
+    (
         {"engine": {"minPriority": 3, "maxPriority": 2}},
         "spec.engine.minPriority: is 3: engine.minPriority must be at most",
     ),

@@ -12,7 +12,7 @@ from law_inputs import policy, seen
 from paternoster_operator.autoscaling.autoscaler import decide, first_state
 from paternoster_operator.autoscaling.concurrency import observation_window
 from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
-from paternoster_operator.autoscaling.experience import Experience
+from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad
 
 
@@ -50,10 +50,10 @@ def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, mark: in
     loop = policy(concurrency={"mode": "Auto", "min": 1, "decreasePercent": decrease, "kvHighWatermarkPercent": mark})
     storm = seen(running=ran, finished=100, preempted=50, peak_running=ran, kv_peak_usage=1.0)
     for known, room in (
-        (Experience(), math.inf),
-        (Experience(weight=99, running=1, kv_usage=share), mark / 100 / share),
+        (ReplicaModel(), math.inf),
+        (ReplicaModel(weight=99, running=1, kv_usage=share), mark / 100 / share),
     ):
-        state = LawState(2, 48, since=-1e6, looked=0.0, experience=known)
+        state = LawState(2, 48, since=-1e6, looked=0.0, model=known)
         decision = decide(loop, storm, state, 0.0).concurrency
         assert decision is not None
         least, fits = ran * (1 - decrease / 100), min(room, ran * mark / 100, ran - loop.cap.increase_step)

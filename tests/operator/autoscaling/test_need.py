@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from paternoster_operator.autoscaling.autoscaler import decide
 from paternoster_operator.autoscaling.decision import LawState, is_recent
-from paternoster_operator.autoscaling.experience import Experience
 from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 
 COOLDOWN = 30.0
@@ -34,8 +34,8 @@ def carries(state: LawState, *, waiting: int = 0, now: float = 0.0) -> str:
 def test_each_bound_is_told() -> None:
     calm: Any = {"replicas": 2, "since": -1e6}
     assert carries(LawState(cap=20, **calm)) == "48.0 by max_num_seqs"
-    hungry = Experience(weight=10, running=300, kv_usage=9.0)
-    assert carries(LawState(cap=20, experience=hungry, **calm)).endswith(" by KV")
+    hungry = ReplicaModel(weight=10, running=300, kv_usage=9.0)
+    assert carries(LawState(cap=20, model=hungry, **calm)).endswith(" by KV")
     assert carries(LawState(cap=20, **calm), waiting=5) == "20.0 by live cap"
 
 

@@ -64,6 +64,12 @@ OBJECT: dict[str, Any] = {
         "desiredReplicas": 3,
         "bounds": {"minReplicas": 2, "maxReplicas": 6, "schedules": ["office-hours"]},
         "concurrency": {"capacity": 64, "target": 48, "currentMin": 48, "currentMax": 48},
+        "tokenBudget": {"capacity": 2048, "target": 1056, "current": 1056},
+        "replicaModel": {
+            "fixedSeconds": "0.0197", "perPrefillTokenSeconds": "0.000143", "perDecodeSequenceSeconds": "7.14e-05",
+            "perKvTokenSeconds": "4.88e-08", "perPrefillPairSeconds": "2.95e-09", "fitPercent": 97,
+            "largestStepMilliseconds": 318,
+        },
         "load": {
             "runningRequests": 96, "waitingRequests": 22, "heldRequests": 0, "utilizationPercent": 123,
             "kvCachePercent": 71, "finishedRequests": 40, "preemptedRequests": 8, "preemptionsPerThousand": 200,

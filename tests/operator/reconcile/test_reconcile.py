@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from paternoster_contract.labels import DELETION_COST
+from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
@@ -65,6 +66,36 @@ async def test_a_restarted_engine_is_told_its_cap_again(world: World, document: 
     world.engine.live_cap, world.engine.numbers = 64, {"instance": "second"}
     await world.look()
     assert world.engine.patches == [9, 9]
+
+
+async def test_a_token_budget_is_told_to_engines_that_have_one(world: World, document: Document) -> None:
+    """Steps of 20 ms and 0.3 ms a prompt token: one of 2,048 tokens keeps everybody waiting beyond 100 ms."""
+    world.cluster.resource = document(concurrency={"mode": "Auto"}, slo={"itlP95Milliseconds": 100})
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    world.engine.numbers |= {"max_batched_tokens": 2048, "token_budget": 2048, "running": 10}
+    sums = StepSums()
+    for look in range(20):
+        for tokens in (0, 0, 500, 1000, 2000):
+            sums.add(StepWork(prefill_tokens=tokens, decode_sequences=10), 0.02 + 3e-4 * tokens)
+        world.engine.numbers["step_sums"] = [value * (look + 1) for value in sums.total]
+        await world.look(after=5)
+    assert 224 <= world.engine.numbers["token_budget"] <= 288, "nine tenths of 100 ms less 20 ms, over 0.3 ms"
+    status = world.cluster.statuses[-1]
+    assert status["tokenBudget"]["target"] == world.engine.numbers["token_budget"]
+    assert status["tokenBudget"]["capacity"] == 2048
+    assert status["replicaModel"]["perPrefillTokenSeconds"] == "0.0003"
+    assert "TokenBudgetLowered" in [event.reason for event in world.cluster.events]
+
+
+async def test_an_engine_without_a_token_budget_is_told_none(world: World, document: Document) -> None:
+    world.cluster.resource = document(
+        concurrency={"initial": 9, "tokenBudget": {"mode": "Auto"}}, slo={"itlP95Milliseconds": 100}
+    )
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    assert world.engine.patches == [9]
+    assert "token_budget" not in world.engine.numbers
+    assert world.cluster.statuses[-1]["tokenBudget"] == {"capacity": 0, "target": 0, "current": 0}
 
 
 async def test_silence_holds_everything(world: World, document: Document) -> None:

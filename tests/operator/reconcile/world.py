@@ -124,8 +124,11 @@ class FakeEngine:
 
     async def _patch(self, request: web.Request) -> web.Response:
         self.keys.append(request.headers.get("Authorization", ""))
-        self.live_cap = (await request.json())["live_cap"]
+        asked = await request.json()
+        self.live_cap = asked["live_cap"]
         self.patches.append(self.live_cap)
+        if "token_budget" in asked:
+            self.numbers["token_budget"] = asked["token_budget"]
         return web.json_response({"capacity": 64, "live_cap": self.live_cap, "draining": False})
 
     def pod(self, name: str, *, ready: bool = True, **metadata: Any) -> Object:

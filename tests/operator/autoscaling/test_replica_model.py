@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_operator.autoscaling.demand import estimate_demand
-from paternoster_operator.autoscaling.experience import SHORT, Experience
+from paternoster_operator.autoscaling.replica_model import SHORT, ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 
 
@@ -15,11 +15,11 @@ def look(running: float, kv_usage: float, *, replicas: int = 2, **rest: int) -> 
     return Signals(ready=replicas, fresh=True, running=total, replicas=loads, flow_seconds=30.0, **rest)
 
 
-def after(signals: Signals, looks: int, experience: Experience | None = None) -> Experience:
-    experience = experience or Experience()
+def after(signals: Signals, looks: int, model: ReplicaModel | None = None) -> ReplicaModel:
+    model = model or ReplicaModel()
     for _ in range(looks):
-        experience = experience.observe(signals, 5.0)
-    return experience
+        model = model.observe(signals, 5.0)
+    return model
 
 
 def test_grown_sequences_count_at_once_where_memory_runs_short() -> None:

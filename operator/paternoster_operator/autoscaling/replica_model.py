@@ -1,0 +1,78 @@
+"""The model of one replica, learnt from what engines report: what a step costs, what a sequence holds of the KV pool,
+and how long answers are.
+
+Within a step every sequence waits for all others, and the prompts that come while it decodes share its steps, so the
+time between two tokens is a line in the number of sequences: ``itl(n) = base + slope n``. With ``r`` requests a
+second, ``w`` seconds of prompt work each and ``O`` output tokens, a step takes ``t = a + b n + r w t``, and by Little's
+law ``n = r O t``: hence ``t = a + (b + w / O) n``. All of it comes from the fitted cost of a step.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Self
+
+from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.step_model import ENOUGH, HALF_LIFE_SECONDS, StepModel
+
+MIN_SEQUENCES = 1.0
+"""Replicas that carry less say nothing: their share of KV is that of single requests."""
+SHORT = 0.5
+"""Share of the KV pool in use above which sequences larger than remembered count at once: memory is then what may run
+out first, and the average of ten minutes would learn of it too late. Below it the few that are left after a burst,
+which are the longest, would pass for all."""
+ENOUGH_ANSWERS = 50.0
+"""Answers below which their mean length is not relied upon: lengths spread as much as their mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaModel:
+    """Fading sums over replicas and time."""
+
+    weight: float = 0.0
+    running: float = 0.0
+    kv_usage: float = 0.0
+    answers: float = 0.0
+    tokens: float = 0.0
+    steps: StepModel = field(default_factory=StepModel)
+
+    def observe(self, signals: Signals, elapsed: float) -> Self:
+        """Take in a look, ``elapsed`` seconds after the one before."""
+        fade = 0.5 ** (max(elapsed, 0.0) / HALF_LIFE_SECONDS)
+        busy = [load for load in signals.replicas if load.running >= MIN_SEQUENCES]
+        running, kv_usage = sum(load.running for load in busy), sum(load.kv_usage for load in busy)
+        remembered = self.kv_usage
+        if self.running and kv_usage > SHORT * len(busy):
+            remembered = max(remembered, kv_usage / running * self.running)
+        return type(self)(
+            weight=self.weight * fade + len(busy),
+            running=self.running * fade + running,
+            kv_usage=remembered * fade + kv_usage,
+            answers=self.answers * fade + signals.departed,
+            tokens=self.tokens * fade + signals.generated,
+            steps=self.steps.observe(signals, elapsed),
+        )
+
+    @property
+    def tokens_per_answer(self) -> float | None:
+        """Output tokens of a request, on average; None while unknown."""
+        return self.tokens / self.answers if self.answers >= ENOUGH_ANSWERS else None
+
+    @property
+    def kv_per_sequence(self) -> float | None:
+        """Share of a replica's KV blocks that one running sequence holds, on average; None while unknown."""
+        if self.weight < ENOUGH or self.kv_usage <= 0:
+            return None
+        return self.kv_usage / self.running
+
+    def pace(self, running: float) -> float | None:
+        """Seconds between two tokens with so many sequences at once; None while unknown."""
+        line = self.steps.line
+        return None if line is None else line[0] + line[1] * running
+
+    def most_within(self, itl_seconds: float) -> float | None:
+        """Most sequences at once that keep the time between two tokens within a limit; None while unknown."""
+        line = self.steps.line
+        if line is None:
+            return None
+        base, slope = line
+        return max(itl_seconds - base, 0.0) / slope if slope > 0 else math.inf

@@ -1,0 +1,192 @@
+"""What a step of a replica takes by what is in it, fitted live to the sums that engines report.
+
+A step takes ``fixed + prefill tokens x p + decode sequences x d + KV tokens read x k + prefill pairs x q`` seconds, as
+the simulator's profiles have it. Each replica's steps of a look are one observation; observations fade with time. The
+fit is by least squares with no coefficient below 0, drawn to the fit before it where the traffic does not tell two
+kinds of work apart, and an observation that is far from what the fit expects weighs less.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from paternoster_operator.autoscaling.signals import Signals
+
+HALF_LIFE_SECONDS = 600.0
+"""Age at which an observation counts half: longer than a burst, shorter than a change of the time of day."""
+RIDGE = 0.001
+"""Weight of the fit before against the observations, columns being of one size: it decides where they are collinear."""
+FAR = 0.5
+"""Share by which an observation may differ from what was expected and still count whole."""
+ENOUGH = 6.0
+"""Observations below which nothing is concluded: half a minute of one replica."""
+FEWEST_STEPS = 10
+"""Steps of a replica below which a look at it is none."""
+_SIZE = 6
+_TIME = _SIZE - 1
+_AT: dict[tuple[int, int], int] = {}
+for _row in range(_SIZE):
+    for _column in range(_row, _SIZE):
+        _AT[_row, _column] = _AT[_column, _row] = len(set(_AT.values()))
+_STEPS, _PREFILL, _DECODE, _KV, _PAIRS = range(_TIME)
+
+Cost = tuple[float, float, float, float, float]
+"""Seconds of a step, of a prefill token, a decode sequence, a KV token, and a prefill pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepModel:
+    """Fading means over replicas and time of the products that ``step_sums`` of ``/stats`` has, and their fit."""
+
+    weight: float = 0.0
+    products: tuple[float, ...] = (0.0,) * len(set(_AT.values()))
+    cost: Cost | None = None
+
+    def observe(self, signals: Signals, elapsed: float) -> Self:
+        """Take in a look, ``elapsed`` seconds after the one before."""
+        fade = 0.5 ** (max(elapsed, 0.0) / HALF_LIFE_SECONDS)
+        weight, products = self.weight * fade, [value * fade for value in self.products]
+        for load in signals.replicas:
+            steps = load.step_sums[0] if load.step_sums else 0.0
+            if steps < FEWEST_STEPS:
+                continue
+            # A mean and not a sum: an engine with many steps, or one that claims them, is one engine.
+            means = [value / steps for value in load.step_sums]
+            share = self._trust(means)
+            weight += share
+            products = [old + share * new for old, new in zip(products, means, strict=True)]
+        kept = tuple(products)
+        return type(self)(weight, kept, _fit(kept, self.cost) if weight > 0 else self.cost)
+
+    @property
+    def known(self) -> Cost | None:
+        """The fit, once it rests on enough."""
+        return self.cost if self.weight >= ENOUGH else None
+
+    @property
+    def fit(self) -> float:
+        """Share of the variance of steps' times that the fit explains (R squared), 0..1; 0 while unknown."""
+        if self.cost is None or self.weight <= 0:
+            return 0.0
+        at, cost = self._at, self.cost
+        left = at(_TIME, _TIME) - 2 * sum(c * at(i, _TIME) for i, c in enumerate(cost))
+        left += sum(a * b * at(i, j) for i, a in enumerate(cost) for j, b in enumerate(cost))
+        total = at(_TIME, _TIME) - at(_STEPS, _TIME) ** 2 / self.weight
+        return min(max(1 - left / total, 0.0), 1.0) if total > 0 else 0.0
+
+    @property
+    def context(self) -> float:
+        """KV tokens that a decoding sequence reads, on average."""
+        decodes = self._at(_DECODE, _DECODE)
+        return self._at(_DECODE, _KV) / decodes if decodes > 0 else 0.0
+
+    @property
+    def line(self) -> tuple[float, float] | None:
+        """(base, slope): seconds between two tokens of a sequence are ``base + slope x sequences``; None while unknown.
+
+        The prompts that come while sequences decode share their steps: so many a sequence that each token which is
+        generated takes its share of a prompt with it.
+        """
+        cost, at = self.known, self._at
+        decoded = at(_STEPS, _DECODE)
+        if cost is None or decoded <= 0:
+            return None
+        fixed, p, d, k, q = cost
+        read = max(at(_STEPS, _KV) - self.context * decoded, 0.0)
+        prompts = p * at(_STEPS, _PREFILL) + q * at(_STEPS, _PAIRS) + k * read
+        return fixed, d + k * self.context + prompts / decoded
+
+    def decode_room(self, seconds: float) -> float | None:
+        """Sequences whose step, without any prompt, takes that long; None while unknown."""
+        if (cost := self.known) is None:
+            return None
+        fixed, _, d, k, _ = cost
+        each = d + k * self.context
+        return max(seconds - fixed, 0.0) / each if each > 0 else math.inf
+
+    def mixed_step(self, tokens: int) -> float | None:
+        """Seconds of a step of ``tokens`` that has a chunk of a prompt beside what decodes then; None while unknown."""
+        mixed = self._mixed
+        if mixed is None:
+            return None
+        base, each, decodes = mixed
+        return base + max(tokens - decodes, 0.0) * each
+
+    def largest_step(self, seconds: float) -> float | None:
+        """Tokens of the largest such step that takes no longer than ``seconds``; None while unknown."""
+        mixed = self._mixed
+        if mixed is None:
+            return None
+        base, each, decodes = mixed
+        return decodes + max(seconds - base, 0.0) / each if each > 0 else math.inf
+
+    @property
+    def _mixed(self) -> tuple[float, float, float] | None:
+        """Of steps with a prompt: seconds without it, seconds a prompt token, and sequences that decode beside it."""
+        cost, at = self.known, self._at
+        prompts = at(_STEPS, _PREFILL)
+        if cost is None or prompts <= 0:
+            return None
+        fixed, p, d, k, q = cost
+        decodes = at(_PREFILL, _DECODE) / prompts
+        context = min(at(_PREFILL, _KV) / prompts, decodes * self.context)
+        pairs = at(_STEPS, _PAIRS) / prompts
+        return fixed + d * decodes + k * context, p + q * pairs, decodes
+
+    def _trust(self, means: Sequence[float]) -> float:
+        """Weight of an observation, 1 where it is near to what the fit expects."""
+        if self.known is None:
+            return 1.0
+        expected = sum(c * means[_AT[_STEPS, i]] for i, c in enumerate(self.known))
+        off = abs(means[_AT[_STEPS, _TIME]] - expected) / expected
+        return 1.0 if off <= FAR else FAR / off
+
+    def _at(self, i: int, j: int) -> float:
+        return self.products[_AT[i, j]]
+
+
+def _fit(products: Sequence[float], prior: Cost | None) -> Cost:
+    """Least squares with a ridge towards ``prior``; coefficients below 0 are taken out one by one."""
+
+    def at(i: int, j: int) -> float:
+        return products[_AT[i, j]]
+
+    prior = prior or _first_guess(products)
+    scale = [math.sqrt(at(i, i)) for i in range(_TIME)]
+    free = [i for i in range(_TIME) if scale[i] > 0]
+    cost = list(prior)
+    while free:
+        matrix = [[at(i, j) / (scale[i] * scale[j]) + (RIDGE if i == j else 0.0) for j in free] for i in free]
+        right = [at(i, _TIME) / scale[i] + RIDGE * prior[i] * scale[i] for i in free]
+        found = _solve(matrix, right)
+        least = min(range(len(free)), key=found.__getitem__)
+        if found[least] >= 0 or len(free) == 1:
+            for i, value in zip(free, found, strict=True):
+                cost[i] = max(value, 0.0) / scale[i]
+            break
+        cost[free.pop(least)] = 0.0
+    return (cost[0], cost[1], cost[2], cost[3], cost[4])
+
+
+def _first_guess(products: Sequence[float]) -> Cost:
+    """Half of a step's time for the step itself, and half for its tokens: between a machine bound by memory and one
+    bound by arithmetic."""
+    mean = products[_AT[_STEPS, _TIME]] / products[0]
+    tokens = (products[_AT[_STEPS, _PREFILL]] + products[_AT[_STEPS, _DECODE]]) / products[0]
+    each = mean / 2 / tokens if tokens > 0 else 0.0
+    return mean / 2, each, each, 0.0, 0.0
+
+
+def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """Gaussian elimination; the matrix is positive definite, so no row is exchanged."""
+    n = len(right)
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for i in range(n):
+        for j in range(i + 1, n):
+            factor = rows[j][i] / rows[i][i]
+            rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
+    found = [0.0] * n
+    for i in reversed(range(n)):
+        found[i] = (rows[i][n] - sum(rows[i][j] * found[j] for j in range(i + 1, n))) / rows[i][i]
+    return found

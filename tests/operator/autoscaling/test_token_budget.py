@@ -1,0 +1,119 @@
+"""The token budget: lowered to what keeps the limit between tokens, raised where first tokens come late."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from law_inputs import policy, seen, step_sums
+
+from paternoster_engine.core.step_work import StepWork
+from paternoster_operator.autoscaling.autoscaler import decide
+from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.replica_model import ReplicaModel
+from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
+from paternoster_operator.autoscaling.step_model import StepModel
+
+SLO = {"ttftP95Milliseconds": 5000, "itlP95Milliseconds": 200}
+
+
+def prompts(per_token: float) -> ReplicaModel:
+    """Learnt of steps of 20 ms, so much more for each prompt token."""
+    works = [StepWork(prefill_tokens=tokens, decode_sequences=10) for tokens in (0, 0, 500, 1000, 2000)] * 10
+    sums = step_sums((work, 0.02 + per_token * work.prefill_tokens) for work in works)
+    model = StepModel()
+    for _ in range(50):
+        model = model.observe(Signals(replicas=(ReplicaLoad(10, 0.1, 0.05, sums),)), 5.0)
+    return ReplicaModel(steps=model)
+
+
+def tuned(slo: dict[str, int] | None = None, **budget: Any) -> ScalingPolicy:
+    slo = SLO if slo is None else slo
+    return policy(slo=slo, concurrency={"mode": "Auto", "tokenBudget": budget}, engine={"maxNumSeqs": 48})
+
+
+def said(loop: ScalingPolicy, state: LawState, **load: Any) -> tuple[LoopDecision, LawState]:
+    looked = {"token_capacity": 2048, "token_budget": state.token_budget or 2048, **load}
+    pace = (ReplicaLoad(10, 0.1, looked.pop("pace", 0.05)),)
+    made = decide(loop, seen(replicas=pace, **looked), state, 100.0)
+    assert made.token_budget is not None
+    return made.token_budget, made.state
+
+
+def state(budget: int | None = None, per_token: float = 1.4e-4, **rest: Any) -> LawState:
+    known = {"since": -1e6, "looked": 100.0, "token_budget": budget, "model": prompts(per_token), **rest}
+    return LawState(2, 48, **known)
+
+
+def test_a_step_that_keeps_tokens_waiting_is_made_smaller() -> None:
+    decision, after = said(tuned(), state())
+    assert (decision.action, decision.reason) == ("Down", Reason.LATENCY_ABOVE_TARGET)
+    assert 1024 <= decision.target <= 1184, "nine tenths of 200 ms less 20 ms, over 0.14 ms a token"
+    assert "a step of 2048 tokens takes 0.3" not in decision.message
+    assert "a step of 2048 tokens takes 30" in decision.message
+    assert after.token_budget == decision.target
+
+
+def test_steps_that_are_short_enough_are_left_alone() -> None:
+    decision, _ = said(tuned(), state(per_token=5e-5))
+    assert (decision.target, decision.reason) == (2048, Reason.WITHIN_TOLERANCE)
+
+
+def test_first_tokens_that_come_late_raise_it_while_tokens_are_in_time() -> None:
+    late = {"waiting": 20, "first_token_seconds": 4.0}
+    decision, after = said(tuned(), state(1088), **late)
+    assert (decision.target, decision.reason) == (1632, Reason.HEADROOM_AVAILABLE)
+    held, _ = said(tuned(), replace(after, budget_due=0.0, budget_changed=80.0, budget_raised=80.0))
+    assert held.reason is Reason.STABILIZING, "not lowered at once again"
+    slow, _ = said(tuned(), state(1632), **late, pace=0.3)
+    assert slow.target < 1632, "where both are late, those who decode count"
+
+
+def test_room_is_taken_when_steps_have_become_shorter() -> None:
+    decision, _ = said(tuned(), state(512))
+    assert (decision.action, decision.reason) == ("Up", Reason.HEADROOM_AVAILABLE)
+
+
+def test_the_floor_and_the_modes() -> None:
+    decision, _ = said(tuned(min=1500), state())
+    assert (decision.target, decision.limited_by) == (1500, (Reason.AT_FLOOR,))
+    advised, after = said(tuned(mode="Advisory"), state())
+    assert (advised.target < 2048, advised.applied, after.token_budget) == (True, False, 2048)
+    fixed = decide(tuned(mode="Fixed"), seen(token_capacity=2048, token_budget=512), state(512), 100.0)
+    assert (fixed.token_budget, fixed.state.token_budget) == (None, 2048)
+
+
+def test_without_a_limit_or_a_budget_nothing_is_lowered() -> None:
+    decision, _ = said(tuned({}), state(512))
+    assert decision.target == 2048
+    old = decide(tuned(), seen(token_capacity=0), state(), 100.0)
+    assert (old.token_budget, old.state.token_budget) == (None, None), "engines of an earlier release"
+
+
+@given(
+    budget=st.none() | st.integers(128, 4096),
+    capacity=st.integers(64, 4096),
+    pace=st.none() | st.floats(0.001, 2),
+    waiting=st.integers(0, 100),
+    first=st.none() | st.floats(0, 60),
+    per_token=st.sampled_from([1e-6, 1.4e-4, 1e-2]),
+)
+def test_it_stays_between_floor_and_capacity(
+    budget: int | None, capacity: int, pace: float | None, waiting: int, first: float | None, per_token: float
+) -> None:
+    decision, after = said(
+        tuned(),
+        state(budget, per_token),
+        token_capacity=capacity,
+        pace=pace,
+        waiting=waiting,
+        first_token_seconds=first,
+    )
+    assert min(128, capacity) <= decision.target <= capacity
+    assert after.token_budget == decision.target
+
+
+def test_silence_changes_nothing() -> None:
+    decision, _ = said(tuned(), state(), fresh=False, stale_pods=("a",))
+    assert (decision.target, decision.reason) == (2048, Reason.METRICS_STALE)
