@@ -1,4 +1,4 @@
-"""Scaling policies against each other in the simulator: the tables of ``docs/control.md``.
+"""Scaling policies against each other in the simulator: the tables of ``benchmarks/control/results.md``.
 
     python benchmarks/control.py --traces FOLDER --budget 12 --workers 2          everything; hours
     python benchmarks/control.py --quick                                          two short scenarios; minutes

@@ -1,4 +1,4 @@
-"""What knowing the future would be worth: the cheapest schedule of replicas for each scenario of ``docs/control.md``.
+"""What knowing the future would be worth: the cheapest schedule of replicas for each scenario of ``control``.
 
     python benchmarks/foresight.py --traces FOLDER --workers 2                    both targets; each an hour of one core
     python benchmarks/foresight.py --scenarios bursts --targets 95 --evaluations 50

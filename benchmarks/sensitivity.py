@@ -1,6 +1,6 @@
-"""How much the law depends on each of its constants: the figure of ``docs/control.md``.
+"""How much the law depends on each of its constants: the figure of ``benchmarks/control/results.md``.
 
-    python benchmarks/sensitivity.py --figure docs/sensitivity.svg             bursts and a day; about 60 simulations
+    python benchmarks/sensitivity.py --figure F.svg             bursts and a day; about 60 simulations
     python benchmarks/sensitivity.py --constants SAFETY STARTUPS --points 5    some of them, more closely
 
 Each constant is taken over a decade around its value, alone, on the traffic that settings are tuned on. What was

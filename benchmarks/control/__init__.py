@@ -1,1 +1,1 @@
-"""Scaling policies against each other: scenarios, one search for everyone, and the tables of ``docs/control.md``."""
+"""Scaling policies against each other: scenarios, one search for everyone, and the tables of ``results.md``."""
