@@ -35,8 +35,12 @@ class LocalFleet:
         self._replicas = replicas
         self._folder = folder
         self._manifest = folder / "manifest.json"
-        self._manifest.write_text(json.dumps(manifest), encoding="utf-8")
+        self.apply(manifest)
         self._engines: list[str] = []
+
+    def apply(self, manifest: dict[str, Any]) -> None:
+        """Another manifest of the same fleet, which ``paternoster up`` follows."""
+        self._manifest.write_text(json.dumps(manifest), encoding="utf-8")
 
     async def __aenter__(self) -> "LocalFleet":
         # Folders of its own: another session on this machine keeps its state.
