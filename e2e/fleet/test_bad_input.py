@@ -76,7 +76,7 @@ def test_a_cordoned_node(fleet: Any, resources: Document) -> None:
 
 
 def test_an_image_that_is_tried_again_is_still_told(fleet: Any) -> None:
-    """Between two attempts the kubelet gives another reason; the obstacle is the same, and is told without a gap."""
+    """Between two attempts the kubelet gives another reason; the cause is the same, and is reported without a gap."""
     fleet.apply(engine={"image": REFUSING})
     fleet.until_stalled("ImagePullFailed")
     since = condition(fleet.get(), "Stalled")["lastTransitionTime"]

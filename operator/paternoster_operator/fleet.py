@@ -22,7 +22,7 @@ class Fleet:
     """One LLMDeployment as the operator knows it."""
 
     autoscaler: Autoscaler
-    standing: Decision | None = None
+    last_decision: Decision | None = None
     """The last word of each loop."""
     resource: LLMDeployment | None = None
     observed: Observed = field(default_factory=lambda: Observed(None, ()))
@@ -57,16 +57,16 @@ class Fleet:
         )
 
     def remember(self, decision: Decision, time: str) -> tuple[Decision, tuple[LoopDecision, ...]]:
-        """Take in a look's decision, made at ``time`` (RFC 3339); returns the standing one and what of it is news."""
-        last = self.standing
-        news = self.history.add(decision, time)
-        changes = [made for made in news if made.action != "Hold"]
+        """Take a look's decision in, made at ``time`` (RFC 3339); returns the last of each loop, and those recorded."""
+        last = self.last_decision
+        recorded = self.history.add(decision, time)
+        changes = [made for made in recorded if made.action != "Hold"]
         self.changes += changes
         self.num_changes += len(changes)
-        self.standing = Decision(
+        self.last_decision = Decision(
             replicas=decision.replicas or (last.replicas if last else None),
             concurrency=decision.concurrency or (last.concurrency if last else None),
             state=decision.state,
             token_budget=decision.token_budget or (last.token_budget if last else None),
         )
-        return self.standing, news
+        return self.last_decision, recorded

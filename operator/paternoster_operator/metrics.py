@@ -106,16 +106,18 @@ class OperatorMetrics:
             )
         }
 
-    def observe(self, key: Key, signals: Signals, standing: Decision, news: Sequence[LoopDecision], ready: int) -> None:
+    def observe(
+        self, key: Key, signals: Signals, last_decision: Decision, recorded: Sequence[LoopDecision], ready: int
+    ) -> None:
         """Take in one reconcile: the last word of each loop, and what of it was said for the first time."""
-        state, budget = standing.state, standing.token_budget
+        state, budget = last_decision.state, last_decision.token_budget
         values: dict[str, float] = {
             "desired_replicas": state.replicas,
-            "recommended_replicas": standing.replicas.recommended if standing.replicas else state.replicas,
+            "recommended_replicas": last_decision.replicas.recommended if last_decision.replicas else state.replicas,
             "ready_replicas": ready,
             "pending_replicas": signals.pending,
             "live_cap": state.cap,
-            "recommended_live_cap": standing.concurrency.recommended if standing.concurrency else state.cap,
+            "recommended_live_cap": last_decision.concurrency.recommended if last_decision.concurrency else state.cap,
             "token_budget": state.token_budget or 0,
             "recommended_token_budget": budget.recommended if budget else state.token_budget or 0,
             "demand_requests": signals.demand,
@@ -128,7 +130,7 @@ class OperatorMetrics:
         }
         for name, value in values.items():
             self._gauges[name].labels(key.namespace, key.name).set(value)
-        for made in news:
+        for made in recorded:
             self.decisions.labels(key.namespace, key.name, made.loop, made.action, made.reason.value).inc()
 
     def observe_conditions(self, key: Key, conditions: Sequence[Mapping[str, Any]]) -> None:

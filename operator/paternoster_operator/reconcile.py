@@ -26,7 +26,7 @@ from paternoster_operator.observe import Observed
 from paternoster_operator.plausible import Refusal, implausible
 from paternoster_operator.report.conditions import Access, Condition
 from paternoster_operator.report.events import decision_event
-from paternoster_operator.report.obstacle import Obstacle
+from paternoster_operator.report.stall_reason import StallReason
 from paternoster_operator.report.status import build_status, failed_status, invalid_status
 from paternoster_operator.scrape import Scraper, held_by_fleet, knowing
 from paternoster_operator.settings import Settings
@@ -97,23 +97,23 @@ class Reconciler:
         if fleet is None:
             fleet = self.fleets[key] = Fleet.begin(resource)
         fleet.resource = resource
-        served, refusal = self._directory.standing(resource)
+        served, refusal = self._directory.served_name(resource)
         fleet.autoscaler.policy = ScalingPolicy.from_spec(resource.spec, self._wall())
         await self._observe(key, fleet)
         decision = fleet.autoscaler.decide(self._clock())
-        standing, news = fleet.remember(decision, self._timestamp())
+        last_decision, recorded = fleet.remember(decision, self._timestamp())
         fault = None
         if refusal is None and not resource.spec.paused:
             fault = await self._act(key, fleet, decision.state)
         access = self._access(fleet, served, refusal or (None if fault is None else (fault.reason, str(fault))))
-        await self._tell(key, fleet, decision, standing, news, access)
+        await self._update_status(key, fleet, decision, last_decision, recorded, access)
         return WAITING_SECONDS if access.waiting else self._settings.look_seconds
 
     def _access(self, fleet: Fleet, served: str, fault: tuple[str, str] | None) -> Access:
         assert fleet.resource is not None
         known = knowing(fleet.gateways, served, fleet.resource.metadata.uid)
         expected = None if self._settings.gateway_url is None else len(fleet.gateways)
-        return Access(served, None if fault is None else Obstacle(*fault), known, expected)
+        return Access(served, None if fault is None else StallReason(*fault), known, expected)
 
     async def _observe(self, key: Key, fleet: Fleet) -> None:
         resource = fleet.resource
@@ -186,7 +186,7 @@ class Reconciler:
     async def _apply(self, key: Key, resource: LLMDeployment, fleet: Fleet, replicas: int, roots: RootKeys) -> None:
         deployment = fleet.observed.deployment
         if deployment is not None and replicas < deployment.spec_replicas:
-            await self._price(key, fleet)
+            await self._set_deletion_costs(key, fleet)
         now, applied = self._clock(), fleet.applied
         every = now - applied.all_sent_at >= self._settings.resync_seconds
         asked = self._settings
@@ -205,7 +205,7 @@ class Reconciler:
         if every:
             applied.all_sent_at = now
 
-    async def _price(self, key: Key, fleet: Fleet) -> None:
+    async def _set_deletion_costs(self, key: Key, fleet: Fleet) -> None:
         """Before pods are taken away: what each would cost, so that the ones with the fewest requests go."""
         known = [(pod.name, fleet.autoscaler.latest(pod.name)) for pod in fleet.observed.serving]
         costs = {name: str(stats.running + stats.waiting) for name, stats in known if stats is not None}
@@ -230,13 +230,13 @@ class Reconciler:
                 calls.append(self._scraper.set_drained(pod.admin_url, pod.drain_wanted, fleet.admin_keys))
         await asyncio.gather(*calls)
 
-    async def _tell(
+    async def _update_status(
         self,
         key: Key,
         fleet: Fleet,
         decision: Decision,
-        standing: Decision,
-        news: Sequence[LoopDecision],
+        last_decision: Decision,
+        recorded: Sequence[LoopDecision],
         access: Access,
     ) -> None:
         assert fleet.resource is not None
@@ -246,7 +246,7 @@ class Reconciler:
             fleet.observed,
             fleet.autoscaler.signals,
             decision,
-            standing,
+            last_decision,
             self._timestamp(),
             access,
             age_of_load=now - fleet.load_written,
@@ -255,7 +255,7 @@ class Reconciler:
             history=fleet.history.records,
             startup=fleet.startup.document(),
         )
-        self._metrics.observe(key, fleet.autoscaler.signals, standing, news, len(fleet.observed.serving))
+        self._metrics.observe(key, fleet.autoscaler.signals, last_decision, recorded, len(fleet.observed.serving))
         self._metrics.observe_conditions(key, status["conditions"])
         self._metrics.observe_slo(key, fleet.resource.spec.slo)
         previous = fleet.resource.status
@@ -264,7 +264,7 @@ class Reconciler:
             await self._cluster.write_status(key, status)
             if status["load"] != previous.get("load"):
                 fleet.load_written = now
-        for made in news:
+        for made in recorded:
             if made.action != "Hold":
                 await self._cluster.record_event(key, decision_event(made))
         if decision.concurrency is not None and decision.state.wants_replica and not fleet.storming:

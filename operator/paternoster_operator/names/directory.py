@@ -55,7 +55,7 @@ class Directory:
         self._found_at = self._clock()
         return {name: resources[key] for name, key in self._owners.items()}
 
-    def standing(self, resource: LLMDeployment) -> tuple[str, tuple[str, str] | None]:
+    def served_name(self, resource: LLMDeployment) -> tuple[str, tuple[str, str] | None]:
         """The name that the fleet has, and why it is not the one it wants (reason, message)."""
         claim = Claim.of(resource)
         if self._clock() - self._found_at > FRESH_SECONDS or claim.wanted not in self._owners:

@@ -12,7 +12,7 @@ from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, 
 from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.observe import Observed
-from paternoster_operator.report.obstacle import Obstacle, find_obstacle
+from paternoster_operator.report.stall_reason import StallReason, find_stall_reason
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -23,7 +23,7 @@ class Access:
 
     served: str = ""
     """The served name that the fleet has; empty for none."""
-    fault: Obstacle | None = None
+    fault: StallReason | None = None
     """What the operator met when it acted."""
     knowing: int = 0
     """Gateways that send requests for that name to this fleet."""
@@ -79,9 +79,9 @@ def find_conditions(
 def _stalled(
     spec: LLMDeploymentSpec, observed: Observed, state: LawState, now: str, access: Access
 ) -> Condition | None:
-    obstacle = access.fault if access.fault is not None else find_obstacle(observed, spec, now)
-    if obstacle is not None:
-        return Condition("Stalled", "True", obstacle.reason, obstacle.message)
+    stall = access.fault if access.fault is not None else find_stall_reason(observed, spec, now)
+    if stall is not None:
+        return Condition("Stalled", "True", stall.reason, stall.message)
     deployment = observed.deployment
     on_their_way = observed.pending or (deployment is not None and deployment.spec_replicas > 0)
     if spec.paused and state.replicas > 0 and not observed.serving and not on_their_way:

@@ -18,16 +18,16 @@ class History:
         """The newest of each loop, which may have left the list."""
 
     def add(self, decision: Decision, time: str) -> tuple[LoopDecision, ...]:
-        """Take in one look's decision, made at ``time`` (RFC 3339); returns the words of it that are news."""
-        news = tuple(made for made in decision.words if is_news(made, self._last.get(made.loop)))
-        for made in news:
+        """Take in one look's decision, made at ``time`` (RFC 3339); returns what of it was recorded."""
+        recorded = tuple(made for made in decision.words if is_new(made, self._last.get(made.loop)))
+        for made in recorded:
             self._last[made.loop] = {"time": time, **made.document()}
             self.records.insert(0, self._last[made.loop])
         del self.records[MAX_DECISIONS:]
-        return news
+        return recorded
 
 
-def is_news(made: LoopDecision, last: Mapping[str, Any] | None) -> bool:
+def is_new(made: LoopDecision, last: Mapping[str, Any] | None) -> bool:
     """A change always is; holding when its reason begins, and advice when it differs from the last."""
     if last is None or (made.applied and made.action != "Hold"):
         return True

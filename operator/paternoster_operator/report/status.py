@@ -33,7 +33,7 @@ def build_status(
     observed: Observed,
     signals: Signals,
     decision: Decision,
-    standing: Decision,
+    last_decision: Decision,
     now: str,
     access: Access,
     *,
@@ -45,12 +45,12 @@ def build_status(
 ) -> dict[str, Any]:
     """The whole status. ``now`` is an RFC 3339 time; ``age_of_load`` says how old the load in the last status is, in s.
 
-    ``decision`` is this look's; ``standing`` has the last word of each loop, also where it was not due now. ``bounds``
-    are the replica loop's where it is on, ``history`` its and the cap loop's records, newest first.
+    ``decision`` is this look's; ``last_decision`` has the last one of each loop, also where it was not due now.
+    ``bounds`` are the replica loop's where it is on, ``history`` the records of all loops, newest first.
     """
     previous = resource.status
     state = decision.state
-    conditions = find_conditions(resource, observed, signals, standing, now, access)
+    conditions = find_conditions(resource, observed, signals, last_decision, now, access)
     status: dict[str, Any] = {
         "observedGeneration": resource.metadata.generation,
         "conditions": stamped(conditions, previous.get("conditions", []), resource.metadata.generation, now),

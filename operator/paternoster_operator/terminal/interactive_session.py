@@ -130,8 +130,10 @@ class _Story:
         """The last word of each loop of each LLMDeployment, that it changed nothing included."""
         operator = self._session.operator
         found = ((key, operator.fleet(key)) for key in self._session.cluster.list())
-        standing = [(key.name, fleet.standing) for key, fleet in found if fleet is not None and fleet.standing]
-        return [(name, said) for name, word in standing for said in reversed(word.words)]
+        decisions = [
+            (key.name, fleet.last_decision) for key, fleet in found if fleet is not None and fleet.last_decision
+        ]
+        return [(name, said) for name, word in decisions for said in reversed(word.words)]
 
     def new_events(self) -> Iterator[tuple[str, str, Event]]:
         for key in self._session.cluster.events:

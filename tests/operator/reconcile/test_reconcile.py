@@ -208,7 +208,7 @@ async def test_a_change_shows_before_the_deployments_controller_has_seen_it(worl
     assert world.cluster.condition("Reconciling")["reason"] == "Progressing"
 
 
-async def test_an_obstacle_is_an_event_once(world: World, document: Document) -> None:
+async def test_what_stalls_a_fleet_is_an_event_once(world: World, document: Document) -> None:
     world.cluster.resource = document()
     stuck = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
     world.cluster.shown_pods = [{"metadata": {"name": "a"}, "status": {"containerStatuses": [stuck]}}]

@@ -81,8 +81,8 @@ def test_records_are_bounded_valid_and_only_changes_repeat(made: list[LoopDecisi
     history = History()
     for each in made:
         before = list(history.records)
-        news = history.add(decision(each), NOW)
-        assert history.records == [*({"time": NOW, **n.document()} for n in news), *before][:MAX_DECISIONS]
+        recorded = history.add(decision(each), NOW)
+        assert history.records == [*({"time": NOW, **n.document()} for n in recorded), *before][:MAX_DECISIONS]
         again = history.add(decision(each), NOW)
         assert bool(again) == (each.applied and each.action != "Hold")
     for record in history.records:

@@ -31,41 +31,41 @@ LOOP_RESTARTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class StallReason:
     """It does not go away by waiting; it does once its cause is mended."""
 
     reason: str
     message: str
 
 
-def find_obstacle(observed: Observed, spec: LLMDeploymentSpec, now: str) -> Obstacle | None:
+def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
     """The one that explains most, or None. ``now`` is an RFC 3339 time."""
     for pod in observed.pending:
         found = _unscheduled(pod, spec, now) or _unstarted(pod) or _ends(pod, spec)
         if found is not None:
-            return Obstacle(found.reason, f"{pod.name}: {found.message}")
+            return StallReason(found.reason, f"{pod.name}: {found.message}")
     deployment = observed.deployment
     if deployment is None:
         return None
     if deployment.create_failure and (deployment.rolling or deployment.replicas < deployment.spec_replicas):
         exceeded = "exceeded quota" in deployment.create_failure
-        return Obstacle("QuotaExceeded" if exceeded else "PodCreationFailed", deployment.create_failure)
+        return StallReason("QuotaExceeded" if exceeded else "PodCreationFailed", deployment.create_failure)
     if deployment.progress_failed:
-        return Obstacle("ProgressDeadlineExceeded", deployment.message)
+        return StallReason("ProgressDeadlineExceeded", deployment.message)
     return None
 
 
-def _unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> Obstacle | None:
+def _unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
     if pod.missing_claim and _age(pod, now) > CLAIM_SECONDS:
         said = f"no resource claim could be made from the template {pod.missing_claim}: is it there?"
-        return Obstacle("InsufficientGPUs", said)
+        return StallReason("InsufficientGPUs", said)
     if pod.waiting_reason != "Unschedulable":
         return None
     no_node = read_no_node(pod.message)
     if no_node is None:
-        return Obstacle("Unschedulable", pod.message)
+        return StallReason("Unschedulable", pod.message)
     reason = "InsufficientGPUs" if no_node.lacks_devices(spec.resources.gpu.resource_name) else "Unschedulable"
-    return Obstacle(reason, f"no node takes it: {no_node.say(pod.requests)}")
+    return StallReason(reason, f"no node takes it: {no_node.say(pod.requests)}")
 
 
 def _age(pod: PodView, now: str) -> float:
@@ -74,26 +74,26 @@ def _age(pod: PodView, now: str) -> float:
     return (datetime.fromisoformat(now) - datetime.fromisoformat(pod.created)).total_seconds()
 
 
-def _unstarted(pod: PodView) -> Obstacle | None:
+def _unstarted(pod: PodView) -> StallReason | None:
     reason = _WAITING.get(pod.waiting_reason or "")
     if reason is None:
         return None
-    return Obstacle(reason, f"{pod.waiting_reason}: {pod.message}" if pod.message else str(pod.waiting_reason))
+    return StallReason(reason, f"{pod.waiting_reason}: {pod.message}" if pod.message else str(pod.waiting_reason))
 
 
-def _ends(pod: PodView, spec: LLMDeploymentSpec) -> Obstacle | None:
+def _ends(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
     """Its container ends again and again, or has said itself that it always will."""
     ended = pod.ended
     if ended is not None and ended.status == MODEL_EXIT_STATUS:
-        return Obstacle("ModelSourceFailed", _last_words(ended))
+        return StallReason("ModelSourceFailed", _last_words(ended))
     # It runs for a moment between two ends.
     looping = ended is not None and ended.status != 0 and pod.restarts >= LOOP_RESTARTS
     if pod.waiting_reason != "CrashLoopBackOff" and not looping:
         return None
     if ended is None:
-        return Obstacle("EngineCrashLoop", pod.message)
+        return StallReason("EngineCrashLoop", pod.message)
     reason = _ENDED.get(ended.reason, "EngineCrashLoop")
-    return Obstacle(reason, _out_of_memory(pod, spec) if reason == "OOMKilled" else _last_words(ended))
+    return StallReason(reason, _out_of_memory(pod, spec) if reason == "OOMKilled" else _last_words(ended))
 
 
 def _last_words(ended: Ended) -> str:

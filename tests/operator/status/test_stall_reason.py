@@ -10,7 +10,7 @@ import yaml
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
-from paternoster_operator.report.obstacle import find_obstacle
+from paternoster_operator.report.stall_reason import find_stall_reason
 
 SCHEDULER = yaml.safe_load(Path(__file__).with_name("scheduler_messages.yaml").read_text())
 Resource = Callable[..., LLMDeployment]
@@ -126,14 +126,14 @@ REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
     ],
 )
 def test_pods(resource: Resource, found: dict[str, Any], reason: str | None, said: str) -> None:
-    obstacle = find_obstacle(Observed.from_cluster(None, [found]), resource().spec, NOW)
-    assert (obstacle.reason if obstacle else None) == reason
-    assert obstacle is None or (said in obstacle.message and "ride-1" in obstacle.message)
+    stall = find_stall_reason(Observed.from_cluster(None, [found]), resource().spec, NOW)
+    assert (stall.reason if stall else None) == reason
+    assert stall is None or (said in stall.message and "ride-1" in stall.message)
 
 
 @pytest.mark.parametrize("entry", SCHEDULER, ids=lambda entry: f"{entry['case']} {'+'.join(entry['versions'])}")
 def test_what_schedulers_say(resource: Resource, entry: dict[str, Any]) -> None:
-    found = find_obstacle(
+    found = find_stall_reason(
         Observed.from_cluster(None, [unscheduled(entry["message"], **entry["requests"])]), resource().spec, NOW
     )
     assert found is not None
@@ -143,7 +143,7 @@ def test_what_schedulers_say(resource: Resource, entry: dict[str, Any]) -> None:
 def test_gpus_have_the_name_that_the_manifest_gives_them(resource: Resource) -> None:
     named = resource(resources={"gpu": {"count": 1, "resourceName": "example.com/gpu"}}).spec
     for name, reason in (("example.com/gpu", "InsufficientGPUs"), ("nvidia.com/gpu", "Unschedulable")):
-        found = find_obstacle(
+        found = find_stall_reason(
             Observed.from_cluster(None, [unscheduled(f"0/2 nodes are available: 2 Insufficient {name}.")]), named, NOW
         )
         assert found is not None
@@ -163,10 +163,10 @@ def test_gpus_have_the_name_that_the_manifest_gives_them(resource: Resource) -> 
 )
 def test_out_of_memory_is_told_with_the_limit(resource: Resource, spec: dict[str, Any], said: str) -> None:
     found = crashing(ended(137, "loading the model", "OOMKilled"), memory="2Gi")
-    obstacle = find_obstacle(Observed.from_cluster(None, [found]), resource(**spec).spec, NOW)
-    assert obstacle is not None
-    assert obstacle.reason == "OOMKilled"
-    assert obstacle.message == f"ride-1: killed because it needs more memory than its limit of 2Gi{said}"
+    stall = find_stall_reason(Observed.from_cluster(None, [found]), resource(**spec).spec, NOW)
+    assert stall is not None
+    assert stall.reason == "OOMKilled"
+    assert stall.message == f"ride-1: killed because it needs more memory than its limit of 2Gi{said}"
 
 
 @pytest.mark.parametrize(
@@ -180,5 +180,5 @@ def test_out_of_memory_is_told_with_the_limit(resource: Resource, spec: dict[str
     ],
 )
 def test_deployments(resource: Resource, document: dict[str, Any], reason: str | None) -> None:
-    obstacle = find_obstacle(Observed.from_cluster(document, []), resource().spec, NOW)
-    assert (obstacle.reason if obstacle else None) == reason
+    stall = find_stall_reason(Observed.from_cluster(document, []), resource().spec, NOW)
+    assert (stall.reason if stall else None) == reason
