@@ -185,8 +185,9 @@ def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list
                 scheduler.abort(request_id)
         if caps and step % 5 == 0:
             scheduler.live_cap = min(caps[step // 5 % len(caps)], scheduler.config.max_num_seqs)
-        if caps and step % 7 == 0:
-            scheduler.token_budget = 1 + 5 * step % scheduler.config.max_batched_tokens
+        # Where somebody is preempted all the time anyway, a small budget would never get a prompt through.
+        if caps and step % 7 == 0 and not scheduler.config.force_preempt_every:
+            scheduler.token_budget = 1 + 5 * (step // 7) % scheduler.config.max_batched_tokens
         engine.step()
         step += 1
     return played
