@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics import MetricWrapperBase
 
 from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
@@ -68,6 +69,8 @@ def _registered(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
             for family in collector.collect():
                 for sample in family.samples:
                     yield sample.name, set(sample.labels)
+                if not family.samples and isinstance(family, CounterMetricFamily):
+                    yield f"{family.name}_total", set(family._labelnames)
 
 
 def check_query(expression: str, known: Known) -> set[str]:
