@@ -14,7 +14,6 @@ import psutil
 
 from fidelity.measures import Sample
 from paternoster_contract import paths
-from paternoster_contract.routing import RoutingTable
 from paternoster_contract.stats import EngineStats
 
 READY_WITHIN = 180.0
@@ -107,15 +106,21 @@ class LocalFleet:
         if not state.exists():
             return False
         try:
-            session = json.loads(state.read_text(encoding="utf-8"))
-            async with self._session.get(session["server"] + paths.ROUTES) as response:
-                table = RoutingTable.model_validate(await response.json())
-        except (ValueError, aiohttp.ClientError):
+            self.endpoint = json.loads(state.read_text(encoding="utf-8"))["endpoint"]
+        except ValueError:
             return False
-        self.endpoint = session["endpoint"]
-        engines = [p.cmdline() for p in psutil.Process(self.pid).children(recursive=True) if "serve" in p.cmdline()]
-        admin = {line[line.index("--port") + 1]: line[line.index("--admin-port") + 1] for line in engines}
-        urls = [replica.url for route in table.models.values() for replica in route.replicas if replica.ready]
-        ready = [f"http://127.0.0.1:{admin[url.rpartition(':')[2]]}" for url in urls]
+        ready = []
+        for line in (process.cmdline() for process in psutil.Process(self.pid).children(recursive=True)):
+            if "serve" in line:
+                port, admin = (line[line.index(flag) + 1] for flag in ("--port", "--admin-port"))
+                if await self._answers(f"http://127.0.0.1:{port}{paths.READY}"):
+                    ready.append(f"http://127.0.0.1:{admin}")
         self._engines = sorted(ready)
         return len(ready) == self._replicas
+
+    async def _answers(self, url: str) -> bool:
+        try:
+            async with self._session.get(url) as response:
+                return response.status == 200
+        except aiohttp.ClientError:
+            return False
