@@ -12,11 +12,10 @@ from control.scenarios import Scenario
 
 PACKAGE = "paternoster_operator.autoscaling"
 MODULES = (
-    "capacity", "concurrency", "demand", "first_tokens", "limits", "need", "past", "precedent", "recurrence",
-    "replica_model", "replicas", "step_model", "token_budget", "trend",
+    "concurrency", "demand", "limits", "peaks", "replica_model", "replicas", "step_model", "token_budget", "trend",
 )  # fmt: skip
 CONSTANTS: Mapping[str, str] = {
-    "ITL_MARGIN": "capacity",
+    "ITL_MARGIN": "replica_model",
     "EVIDENCE_WINDOWS": "concurrency",
     "CALM_WINDOWS": "concurrency",
     "DRAIN_SECONDS": "demand",
@@ -25,14 +24,14 @@ CONSTANTS: Mapping[str, str] = {
     "RIDGE": "step_model",
     "FAR": "step_model",
     "SHORT": "replica_model",
-    "IN_TIME": "first_tokens",
+    "IN_TIME": "demand",
     "STARTUPS": "limits",
     "UNKNOWN_STARTUP_SECONDS": "limits",
-    "SAFETY": "need",
-    "ALIKE": "precedent",
-    "PEAK": "precedent",
-    "FIRST_KEPT_SECONDS": "recurrence",
-    "MARGIN": "recurrence",
+    "SAFETY": "demand",
+    "ALIKE": "peaks",
+    "PEAK": "peaks",
+    "FIRST_KEPT_SECONDS": "peaks",
+    "MARGIN": "peaks",
     "RAISE": "token_budget",
     "BASELINE_SECONDS": "trend",
     "CERTAINTY": "trend",

@@ -4,11 +4,10 @@ import math
 from dataclasses import replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.autoscaling.capacity import decode_room, kv_room
 from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
-from paternoster_operator.autoscaling.first_tokens import first_tokens_in_time
-from paternoster_operator.autoscaling.limits import is_ordered
+from paternoster_operator.autoscaling.demand import first_tokens_in_time, is_ordered
 from paternoster_operator.autoscaling.policy import CapPolicy, ScalingPolicy, SloPolicy
+from paternoster_operator.autoscaling.replica_model import decode_room, kv_room
 from paternoster_operator.autoscaling.signals import Signals
 
 PERIOD_SECONDS = 5.0

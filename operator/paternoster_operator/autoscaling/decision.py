@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from paternoster_operator.autoscaling.past import Past
+from paternoster_operator.autoscaling.peaks import Past
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.trend import Arrivals
 

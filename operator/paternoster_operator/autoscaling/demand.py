@@ -1,19 +1,31 @@
-"""How many sequences the traffic wants to run at once.
+"""How many replicas the traffic needs: demand / (utilization x what one replica carries), rounded up.
 
-By Little's law: arrivals a second, times the tokens of an answer, times the seconds of a token on a full replica. None
-of the three is a queue's length, so a step in the traffic is seen within one window and not by what it will have left.
-Until they are known, what runs now stands for them. The queue counts by what it takes to work it off in time.
+Demand is how many sequences the traffic wants to run at once. By Little's law: arrivals a second, times the tokens of
+an answer, times the seconds of a token on a full replica. None of the three is a queue's length, so a step in the
+traffic is seen within one window and not by what it will have left. Until they are known, what runs now stands for
+them. The queue counts by what it takes to work it off in time.
 """
 
+import math
 from dataclasses import dataclass
 
-from paternoster_operator.autoscaling.replica_model import ReplicaModel
+from paternoster_operator.autoscaling.decision import LawState, is_recent
+from paternoster_operator.autoscaling.limits import PERIOD_SECONDS, startup_seconds
+from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy, SloPolicy
+from paternoster_operator.autoscaling.replica_model import Capacity, ReplicaModel, replica_capacity
 from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.trend import growth
 
 DRAIN_SECONDS = 60.0
 """Time in which a queue is to be worked off: more replicas than that takes would come when it is gone."""
 CONFIDENCE = 10
 """Arrivals that weigh as much as what runs now: few requests say little about a rate."""
+SAFETY = 1.0
+"""Spare sequences in units of the square root of demand (square-root staffing, Halfin and Whitt 1981): that is how
+much independent arrivals vary, so a large fleet may run fuller than a small one."""
+IN_TIME = 1 / 3
+"""Share of the limit up to which the mean time to a first token says that a queue is none: the limit is for the 95th
+percentile, and of times that vary as those of independent arrivals that is three means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +42,58 @@ class Demand:
         return self.steady + self.backlog
 
 
-def drain_seconds(signals: Signals) -> float:
-    """Time in which a queue is to be worked off."""
-    return max(DRAIN_SECONDS, signals.startup_seconds or 0.0)
+@dataclass(frozen=True, slots=True)
+class Need:
+    """How many replicas the traffic needs, and the numbers that say so."""
+
+    replicas: int
+    demand: Demand
+    capacity: Capacity
+    """Of one replica."""
+    utilization: float
+    """Share of that which is planned for."""
+
+    @property
+    def per_replica(self) -> float:
+        """Sequences at once of one replica."""
+        return self.capacity.sequences
+
+    @property
+    def exact(self) -> float:
+        """Replicas before rounding."""
+        return self.demand.sequences / (self.utilization * self.per_replica)
+
+    def ratio(self, replicas: int) -> float:
+        """Demand over what so many replicas carry."""
+        return self.demand.sequences / (self.per_replica * max(replicas, 1))
+
+    def compared(self, replicas: int) -> str:
+        """In words, with the numbers."""
+        demand, capacity = self.demand.sequences, self.per_replica * replicas
+        return f"demand {demand:.0f} / capacity {capacity:.0f} = {self.ratio(replicas):.0%}"
+
+    @property
+    def formula(self) -> str:
+        return (
+            f"ceil({self.demand.sequences:.1f} / ({self.utilization:.2f} x {self.per_replica:.1f})) = {self.replicas}"
+        )
+
+
+def replicas_needed(policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals, state: LawState, now: float) -> Need:
+    """At least one; tolerance, windows and limits come after."""
+    capacity = replica_capacity(policy, state.model)
+    ordered = is_ordered(signals, state, now)
+    settled = not is_recent(now, state.cap_changed, policy.cap.cooldown_seconds)
+    if signals.queued and settled and not ordered and state.cap < capacity.sequences:
+        # The cap has done what it can and a queue is left: then the cap is what a replica carries.
+        capacity = Capacity(state.cap, "live cap")
+    per_replica = capacity.sequences
+    rise = growth(state.arrivals, ahead=startup_seconds(signals) + PERIOD_SECONDS)
+    demand = estimate_demand(signals, state.model, per_replica, growth=rise, ordered=ordered)
+    root = math.sqrt(demand.sequences)
+    utilization = min(loop.target_utilization, root / (root + SAFETY)) if root > 0 else loop.target_utilization
+    replicas = math.ceil(demand.sequences / (utilization * per_replica) - 1e-9)
+    return Need(max(replicas, 1), demand, capacity, utilization)
 
 
 def estimate_demand(
@@ -69,3 +130,25 @@ def _backlog(signals: Signals, steady: float) -> float:
     service = steady * signals.flow_seconds / signals.arrived if signals.arrived else float("inf")
     # A queue never has to run at once unless its requests take longer than it may last.
     return signals.queued * min(service / drain_seconds(signals), 1.0)
+
+
+def drain_seconds(signals: Signals) -> float:
+    """Time in which a queue is to be worked off."""
+    return max(DRAIN_SECONDS, signals.startup_seconds or 0.0)
+
+
+def is_ordered(signals: Signals, state: LawState, now: float) -> bool:
+    """Whether replicas are on their way, or came too recently to have worked off the queue they were added for."""
+    return signals.pending > 0 or is_recent(now, state.ordered, startup_seconds(signals) + drain_seconds(signals))
+
+
+def first_tokens_in_time(slo: SloPolicy | None, signals: Signals) -> bool | None:
+    """Whether first tokens come as soon as the user said; None where nothing was said, or none came."""
+    if slo is None or slo.ttft is None or signals.first_token_seconds is None:
+        return None
+    return signals.first_token_seconds <= IN_TIME * slo.ttft
+
+
+def queue_matters(slo: SloPolicy | None, signals: Signals) -> bool:
+    """Whether requests wait for a replica, or at one and not known to be in time: something always waits for a step."""
+    return signals.held > 0 or (signals.waiting > 0 and not first_tokens_in_time(slo, signals))

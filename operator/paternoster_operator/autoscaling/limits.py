@@ -3,11 +3,9 @@
 import math
 from dataclasses import replace
 
-from paternoster_operator.autoscaling.decision import LawState, is_recent
-from paternoster_operator.autoscaling.demand import drain_seconds
-from paternoster_operator.autoscaling.past import Mark, note
+from paternoster_operator.autoscaling.decision import LawState
+from paternoster_operator.autoscaling.peaks import Mark, Peak, expected, note
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
-from paternoster_operator.autoscaling.recurrence import Peak, expected
 from paternoster_operator.autoscaling.signals import Signals
 
 PERIOD_SECONDS = 15.0
@@ -27,11 +25,6 @@ SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 600.0
 def startup_seconds(signals: Signals) -> float:
     """What a new replica takes until it serves, as far as is known."""
     return UNKNOWN_STARTUP_SECONDS if signals.startup_seconds is None else signals.startup_seconds
-
-
-def is_ordered(signals: Signals, state: LawState, now: float) -> bool:
-    """Whether replicas are on their way, or came too recently to have worked off the queue they were added for."""
-    return signals.pending > 0 or is_recent(now, state.ordered, startup_seconds(signals) + drain_seconds(signals))
 
 
 def down_window(loop: ReplicaPolicy, signals: Signals) -> float:

@@ -9,8 +9,10 @@ law ``n = r O t``: hence ``t = a + (b + w / O) n``. All of it comes from the fit
 
 import math
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Literal, Self
 
+from paternoster_operator.api.v1alpha1 import ConcurrencyMode
+from paternoster_operator.autoscaling.policy import CapPolicy, ScalingPolicy, SloPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import ENOUGH, HALF_LIFE_SECONDS, StepModel
 
@@ -20,6 +22,8 @@ SHORT = 0.5
 """Share of the KV pool in use above which sequences larger than remembered count at once: memory is then what may run
 out first, and the average of ten minutes would learn of it too late. Below it the few that are left after a burst,
 which are the longest, would pass for all."""
+ITL_MARGIN = 0.9
+"""Share of the latency limit that the mean is planned for: requests differ, and the limit is for the slow ones."""
 ENOUGH_ANSWERS = 50.0
 """Answers below which their mean length is not relied upon: lengths spread as much as their mean."""
 
@@ -76,3 +80,49 @@ class ReplicaModel:
             return None
         base, slope = line
         return max(itl_seconds - base, 0.0) / slope if slope > 0 else math.inf
+
+
+Bound = Literal["max_num_seqs", "live cap", "KV", "ITL"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Sequences at once of one replica, and what allows no more."""
+
+    sequences: float
+    bound: Bound
+
+    def __str__(self) -> str:
+        return f"{self.sequences:.1f} by {self.bound}"
+
+
+def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
+    """What one replica sustains, as far as is known; what is unknown does not bound. At least one sequence.
+
+    Independent of the live cap, so that cutting the cap never looks like new demand.
+    """
+    cap = policy.cap
+    top = cap.initial if cap.mode is ConcurrencyMode.FIXED else cap.maximum
+    bounds = [Capacity(top, "max_num_seqs")]
+    if (room := kv_room(cap, model)) is not None:
+        bounds.append(Capacity(room, "KV"))
+    if (room := itl_room(policy.slo, model)) is not None:
+        bounds.append(Capacity(room, "ITL"))
+    least = min(bounds, key=lambda capacity: capacity.sequences)
+    return Capacity(max(least.sequences, 1.0), least.bound)
+
+
+def kv_room(cap: CapPolicy, model: ReplicaModel) -> float | None:
+    """Sequences that fill the KV pool up to the high-water mark; None while their size is unknown."""
+    share = model.kv_per_sequence
+    return None if share is None else cap.kv_high_watermark / share
+
+
+def itl_room(slo: SloPolicy | None, model: ReplicaModel, margin: float = ITL_MARGIN) -> float | None:
+    """Sequences that keep the time between two tokens within its limit; None without a limit or while unknown."""
+    return None if slo is None or slo.itl is None else model.most_within(slo.itl * margin)
+
+
+def decode_room(slo: SloPolicy | None, model: ReplicaModel) -> float | None:
+    """Sequences whose step keeps that limit when no prompt is in it; None without a limit or while unknown."""
+    return None if slo is None or slo.itl is None else model.steps.decode_room(slo.itl)

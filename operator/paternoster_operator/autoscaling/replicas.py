@@ -8,9 +8,8 @@ import math
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
-from paternoster_operator.autoscaling.capacity import replica_capacity
 from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason, is_early
-from paternoster_operator.autoscaling.first_tokens import queue_matters
+from paternoster_operator.autoscaling.demand import Need, queue_matters, replicas_needed
 from paternoster_operator.autoscaling.limits import (
     PERIOD_SECONDS,
     down_window,
@@ -20,10 +19,9 @@ from paternoster_operator.autoscaling.limits import (
     startup_seconds,
     steps_left,
 )
-from paternoster_operator.autoscaling.need import Need, replicas_needed
-from paternoster_operator.autoscaling.past import Mark
+from paternoster_operator.autoscaling.peaks import Mark, Precedent, precedent
 from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
-from paternoster_operator.autoscaling.precedent import Precedent, precedent
+from paternoster_operator.autoscaling.replica_model import replica_capacity
 from paternoster_operator.autoscaling.signals import Signals
 
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.autoscaling.capacity import ITL_MARGIN
 from paternoster_operator.autoscaling.concurrency import CALM_WINDOWS
 from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
-from paternoster_operator.autoscaling.first_tokens import first_tokens_in_time
+from paternoster_operator.autoscaling.demand import first_tokens_in_time
 from paternoster_operator.autoscaling.policy import BudgetPolicy, ScalingPolicy
+from paternoster_operator.autoscaling.replica_model import ITL_MARGIN
 from paternoster_operator.autoscaling.signals import Signals
 
 PERIOD_SECONDS = 5.0

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_operator.autoscaling.past import HORIZON_SECONDS, SPACING_SECONDS, Mark, Past, note
+from paternoster_operator.autoscaling.peaks import HORIZON_SECONDS, SPACING_SECONDS, Mark, Past, note
 
 marks = st.builds(
     Mark,

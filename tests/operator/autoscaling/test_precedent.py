@@ -11,9 +11,8 @@ from law_inputs import decoding, policy
 from paternoster_operator.autoscaling.autoscaler import decide, first_state
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.autoscaling.limits import PERIOD_SECONDS
-from paternoster_operator.autoscaling.past import SPACING_SECONDS, Mark, Past
+from paternoster_operator.autoscaling.peaks import ALIKE, PEAK, SPACING_SECONDS, Mark, Past, Precedent, precedent
 from paternoster_operator.autoscaling.policy import ScalingPolicy
-from paternoster_operator.autoscaling.precedent import ALIKE, PEAK, Precedent, precedent
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 from paternoster_operator.autoscaling.step_model import StepModel

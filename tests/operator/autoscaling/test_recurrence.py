@@ -8,9 +8,18 @@ from law_inputs import policy
 from paternoster_operator.autoscaling.autoscaler import decide, first_state
 from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
 from paternoster_operator.autoscaling.limits import PERIOD_SECONDS
-from paternoster_operator.autoscaling.past import HORIZON_SECONDS, SPACING_SECONDS, Mark, Past, note
+from paternoster_operator.autoscaling.peaks import (
+    FIRST_KEPT_SECONDS,
+    HORIZON_SECONDS,
+    LONGEST_KEPT_SECONDS,
+    MARGIN,
+    SPACING_SECONDS,
+    Mark,
+    Past,
+    expected,
+    note,
+)
 from paternoster_operator.autoscaling.policy import ScalingPolicy
-from paternoster_operator.autoscaling.recurrence import FIRST_KEPT_SECONDS, LONGEST_KEPT_SECONDS, MARGIN, expected
 from paternoster_operator.autoscaling.signals import Signals
 
 LEFT = 120.0

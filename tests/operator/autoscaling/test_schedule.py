@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paternoster_operator.api.autoscaling_types import Schedule, Weekday
 from paternoster_operator.api.v1alpha1 import Autoscaling
-from paternoster_operator.autoscaling.schedule import Bounds, bounds_at, in_force
+from paternoster_operator.autoscaling.policy import Bounds, bounds_at, in_force
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MONDAY = datetime(2026, 3, 23, tzinfo=BERLIN)
