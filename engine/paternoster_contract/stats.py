@@ -51,6 +51,9 @@ class EngineStats(BaseModel):
         default=0, description="tokens that a step can ever hold; 0 from an engine that does not tell"
     )
     token_budget: Count = Field(default=0, description="tokens that a step may hold now")
+    max_model_len: Count = Field(
+        default=0, description="longest prompt plus output, tokens; 0 from an engine that does not tell"
+    )
     running: Sequences = Field(description="sequences that hold KV blocks")
     waiting: Sequences = Field(description="queued sequences, preempted ones included")
 

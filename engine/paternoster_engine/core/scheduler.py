@@ -255,6 +255,7 @@ class Scheduler:
             "capacity": self.config.max_num_seqs,
             "live_cap": self.live_cap,
             "max_batched_tokens": self.config.max_batched_tokens,
+            "max_model_len": self.config.max_model_len,
             "token_budget": self.token_budget,
             "running": len(self._running),
             "waiting": len(self.waiting),

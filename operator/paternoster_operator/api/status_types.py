@@ -41,7 +41,7 @@ class TokenBudgetStatus(Document):
 
 
 class ReplicaModelStatus(Document):
-    """What a step of an engine takes, in seconds, fitted to what the engines report."""
+    """What a step of an engine takes, in seconds, fitted to what the engines report, and how much fits into one."""
 
     fixed_seconds: str
     per_prefill_token_seconds: str
@@ -52,6 +52,12 @@ class ReplicaModelStatus(Document):
     """Share of the variance of steps' times that this explains."""
     largest_step_milliseconds: Count
     """What a step as large as the capacity takes beside what decodes."""
+    kv_blocks: Count = 0
+    """Blocks of the smallest KV pool."""
+    kv_block_size: Count = 0
+    """Tokens of a block."""
+    max_model_len: Count = 0
+    """Longest prompt plus output, tokens."""
 
 
 class LoadStatus(Document):
@@ -61,6 +67,8 @@ class LoadStatus(Document):
     waiting_requests: Count = 0
     held_requests: Count = 0
     utilization_percent: Count = 0
+    """Sequences that the traffic wants, in percent of what the replicas sustain: what autoscaling's
+    targetUtilizationPercent is compared with. 0 without autoscaling."""
     kv_cache_percent: Count = 0
     finished_requests: Count = 0
     """In the window that preemptedRequests and preemptionsPerThousand are of."""

@@ -54,6 +54,8 @@ class LoopDecision:
     inputs: dict[str, str] = field(default_factory=dict)
     applied: bool = True
     """False in advisory mode: the target is what would have been."""
+    utilization: float = 0.0
+    """Replicas: sequences that the traffic wants over what those there are sustain; 0 where nothing was asked."""
     formula: str = ""
     """How ``recommended`` came about, with its numbers: ``ceil(118 / (0.80 x 48)) = 4``."""
     otherwise: str = ""

@@ -32,9 +32,8 @@ class _Verdict:
     reason: Reason
     message: str
     limited_by: tuple[Reason, ...] = ()
-    formula: str = ""
-    carries: str = ""
-    """What one replica does, and what bounds it; empty where the formula was not asked."""
+    need: Need | None = None
+    """What the formula said; None where it was not asked."""
 
 
 def decide_replicas(
@@ -63,7 +62,7 @@ def decide_replicas(
 
 
 def _decision(loop: ReplicaPolicy, signals: Signals, state: LawState, verdict: _Verdict) -> LoopDecision:
-    changed = verdict.target != state.replicas
+    changed, need = verdict.target != state.replicas, verdict.need
     return LoopDecision(
         loop="Replicas",
         current=state.replicas,
@@ -72,9 +71,10 @@ def _decision(loop: ReplicaPolicy, signals: Signals, state: LawState, verdict: _
         reason=verdict.reason,
         message=f"replicas {state.replicas}->{verdict.target}: {verdict.message}" if changed else verdict.message,
         limited_by=verdict.limited_by,
-        inputs=_inputs(signals, state.cap, verdict.carries),
+        inputs=_inputs(signals, state.cap, need),
         applied=loop.mode is AutoscalingMode.AUTO,
-        formula=verdict.formula,
+        utilization=0.0 if need is None else need.ratio(state.replicas),
+        formula="" if need is None else need.formula,
         otherwise=f"{verdict.recommended} replicas" if verdict.recommended != verdict.target else "",
     )
 
@@ -124,7 +124,7 @@ def _judge(
         verdict = _down(policy, loop, signals, state, now, wanted, said)
     else:
         verdict = _Verdict(current, current, Reason.WITHIN_TOLERANCE, f"{said}, target {need.utilization:.0%}")
-    return replace(verdict, formula=need.formula, carries=str(need.capacity)), state
+    return replace(verdict, need=need), state
 
 
 def _mark(policy: ScalingPolicy, signals: Signals, state: LawState, need: Need, now: float) -> Mark:
@@ -267,7 +267,7 @@ def _refusal(policy: ScalingPolicy, signals: Signals, target: int) -> str | None
     return None
 
 
-def _inputs(signals: Signals, cap: int, carries: str) -> dict[str, str]:
+def _inputs(signals: Signals, cap: int, need: Need | None) -> dict[str, str]:
     inputs = {
         "running": str(signals.running),
         "waiting": str(signals.waiting),
@@ -280,4 +280,4 @@ def _inputs(signals: Signals, cap: int, carries: str) -> dict[str, str]:
         "preemptionRate": f"{signals.preemption_rate:.1%}",
         "kvUsage": f"{signals.kv_usage:.0%}",
     }
-    return {**inputs, "replicaCapacity": carries} if carries else inputs
+    return inputs if need is None else {**inputs, "replicaCapacity": str(need.capacity)}

@@ -66,6 +66,12 @@ class Signals:
     """Smallest max_batched_tokens of the serving replicas; 0 where one has no live token budget."""
     token_budget: int = 0
     """Smallest live token budget of the serving replicas."""
+    kv_blocks: int = 0
+    """Blocks of the smallest KV pool of the serving replicas."""
+    kv_block_size: int = 0
+    """Tokens of one."""
+    max_model_len: int = 0
+    """Longest prompt plus output that every serving replica takes, tokens; 0 where one does not tell."""
     kv_usage: float = 0.0
     """Mean share of KV blocks in use, 0..1."""
     kv_peak_usage: float = 0.0
@@ -193,6 +199,9 @@ class SignalWindows:
             engine_capacity=min((s.capacity for s in stats), default=0),
             token_capacity=min((s.max_batched_tokens for s in stats), default=0),
             token_budget=min((s.token_budget for s in stats), default=0),
+            kv_blocks=min((s.kv_blocks for s in stats), default=0),
+            kv_block_size=min((s.kv_block_size for s in stats), default=0),
+            max_model_len=min((s.max_model_len for s in stats), default=0),
             kv_usage=sum(s.kv_usage for s in stats) / len(stats) if stats else 0.0,
             kv_peak_usage=max((s.kv_usage for s in self._within(recent, flow)), default=0.0),
             replicas=tuple(self._load(pod, flow) for pod in recent),

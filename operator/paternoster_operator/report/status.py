@@ -74,7 +74,7 @@ def build_status(
             "target": state.token_budget or 0,
             "current": signals.token_budget,
         },
-        "load": _load(signals, previous.get("load", {}), now, age_of_load),
+        "load": _load(signals, last_decision, previous.get("load", {}), now, age_of_load),
         "decisions": [dict(record) for record in history],
     }
     if bounds is not None:
@@ -82,7 +82,7 @@ def build_status(
         status["bounds"] = in_force
     if startup is not None:
         status["startup"] = dict(startup)
-    model = _replica_model(state.model.steps, signals.token_capacity)
+    model = _replica_model(state.model.steps, signals)
     if model is not None:
         # With the load, as each write of a status is one to etcd.
         known = previous.get("replicaModel") if status["load"] == previous.get("load") else None
@@ -127,24 +127,30 @@ def failed_status(generation: int, previous: Mapping[str, Any], told: Condition,
     }
 
 
-def _replica_model(steps: StepModel, capacity: int) -> dict[str, Any] | None:
+def _replica_model(steps: StepModel, signals: Signals) -> dict[str, Any] | None:
     """What a step takes, with three digits; None while unknown."""
     if (cost := steps.known) is None:
         return None
-    largest = steps.mixed_step(capacity)
+    largest = steps.mixed_step(signals.token_capacity)
     return {
         **dict(zip(_PRICES, (f"{seconds:.3g}" for seconds in cost), strict=True)),
         "fitPercent": round(100 * steps.fit),
         "largestStepMilliseconds": 0 if largest is None else round(1000 * largest),
+        "kvBlocks": signals.kv_blocks,
+        "kvBlockSize": signals.kv_block_size,
+        "maxModelLen": signals.max_model_len,
     }
 
 
-def _load(signals: Signals, previous: Mapping[str, Any], now: str, age: float) -> dict[str, Any]:
+def _load(
+    signals: Signals, last_decision: Decision, previous: Mapping[str, Any], now: str, age: float
+) -> dict[str, Any]:
+    replicas = last_decision.replicas
     load = {
         "runningRequests": signals.running,
         "waitingRequests": signals.waiting,
         "heldRequests": signals.held,
-        "utilizationPercent": round(100 * signals.demand / signals.capacity) if signals.capacity else 0,
+        "utilizationPercent": round(100 * replicas.utilization) if replicas is not None else 0,
         "kvCachePercent": round(100 * signals.kv_usage),
         "finishedRequests": signals.finished,
         "preemptedRequests": signals.preempted,

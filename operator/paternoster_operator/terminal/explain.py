@@ -52,7 +52,9 @@ def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]
         yield "model", f"{takes}; the fit explains {model['fitPercent']}% of how steps differ"
     load = status.get("load", {})
     demand = f"{load.get('runningRequests', 0)} running, {load.get('waitingRequests', 0)} waiting"
-    yield "demand", f"{demand}, {load.get('heldRequests', 0)} held = {load.get('utilizationPercent', 0)}% of capacity"
+    used = load.get("utilizationPercent", 0)
+    share = f"; what comes wants {used}% of what the replicas sustain" if used else ""
+    yield "demand", f"{demand}, {load.get('heldRequests', 0)} held{share}"
     tokens = f"{load.get('generationTokensPerSecond', 0)} tokens/s"
     yield "engines", f"{tokens}, {_preempted(load)}, {load.get('kvCachePercent', 0)}% of KV used"
     startup = status.get("startup")

@@ -179,6 +179,7 @@ def test_the_messages_carry_the_numbers() -> None:
     assert decision.replicas is not None
     assert decision.replicas.message == "replicas 2->4: demand 118 / capacity 96 = 123% > 80%"
     assert decision.replicas.inputs["waiting"] == "38"
+    assert decision.replicas.utilization == pytest.approx(118 / 96)
 
 
 @pytest.mark.parametrize(

@@ -19,71 +19,8 @@ from paternoster_operator.terminal.explain import explain, summary
 
 NOW = "2026-11-20T12:00:00Z"
 GOLDEN = Path(__file__).with_name("explain.txt")
-
-
-def condition(kind: str, status: str, reason: str, message: str = "") -> dict[str, Any]:
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
-
-
-DECISIONS: list[dict[str, Any]] = [
-    {
-        "time": "2026-11-20T12:00:00Z", "loop": "Replicas", "action": "Up", "from": 2, "to": 3, "recommended": 4,
-        "reason": "DemandAboveTarget", "message": "replicas 2->3: demand 118 / capacity 96 = 123% > 80%",
-        "limitedBy": ["StepLimited"], "inputs": {"running": "96", "waiting": "22"},
-        "formula": "ceil(118 / (0.80 x 48)) = 4", "otherwise": "4 replicas at once", "applied": True,
-    },
-    {
-        "time": "2026-11-20T11:59:00Z", "loop": "Concurrency", "action": "Down", "from": 60, "to": 48,
-        "recommended": 48, "reason": "PreemptionAboveTarget", "message": "max_num_seqs 60->48: 8 of 40 preempted",
-        "limitedBy": [], "inputs": {}, "applied": False,
-    },
-    {
-        "time": "2026-11-20T11:58:00Z", "loop": "Replicas", "action": "Hold", "from": 2, "to": 2, "recommended": 1,
-        "reason": "Stabilizing", "message": "demand 10 / capacity 96 = 10% < 80%, not yet for 300 s",
-        "limitedBy": [], "inputs": {}, "applied": False,
-    },
-]  # fmt: skip
-OBJECT: dict[str, Any] = {
-    "apiVersion": "paternoster.dev/v1alpha1",
-    "kind": "LLMDeployment",
-    "metadata": {"name": "ride", "namespace": "lifts", "creationTimestamp": NOW},
-    "spec": {},
-    "status": {
-        "conditions": [
-            condition("Ready", "True", "MinimumReplicasAvailable", "2 of 3 replicas serve"),
-            condition("Reconciling", "True", "ScalingUp", "2 of 3 replicas serve"),
-            condition("MetricsFresh", "True", "AllPodsReporting"),
-            condition("ScalingActive", "True", "Auto"),
-            condition("ScalingLimited", "True", "StepLimited", "as many as allowed were added"),
-            condition("ConcurrencyStable", "False", "ReducingOnPreemption", "8 of 40 preempted"),
-        ],
-        "replicas": 3,
-        "readyReplicas": 2,
-        "pendingReplicas": 1,
-        "drainingReplicas": 0,
-        "desiredReplicas": 3,
-        "bounds": {"minReplicas": 2, "maxReplicas": 6, "schedules": ["office-hours"]},
-        "concurrency": {"capacity": 64, "target": 48, "currentMin": 48, "currentMax": 48},
-        "tokenBudget": {"capacity": 2048, "target": 1056, "current": 1056},
-        "replicaModel": {
-            "fixedSeconds": "0.0197", "perPrefillTokenSeconds": "0.000143", "perDecodeSequenceSeconds": "7.14e-05",
-            "perKvTokenSeconds": "4.88e-08", "perPrefillPairSeconds": "2.95e-09", "fitPercent": 97,
-            "largestStepMilliseconds": 318,
-        },
-        "load": {
-            "runningRequests": 96, "waitingRequests": 22, "heldRequests": 0, "utilizationPercent": 123,
-            "kvCachePercent": 71, "finishedRequests": 40, "preemptedRequests": 8, "preemptionsPerThousand": 200,
-            "generationTokensPerSecond": 1830,
-            "sampleTime": NOW, "fresh": True,
-        },
-        "startup": {"lastSeconds": 44, "averageSeconds": 41, "observedStarts": 5},
-        "economics": {
-            "basis": "Allocation", "currency": "USD", "gpus": 3, "costPerHour": "7.4700",
-            "costPerMillionOutputTokens": "1.1339",
-        },
-        "decisions": DECISIONS,
-    },
-}  # fmt: skip
+OBJECT: dict[str, Any] = json.loads(Path(__file__).with_name("fleet.json").read_text())
+DECISIONS = OBJECT["status"]["decisions"]
 BARE = {**OBJECT, "metadata": {**OBJECT["metadata"], "name": "new"}, "status": {"observedGeneration": -1}}
 
 

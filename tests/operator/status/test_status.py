@@ -134,6 +134,15 @@ def test_preemptions_are_told_with_what_finished(resource: Resource) -> None:
     assert (load["finishedRequests"], load["preemptedRequests"], load["preemptionsPerThousand"]) == (12, 3, 250)
 
 
+def test_utilization_is_what_the_replica_loop_found(resource: Resource) -> None:
+    """Not running and waiting over live caps: the target is compared with sequences wanted over those sustained."""
+    settled = Observed(deployment(2), (pod("a"), pod("b")))
+    word = LoopDecision("Replicas", 2, 2, 2, Reason.WITHIN_TOLERANCE, "said", utilization=0.87)
+    load = status_of(resource(), settled, made=Decision(word, None, LawState(2, 8, since=0)), running=3)["load"]
+    assert load["utilizationPercent"] == 87
+    assert status_of(resource(), settled, running=3)["load"]["utilizationPercent"] == 0, "nothing was asked"
+
+
 def test_a_change_that_acted_is_the_last_scaling(resource: Resource) -> None:
     settled = Observed(deployment(2), (pod("a"), pod("b")))
     fleet = resource()
