@@ -74,7 +74,7 @@ def changed(constant: str, value: float) -> Iterator[None]:
     made = type(before)(value)
     modules = [importlib.import_module(f"{PACKAGE}.{name}") for name in MODULES]
     holders = [module for module in modules if hasattr(module, constant)]
-    room = importlib.import_module(f"{PACKAGE}.capacity").itl_room
+    room = importlib.import_module(f"{PACKAGE}.replica_model").itl_room
     defaults = room.__defaults__
     try:
         for module in holders:
