@@ -74,19 +74,13 @@ def changed(constant: str, value: float) -> Iterator[None]:
     made = type(before)(value)
     modules = [importlib.import_module(f"{PACKAGE}.{name}") for name in MODULES]
     holders = [module for module in modules if hasattr(module, constant)]
-    room = importlib.import_module(f"{PACKAGE}.replica_model").itl_room
-    defaults = room.__defaults__
     try:
         for module in holders:
             setattr(module, constant, made)
-        if constant == "ITL_MARGIN":
-            # Bound where the function is defined, not where it is called.
-            room.__defaults__ = (made,)
         yield
     finally:
         for module in holders:
             setattr(module, constant, before)
-        room.__defaults__ = defaults
 
 
 class Sensitivity:

@@ -41,13 +41,6 @@ def test_a_change_is_seen_wherever_the_name_is_and_undone(name: str) -> None:
     assert {float(getattr(module, name)) for module in holders} == {before}
 
 
-def test_a_margin_bound_as_a_default_changes_too() -> None:
-    capacity = importlib.import_module(f"{PACKAGE}.capacity")
-    with changed("ITL_MARGIN", 0.5):
-        assert capacity.itl_room.__defaults__ == (0.5,)
-    assert capacity.itl_room.__defaults__ == (capacity.ITL_MARGIN,)
-
-
 def test_shares_end_at_the_whole_and_counts_stay_whole() -> None:
     assert scaled("ITL_MARGIN", 10.0) == 1.0
     assert scaled("EVIDENCE_WINDOWS", 0.01) == 1

@@ -118,9 +118,9 @@ def kv_room(cap: CapPolicy, model: ReplicaModel) -> float | None:
     return None if share is None else cap.kv_high_watermark / share
 
 
-def itl_room(slo: SloPolicy | None, model: ReplicaModel, margin: float = ITL_MARGIN) -> float | None:
+def itl_room(slo: SloPolicy | None, model: ReplicaModel) -> float | None:
     """Sequences that keep the time between two tokens within its limit; None without a limit or while unknown."""
-    return None if slo is None or slo.itl is None else model.most_within(slo.itl * margin)
+    return None if slo is None or slo.itl is None else model.most_within(slo.itl * ITL_MARGIN)
 
 
 def decode_room(slo: SloPolicy | None, model: ReplicaModel) -> float | None:
