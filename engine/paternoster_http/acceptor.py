@@ -105,11 +105,11 @@ class Acceptor:
             except OSError as error:
                 self._exhausted = True
                 self._stop_for(PAUSE_SECONDS)
-                self._tell(error)
+                self._log(error)
                 return
             self._begin(accepted, str(address[0]))
 
-    def _tell(self, error: OSError) -> None:
+    def _log(self, error: OSError) -> None:
         now = time.monotonic()
         if now - self._said >= SAY_AGAIN_SECONDS:
             self._said = now

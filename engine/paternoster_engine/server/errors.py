@@ -193,12 +193,12 @@ def _invalid_body(content_type: str, errors: Sequence[Mapping[str, Any]]) -> JSO
     elif errors[0]["type"] == "json_invalid":
         message, param = f"The body is not valid JSON: {errors[0].get('ctx', {}).get('error', 'cannot decode')}", None
     else:
-        message = "; ".join(_tell(error) for error in errors[:MAX_LISTED])
+        message = "; ".join(_describe(error) for error in errors[:MAX_LISTED])
         param = _field(errors[0]) or None
     return JSONResponse(error_body(message, "BadRequestError", 400, param), 400)
 
 
-def _tell(error: Mapping[str, Any]) -> str:
+def _describe(error: Mapping[str, Any]) -> str:
     field, value = _field(error), error.get("input")
     if error["type"] == "extra_forbidden":
         return f"{field}: unknown field"

@@ -97,7 +97,7 @@ class Program:
                 started = time.monotonic()
                 self.last_end = await self._run_once(session)
                 self._set_ready(False)
-                self._tell()
+                self._report_change()
                 if self._stopping:
                     return
                 failures = 0 if time.monotonic() - started >= STEADY_SECONDS else failures
@@ -116,7 +116,7 @@ class Program:
             return f"cannot start {launch.command[0]}: {error.strerror}"
         if self._stopping:
             process.terminate()
-        self._tell()
+        self._report_change()
         probes = asyncio.create_task(run_probes(self._probes, http_check(session, launch.url), self._on_ready))
         # One that ends may have stopped listening while it finishes its answers: how long that takes is for stop().
         probes.add_done_callback(lambda _: None if self._stopping else process.kill())
@@ -128,12 +128,12 @@ class Program:
 
     def _on_ready(self, ready: bool) -> None:
         self._set_ready(ready)
-        self._tell()
+        self._report_change()
 
     def _set_ready(self, ready: bool) -> None:
         self.ready_since = time.monotonic() if ready else None
 
-    def _tell(self) -> None:
+    def _report_change(self) -> None:
         self._changed.set()
         self._on_change()
 
