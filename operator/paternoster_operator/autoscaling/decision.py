@@ -21,7 +21,6 @@ class Reason(StrEnum):
     STABILIZING = "Stabilizing"
     STEP_LIMITED = "StepLimited"
     SHORT_PEAK = "ShortPeak"
-    CONSOLIDATION_REFUSED = "ConsolidationRefused"
     PENDING_REPLICAS = "PendingReplicas"
     MAX_REPLICAS = "MaxReplicas"
     MIN_REPLICAS = "MinReplicas"

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from paternoster_operator.autoscaling.decision import LawState
-from paternoster_operator.autoscaling.peaks import Mark, Peak, expected, note
+from paternoster_operator.autoscaling.peaks import Mark, note
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
 
@@ -15,11 +15,13 @@ COVERAGE = 0.75
 UNKNOWN_STARTUP_SECONDS = 120.0
 """Assumed while no start was seen."""
 STARTUPS = 2.0
-"""A replica is kept for so many times what it would take to get it back: twice, since users pay for a mistake."""
+"""A spare replica is kept for so many times what it would take to get it back: twice, since users pay for a mistake."""
 KEPT_STARTUPS = 12.0
-"""A peak is waited for at most so many times what a start takes: what is back within seconds is not worth an hour."""
+"""What a peak filled is kept for so many times what a start takes: what is back within seconds is not worth an hour."""
+LONGEST_KEPT_SECONDS = 900.0
+"""For how long at most: a peak that was chance costs a quarter of an hour of what it filled and no more."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 60.0, 600.0
-"""Bounds of the learnt window: two windows of evidence at least, and never so long that a fleet forgets to shrink."""
+"""Bounds of what is learnt: two windows of evidence at least, and never so long that a fleet forgets to shrink."""
 
 
 def startup_seconds(signals: Signals) -> float:
@@ -34,11 +36,11 @@ def down_window(loop: ReplicaPolicy, signals: Signals) -> float:
     return min(max(STARTUPS * startup_seconds(signals), SHORTEST_SECONDS), LONGEST_SECONDS)
 
 
-def expected_peak(loop: ReplicaPolicy, signals: Signals, state: LawState, window: float) -> Peak | None:
-    """The peak that replicas are kept for beyond the window; none where the user set it."""
+def kept_seconds(loop: ReplicaPolicy, signals: Signals) -> float | None:
+    """For how long what a peak filled is kept; None where the user set the window, which then is all there is."""
     if loop.scale_down.stabilization_window_seconds is not None:
         return None
-    return expected(state.past, window, most_seconds=KEPT_STARTUPS * startup_seconds(signals))
+    return min(KEPT_STARTUPS * startup_seconds(signals), LONGEST_KEPT_SECONDS)
 
 
 def remember(loop: ReplicaPolicy, state: LawState, wanted: int, mark: Mark) -> LawState:

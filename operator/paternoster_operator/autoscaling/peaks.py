@@ -1,33 +1,26 @@
-"""What the last half hour asked for, and what its peaks say of the next: what one takes, and whether to wait for it.
+"""What the last half hour asked for, and what its peaks say of the next: what one takes, and how many replicas stay.
 
-**Precedent.** The formula sizes for traffic that stays. A peak that is over sooner than its answers are never fills
-what was ordered for it, and what it did fill is known where one like it was there before. When it lasts longer than
+The formula sizes for traffic that stays. A peak that is over sooner than its answers are never fills what was ordered
+for it, and what it did fill is known where one like it was there before: as many are ordered. When it lasts longer than
 that one did, or first tokens come late, the formula has its way.
 
-**Recurrence.** Spare replicas go after the window of scaling down; those that a peak filled stay until the next could
-be there. A level of use that was left and reached again is expected once more after as long a time. Keeping by the time
-between two uses is from serverless platforms (Shahrad et al., "Serverless in the Wild", USENIX ATC 2020).
+Spare replicas go after the window of scaling down; those that a peak filled stay for longer, as the next may come.
+Keeping what was used for a fixed time is from serverless platforms (Shahrad et al., "Serverless in the Wild", USENIX
+ATC 2020).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 SPACING_SECONDS = 30.0
 """What one mark stands for: short against the time that a replica takes to start."""
 HORIZON_SECONDS = 1800.0
-"""Age at which a mark is forgotten: twice as long as a peak is waited for, so that two and the time after are known."""
+"""Age at which a mark is forgotten: two peaks and the time between them are known."""
 ALIKE = 1.1
 """Times the arrivals of the peak before that this one may have: as much as those of half a minute differ by chance."""
 PEAK = 2.0
 """Times what was needed after it that a peak needed: the noise around a number of replicas is no peak."""
-MARGIN = 1.5
-"""Times the longest gap seen for which a peak may stay away: what comes again is rarely punctual."""
-FIRST_KEPT_SECONDS = 600.0
-"""For how long the next is waited for while there was but one: the shorter of the times, 10 and 20 minutes, that the
-platforms in the source keep whatever was used."""
-LONGEST_KEPT_SECONDS = 900.0
-"""For how long at most: a peak that was chance costs a quarter of an hour of what it filled and no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +56,6 @@ class Precedent:
     def __str__(self) -> str:
         ago, lasted = f"{self.ago_seconds:.0f} s before", f"{self.lasted_seconds:.0f} s"
         return f"one like it, {ago}, took {self.replicas} and was over in {lasted}"
-
-
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """What is kept, since when it has not been needed, and for how long it may stay so, in seconds."""
-
-    replicas: int
-    away_seconds: float
-    kept_seconds: float
 
 
 def note(past: Past, mark: Mark) -> Past:
@@ -111,20 +95,13 @@ def precedent(past: Past, current: int, left_seconds: float) -> Precedent | None
     return None
 
 
-def expected(past: Past, left_seconds: float, most_seconds: float = LONGEST_KEPT_SECONDS) -> Peak | None:
-    """The highest level that may come again; None without one. None is kept for more than ``most_seconds``.
+def filled_within(past: Past, seconds: float) -> int:
+    """Most replicas that what ran would have filled in the last ``seconds``; 0 where nothing is known.
 
-    A level is left when what runs stays below it for more than ``left_seconds``: less is the noise of one peak. Kept is
-    what ran, not what had been ordered while nobody knew how high the peak would be.
+    Not what had been ordered while nobody knew how high a peak would be. Marks are counted, not clocks compared: a
+    silence or a clock that jumps is no gap.
     """
-    filled = [mark.filled for mark in past]
-    for level in sorted(set(filled), reverse=True):
-        gaps, away = _gaps(filled, level)
-        known = [gap for gap in gaps if gap > left_seconds]
-        kept = min(MARGIN * max(known) if known else FIRST_KEPT_SECONDS, LONGEST_KEPT_SECONDS, most_seconds)
-        if away <= kept:
-            return Peak(level, away, kept)
-    return None
+    return max((mark.filled for mark in past[-1 - int(seconds // SPACING_SECONDS) :]), default=0)
 
 
 def _peaks(past: Past, current: int, left_seconds: float) -> Sequence[Sequence[Mark]]:
@@ -140,13 +117,3 @@ def _peaks(past: Past, current: int, left_seconds: float) -> Sequence[Sequence[M
         peaks[-1].append(mark)
         below = 0.0
     return peaks
-
-
-def _gaps(filled: Sequence[int], level: int) -> tuple[list[float], float]:
-    """Seconds below the level, each time between two that it was reached; and since the last.
-
-    Marks are counted, not clocks compared: a silence or a clock that jumps is no gap.
-    """
-    runs = [(below, len(list(run)) * SPACING_SECONDS) for below, run in groupby(most < level for most in filled)]
-    below, last = runs[-1]
-    return [seconds for below, seconds in runs[1:-1] if below], last if below else 0.0

@@ -1,7 +1,7 @@
 """The outer loop: replicas, from demand over capacity.
 
 The shape is that of the Kubernetes HorizontalPodAutoscaler (tolerance, stabilization windows, step limits); what
-differs is the metric, sequences wanted over sequences sustained, and the look at the replicas that would remain.
+differs is the metric, sequences wanted over sequences sustained.
 """
 
 import math
@@ -13,13 +13,13 @@ from paternoster_operator.autoscaling.demand import Need, queue_matters, replica
 from paternoster_operator.autoscaling.limits import (
     PERIOD_SECONDS,
     down_window,
-    expected_peak,
+    kept_seconds,
     recommended_within,
     remember,
     startup_seconds,
     steps_left,
 )
-from paternoster_operator.autoscaling.peaks import Mark, Precedent, precedent
+from paternoster_operator.autoscaling.peaks import Mark, Precedent, filled_within, precedent
 from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import replica_capacity
 from paternoster_operator.autoscaling.signals import Signals
@@ -121,7 +121,7 @@ def _judge(
         known = _known(policy, loop, signals, state)
         verdict = _up(loop, signals, state, now, wanted, reason, said, known)
     elif wanted < current:
-        verdict = _down(policy, loop, signals, state, now, wanted, said)
+        verdict = _down(loop, signals, state, now, wanted, said)
     else:
         verdict = _Verdict(current, current, Reason.WITHIN_TOLERANCE, f"{said}, target {need.utilization:.0%}")
     return replace(verdict, need=need), state
@@ -211,9 +211,7 @@ def _up(
     return _Verdict(target, wanted, reason, said, tuple(limited))
 
 
-def _down(
-    policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals, state: LawState, now: float, wanted: int, said: str
-) -> _Verdict:
+def _down(loop: ReplicaPolicy, signals: Signals, state: LawState, now: float, wanted: int, said: str) -> _Verdict:
     current = state.replicas
     limited: list[Reason] = []
     target = wanted
@@ -230,41 +228,25 @@ def _down(
     steady = max(recommended_within(state, now, window), default=current)
     if now - state.since < window or steady >= current:
         return _Verdict(current, wanted, Reason.STABILIZING, f"{said}, not yet for {window:.0f} s", tuple(limited))
-    peak = expected_peak(loop, signals, state, window)
-    if peak is not None and peak.replicas >= current:
-        kept = f"{peak.replicas} were filled {peak.away_seconds:.0f} s ago, kept for {peak.kept_seconds:.0f} s"
+    seconds = kept_seconds(loop, signals)
+    filled = 0 if seconds is None else filled_within(state.past, seconds)
+    if filled >= current:
+        kept = f"{filled} were filled within {seconds:.0f} s"
         return _Verdict(current, wanted, Reason.STABILIZING, f"{said}, but {kept}", tuple(limited))
-    target = max(target, steady, 0 if peak is None else peak.replicas)
+    target = max(target, steady, filled)
     down = loop.scale_down
     allowed = steps_left(state, now, down.period_seconds, down.max_percent, down.max_pods, -1)
     if target < current - allowed:
         target = current - allowed
         limited.append(Reason.STEP_LIMITED)
-    if signals.pending and target < signals.ready < current:
+    if signals.pending and target < signals.ready:
         # Those on their way can be called back; those that serve stay until it is seen that they are enough.
         target = signals.ready
         limited.append(Reason.PENDING_REPLICAS)
     if target >= current:
-        message = f"{said}, but as many as allowed were taken"
-        return _Verdict(current, wanted, Reason.STEP_LIMITED, message, tuple(limited))
-    refusal = _refusal(policy, signals, target)
-    if refusal is not None:
-        return _Verdict(current, wanted, Reason.CONSOLIDATION_REFUSED, f"{said}, but {refusal}", tuple(limited))
+        taken = f"{signals.pending} are still on their way" if signals.pending else "as many as allowed were taken"
+        return _Verdict(current, wanted, limited[-1], f"{said}, but {taken}", tuple(limited))
     return _Verdict(target, wanted, Reason.DEMAND_BELOW_TARGET, said, tuple(limited))
-
-
-def _refusal(policy: ScalingPolicy, signals: Signals, target: int) -> str | None:
-    """Why the replicas that remained could not carry the load, or None."""
-    if signals.pending and target < signals.ready:
-        return f"{signals.pending} replicas are still on their way"
-    if queue_matters(policy.slo, signals):
-        return f"{signals.queued} requests wait"
-    if signals.preempted and signals.preemption_rate > policy.cap.preemption_target:
-        return f"{signals.preemption_rate:.1%} of requests are preempted"
-    kv = signals.kv_usage * signals.ready / target
-    if kv >= policy.cap.kv_high_watermark:
-        return f"KV use would be {kv:.0%}"
-    return None
 
 
 def _inputs(signals: Signals, cap: int, need: Need | None) -> dict[str, str]:

@@ -16,8 +16,6 @@ CERTAINTY = 2.5
 """Standard errors by which the slope must be above zero."""
 MISFIT = 3.0
 """Mean squared residual, in variances, above which the line explains nothing."""
-BURSTINESS = 0.05
-"""Standard deviation of a rate beyond that of independent arrivals, as a share of it."""
 LARGEST = 2.0
 """Most that is forecast, times the present rate."""
 
@@ -47,7 +45,7 @@ def growth(arrivals: Sequence[tuple[float, float]], ahead: float) -> float:
     level = mean - slope * mean_t
     if slope <= 0 or level <= 0:
         return 1.0
-    variance = mean / SPACING_SECONDS + (BURSTINESS * mean) ** 2
+    variance = mean / SPACING_SECONDS  # of independent arrivals
     residuals = [y - (level + slope * t) for t, y in zip(times, rates, strict=True)]
     misfit = sum(r * r for r in residuals) / (n - 2) / variance
     if slope < CERTAINTY * math.sqrt(variance / spread) or misfit > MISFIT:
