@@ -2,7 +2,6 @@
 # Both make .venv first, from packages kept in ~/.cache/paternoster, so they work again offline.
 
 BIN := .venv/bin
-PACKAGES := operator engine kernels gateway simulator benchmarks/policies
 # Three at a time on two cores, each with one compute thread: some wait for processes while others compute. A file's tests
 # stay together, for what they load once; files that take long come first (tests/conftest.py).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25

@@ -21,7 +21,7 @@ from control.evaluate import Memory, Score, evaluate
 from control.foresight import CONTENDER, SLOT_SECONDS, Foresight, Schedule
 from control.scenarios import SCENARIOS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_peers.bounds import Bounds
+from paternoster_simulator.policies.peers.bounds import Bounds
 
 FIRST = (0,)
 """Whoever knows the future knows one: the first draw of the part that judges."""

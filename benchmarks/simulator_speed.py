@@ -18,7 +18,7 @@ from tqdm import tqdm
 from paternoster_engine.bench.trace import TraceRow, read_trace
 from paternoster_engine.bench.workload import Limits
 from paternoster_simulator.arrivals import constant, replay, synthetic
-from paternoster_simulator.fixed import FixedPolicy
+from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate

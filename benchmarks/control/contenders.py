@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from control.spaces import CAPS, LAW_SPACE
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_peers.bounds import Bounds
-from paternoster_simulator.fixed import FixedPolicy
+from paternoster_simulator.policies.fixed import FixedPolicy
+from paternoster_simulator.policies.law import LawPolicy
+from paternoster_simulator.policies.peers.bounds import Bounds
+from paternoster_simulator.policies.peers.peer import Peer
+from paternoster_simulator.policies.registry import OURS, PEERS
 from paternoster_simulator.policy import Policy
 from paternoster_simulator.profile import Profile
-
-GROUP = "paternoster.policies"
-OURS = "paternoster"
 
 Document = Mapping[str, Any]
 """An ``LLMDeployment`` spec as in a manifest."""
@@ -61,16 +60,11 @@ def with_settings(document: Document, choice: Choice) -> LLMDeploymentSpec:
 
 @cache
 def contenders() -> dict[str, Contender]:
-    """All there are, by name: ours and its ablations first, then the registered peers."""
-    registered = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if OURS not in registered:
-        raise LookupError(f"no entry point {OURS!r} in {GROUP}: install the project anew with scripts/setup")
-    ours = registered.pop(OURS).load()
-    law = ("paternoster_operator.autoscaling", "paternoster_operator.api", "paternoster_simulator")
+    """All there are, by name: ours and its ablations first, then the peers."""
+    law = ("paternoster_operator.autoscaling", "paternoster_operator.api", "paternoster_simulator.policies.law")
 
     def steered(document: Document, profile: Profile, choice: Choice) -> Policy:
-        policy: Policy = ours(with_settings(document, choice), profile)
-        return policy
+        return LawPolicy.from_spec(with_settings(document, choice), profile)
 
     def caps(profile: Profile) -> list[int]:
         return [cap for cap in CAPS if cap <= profile.max_num_seqs]
@@ -96,21 +90,15 @@ def contenders() -> dict[str, Contender]:
             "fixed-in-hindsight",
             lambda d, p: {"replicas": sizes(d), "cap": caps(p)},
             lambda d, p, choice: FixedPolicy(**choice),
-            ("paternoster_simulator",),
+            ("paternoster_simulator.policies.fixed",),
             in_hindsight=True,
         ),
     ]
-    for name, entry in sorted(registered.items()):
-        peer = entry.load()
-        if hasattr(peer, "search_space"):
-            known.append(_peer(name, peer))
-    return {contender.name: contender for contender in known}
+    return {contender.name: contender for contender in (*known, *map(_peer, PEERS))}
 
 
-def _peer(name: str, peer: Any) -> Contender:
+def _peer(peer: Peer[Any]) -> Contender:
     def policy(document: Document, profile: Profile, choice: Choice) -> Policy:
-        made: Policy = peer(LLMDeploymentSpec.model_validate(document), profile, **choice)
-        return made
+        return peer(LLMDeploymentSpec.model_validate(document), profile, **choice)
 
-    sources = ("paternoster_peers", "paternoster_simulator")
-    return Contender(name, lambda d, p: peer.search_space, policy, sources)
+    return Contender(peer.name, lambda d, p: peer.search_space, policy, ("paternoster_simulator.policies.peers",))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import geometric_mean
 
-from control.contenders import OURS
 from control.search import DEFAULT, TARGETS, Row
+from paternoster_simulator.policies.registry import OURS
 
 NO_PEERS = (OURS, "without-cap-loop")
 UNTUNED = "default, peers tuned"

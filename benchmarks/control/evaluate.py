@@ -27,7 +27,7 @@ PLANT = (
     "paternoster_engine.bench.workload",
     "paternoster_gateway.routing",
 )
-"""What a fleet is made of, whoever steers it."""
+"""What a fleet is made of, whoever steers it: without the policies, which are each contender's own sources."""
 JUDGE = ("control.contenders", "control.evaluate", "control.warm", "control.workloads")
 """What of this folder an evaluation depends on; scenarios and settings are compared by value."""
 
@@ -179,4 +179,8 @@ def _sources(modules: Iterable[str]) -> Iterable[Path]:
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(module)
         origin = Path(spec.origin)
-        yield from origin.parent.rglob("*.py") if origin.name == "__init__.py" else (origin,)
+        if origin.name != "__init__.py":
+            yield origin
+        else:
+            folder = origin.parent
+            yield from (path for path in folder.rglob("*.py") if folder / "policies" not in path.parents)

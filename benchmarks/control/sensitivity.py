@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from control.contenders import OURS, contenders
+from control.contenders import contenders
 from control.evaluate import Memory, Score, evaluate
 from control.scenarios import Scenario
+from paternoster_simulator.policies.registry import OURS
 
 PACKAGE = "paternoster_operator.autoscaling"
 MODULES = (

@@ -7,8 +7,8 @@ from fidelity.conditions import Conditions
 from fidelity.measures import Measures, of_simulation
 from fidelity.step_times import slowed
 from paternoster_engine.bench.trace import TraceRow
-from paternoster_simulator.fixed import FixedPolicy
-from paternoster_simulator.law_policy import LawPolicy
+from paternoster_simulator.policies.fixed import FixedPolicy
+from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policy import Action, Observation, Policy
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import FleetSettings

@@ -13,7 +13,7 @@ from paternoster_operator.api.manifest import load
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_simulator.arrivals import named_pattern, replay, synthetic
 from paternoster_simulator.outcome import Outcome
-from paternoster_simulator.plugins import make_policy
+from paternoster_simulator.policies.registry import make_policy
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import Progress, simulate

@@ -11,7 +11,7 @@ from control.contenders import contenders
 from control.evaluate import Memory, average, digest, evaluate, score
 from control.scenarios import SEEDS, Scenario
 from control.warm import Warmed
-from paternoster_simulator.fixed import FixedPolicy
+from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policy import Action, Observation
 from paternoster_simulator.simulation import simulate
 
@@ -105,3 +105,17 @@ def test_the_digest_is_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert digest(("first_of_two", "second_of_two")) == digest(("second_of_two", "first_of_two"))
     with pytest.raises(ModuleNotFoundError):
         digest(("none_of_two",))
+
+
+def test_the_digest_of_a_package_leaves_its_policies_to_those_who_name_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, text in (("plant_a", "a = 1\n"), ("plant_b", "a = 2\n")):
+        (tmp_path / name / "policies").mkdir(parents=True)
+        for folder in (tmp_path / name, tmp_path / name / "policies"):
+            (folder / "__init__.py").touch()
+        (tmp_path / name / "policies" / "steady.py").write_text(text)
+    assert digest(("plant_a",)) == digest(("plant_b",))
+    assert digest(("plant_a.policies",)) != digest(("plant_b.policies",))
+    assert digest(("plant_a.policies.steady",)) != digest(("plant_b.policies.steady",))

@@ -13,8 +13,8 @@ from paternoster_engine.bench.trace import TraceRow
 from paternoster_engine.bench.workload import Limits
 from paternoster_simulator.arrivals import constant, synthetic
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
-from paternoster_simulator.fixed import FixedPolicy
 from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policy import Action, Observation
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.records import Fate

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paternoster_contract.stats import EngineStats
-from paternoster_peers.bounds import Bounds
+from paternoster_simulator.policies.peers.bounds import Bounds
 from paternoster_simulator.policy import Action, Observation
 
 RESYNC_SECONDS = 10.0

@@ -8,9 +8,8 @@ from paternoster_engine.bench.workload import Limits
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import constant, spike, step, synthetic
 from paternoster_simulator.failures import MetricsBlackout
-from paternoster_simulator.law_policy import LawPolicy
 from paternoster_simulator.outcome import Outcome
-from paternoster_simulator.plugins import make_policy, policy_names
+from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policy import Action, Observation
 from paternoster_simulator.profile import load_profile
 from paternoster_simulator.settings import FleetSettings
@@ -99,8 +98,3 @@ def test_an_order_that_was_not_done_is_not_done_late() -> None:
     )
     assert max(held.asked) > 1, "the spike asks for more"
     assert set(outcome.series.wanted) == {1}, "and when the actions are done again, nobody needs them any more"
-
-
-def test_policies_come_by_name() -> None:
-    assert "paternoster" in policy_names()
-    assert isinstance(make_policy("paternoster", spec(), PROFILE), LawPolicy)

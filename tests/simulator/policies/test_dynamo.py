@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from paternoster_peers.bounds import Bounds
-from paternoster_peers.dynamo import DynamoPlanner, DynamoSettings, StepModel
-from paternoster_peers.lengths import Lengths
+from paternoster_simulator.policies.peers.bounds import Bounds
+from paternoster_simulator.policies.peers.dynamo import DynamoPlanner, DynamoSettings, StepModel
+from paternoster_simulator.policies.peers.lengths import Lengths
 
 TEN = Bounds(1, 10)
 

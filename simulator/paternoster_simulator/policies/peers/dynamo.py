@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paternoster_contract.stats import EngineStats
-from paternoster_peers.bounds import Bounds
-from paternoster_peers.engine_facts import EngineFacts
-from paternoster_peers.lengths import Lengths, mean_lengths
-from paternoster_peers.peer import Peer
-from paternoster_peers.prometheus import Prometheus
+from paternoster_simulator.policies.peers.bounds import Bounds
+from paternoster_simulator.policies.peers.engine_facts import EngineFacts
+from paternoster_simulator.policies.peers.lengths import Lengths, mean_lengths
+from paternoster_simulator.policies.peers.peer import Peer
+from paternoster_simulator.policies.peers.prometheus import Prometheus
 from paternoster_simulator.policy import Action, Observation
 
 LENGTH_WINDOW_SECONDS = 60.0

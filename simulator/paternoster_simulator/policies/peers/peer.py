@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_peers.bounds import Bounds
-from paternoster_peers.engine_facts import EngineFacts
+from paternoster_simulator.policies.peers.bounds import Bounds
+from paternoster_simulator.policies.peers.engine_facts import EngineFacts
 from paternoster_simulator.policy import Policy
 from paternoster_simulator.profile import Profile
 

@@ -1,16 +1,17 @@
-"""The peers as entry points: found by name, named settings, honest search spaces, bounds from the spec."""
+"""Policies by name, those of other packages too; the peers' settings, search spaces and bounds."""
 
 from dataclasses import fields
-from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 from small_profile import SMALL
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_peers.peer import Peer
+from paternoster_simulator.policies.fixed import FixedPolicy
+from paternoster_simulator.policies.law import LawPolicy
+from paternoster_simulator.policies.peers.peer import Peer
+from paternoster_simulator.policies.registry import PEERS, make_policy, policy_names
 from paternoster_simulator.policy import Policy
-
-PEERS = ("kubeai", "aibrix-apa", "aibrix-kpa", "production-stack", "wva", "dynamo", "ray-serve")
 
 
 def spec(**autoscaling: int) -> LLMDeploymentSpec:
@@ -18,14 +19,40 @@ def spec(**autoscaling: int) -> LLMDeploymentSpec:
     return LLMDeploymentSpec.model_validate({**document, "autoscaling": autoscaling} if autoscaling else document)
 
 
-@pytest.fixture(params=PEERS)
+@pytest.fixture(params=PEERS, ids=lambda peer: peer.name)
 def peer(request: pytest.FixtureRequest) -> Peer:
-    (entry,) = entry_points(group="paternoster.policies", name=request.param)
-    return entry.load()
+    return request.param
 
 
-def test_its_name_is_the_entry_points(peer) -> None:
-    assert peer.name in PEERS
+def test_ours_and_the_peers_come_by_name() -> None:
+    peers = {"kubeai", "aibrix-apa", "aibrix-kpa", "production-stack", "wva", "dynamo", "ray-serve"}
+    assert {"paternoster", *peers} <= set(policy_names())
+    whole = spec(minReplicas=1, maxReplicas=3)
+    made = {type(make_policy(name, whole, SMALL)) for name in ("paternoster", *peers)}
+    assert LawPolicy in made
+    assert len(made) > 5
+
+
+def test_another_package_adds_a_policy_and_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "steady_fleet.py").write_text(
+        "from paternoster_simulator.policies.fixed import FixedPolicy\n"
+        "def make(spec, profile): return FixedPolicy(spec.autoscaling.max_replicas)\n"
+    )
+    metadata = tmp_path / "steady_fleet-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: steady-fleet\nVersion: 1.0\n")
+    names = "".join(f"{name} = steady_fleet:make\n" for name in ("steady", "paternoster"))
+    (metadata / "entry_points.txt").write_text(f"[paternoster.policies]\n{names}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    whole = spec(minReplicas=1, maxReplicas=3)
+    assert "steady" in policy_names()
+    assert isinstance(make_policy("steady", whole, SMALL), FixedPolicy)
+    assert isinstance(make_policy("paternoster", whole, SMALL), LawPolicy)
+
+
+def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"policy is 'magic': must be one of aibrix-apa, .*, wva"):
+        make_policy("magic", spec(), SMALL)
 
 
 def test_the_search_tries_settings_and_their_defaults(peer) -> None:

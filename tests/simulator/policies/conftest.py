@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_peers.engine_facts import EngineFacts
+from paternoster_simulator.policies.peers.engine_facts import EngineFacts
 from paternoster_simulator.policy import Observation, Policy
 
 MakeStats = Callable[..., EngineStats]

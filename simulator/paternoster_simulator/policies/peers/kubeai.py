@@ -15,9 +15,9 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from paternoster_peers.bounds import Bounds
-from paternoster_peers.engine_facts import EngineFacts
-from paternoster_peers.peer import Peer
+from paternoster_simulator.policies.peers.bounds import Bounds
+from paternoster_simulator.policies.peers.engine_facts import EngineFacts
+from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policy import Action, Observation
 
 

@@ -13,11 +13,17 @@ goes to Prometheus. No queue means a wish for zero replicas, so a busy fleet wit
 
 from dataclasses import dataclass
 
-from paternoster_peers.bounds import Bounds
-from paternoster_peers.engine_facts import EngineFacts
-from paternoster_peers.hpa import SYNC_PERIOD_SECONDS, Behavior, HorizontalPodAutoscaler, Rate, ScalingRules
-from paternoster_peers.peer import Peer
-from paternoster_peers.prometheus import Prometheus
+from paternoster_simulator.policies.peers.bounds import Bounds
+from paternoster_simulator.policies.peers.engine_facts import EngineFacts
+from paternoster_simulator.policies.peers.hpa import (
+    SYNC_PERIOD_SECONDS,
+    Behavior,
+    HorizontalPodAutoscaler,
+    Rate,
+    ScalingRules,
+)
+from paternoster_simulator.policies.peers.peer import Peer
+from paternoster_simulator.policies.peers.prometheus import Prometheus
 from paternoster_simulator.policy import Action, Observation
 
 

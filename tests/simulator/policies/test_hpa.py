@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_peers.bounds import Bounds
-from paternoster_peers.hpa import Behavior, HorizontalPodAutoscaler, Rate, ScalingRules
+from paternoster_simulator.policies.peers.bounds import Bounds
+from paternoster_simulator.policies.peers.hpa import Behavior, HorizontalPodAutoscaler, Rate, ScalingRules
 
 TEN = Bounds(1, 10)
 
