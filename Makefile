@@ -68,16 +68,16 @@ lock: setup ## Resolve constraints.txt anew from pyproject.toml
 	scripts/lock
 
 gpu-check: ## Check and measure kernels and engine on a CUDA machine with torch; needs no venv and no network
-	$(or $(GPU_PYTHON),python3) benchmarks/gpu_check.py
+	$(or $(GPU_PYTHON),python3) benchmarks gpu.check
 
 bench: setup ## What each scheduling idea gains, on a virtual clock (minutes)
-	$(BIN)/python benchmarks/scheduling.py
+	$(BIN)/python benchmarks scheduling.gains
 
 soak: setup ## Mixed and hostile load on two real engines, with processes stopped and killed; SOAK_SECONDS=600
-	PYTHONPATH=benchmarks $(BIN)/python -m hostile.soak --seconds $(or $(SOAK_SECONDS),600) $(SOAK)
+	$(BIN)/python benchmarks hostile.soak --seconds $(or $(SOAK_SECONDS),600) $(SOAK)
 
 hostile: setup ## What a well-behaved client feels beside hostile ones, on two real engines (about 8 minutes)
-	PYTHONPATH=benchmarks $(BIN)/python -m hostile.neighbours $(HOSTILE)
+	$(BIN)/python benchmarks hostile.neighbours $(HOSTILE)
 
 clean: ## Remove what was made in the checkout (the cache stays)
 	rm -rf .venv demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,14 +1,25 @@
-"""What each constant of the law is worth: the same traffic with one of them smaller or larger."""
+"""How much the law depends on each of its constants: the figure of ``benchmarks/control/results.md``.
 
+    python benchmarks control.sensitivity --figure F.svg             bursts and a day; about 60 simulations
+    python benchmarks control.sensitivity --constants SAFETY STARTUPS --points 5    some of them, more closely
+
+Each constant is taken over a decade around its value, alone, on the traffic that settings are tuned on. What was
+simulated is kept under ``--results`` and never run again while code, scenario and value are the same.
+"""
+
+import argparse
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tqdm import tqdm
+
 from control.contenders import contenders
 from control.evaluate import Memory, Score, evaluate
-from control.scenarios import Scenario
+from control.scenarios import SCENARIOS, Scenario
+from control.small_multiples import figure
 from paternoster_simulator.policies.registry import OURS
 
 PACKAGE = "paternoster_operator.autoscaling"
@@ -114,3 +125,36 @@ def table(points: Sequence[Point]) -> str:
         cells = (p.scenario, f"`{p.constant}`", f"{p.value:g}", f"{p.score.slo_attainment:.2%}")
         lines.append(f"| {' | '.join(cells)} | {p.score.gpu_hours:.2f} | {p.score.preemption_rate:.2%} |")
     return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Vary the constants of the scaling law, one at a time.")
+    parser.add_argument("--traces", type=Path, metavar="FOLDER", help="where the trace files are")
+    parser.add_argument(
+        "--scenarios", nargs="+", choices=SCENARIOS, default=["bursts", "day-night"], metavar="NAME",
+        help=", ".join(SCENARIOS),
+    )  # fmt: skip
+    parser.add_argument(
+        "--constants", nargs="+", choices=CONSTANTS, default=[*CONSTANTS], metavar="NAME", help=", ".join(CONSTANTS)
+    )
+    parser.add_argument("--points", type=int, default=3, metavar="N", help="values of each, odd (default: 3)")
+    parser.add_argument("--results", type=Path, default=Path("results/control"), metavar="FOLDER")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="write the SVG there")
+    options = parser.parse_args()
+    if options.points < 3 or options.points % 2 == 0:
+        parser.error(f"points is {options.points}: must be odd and at least 3")
+    for name in options.scenarios:
+        if (why := SCENARIOS[name].missing(options.traces)) is not None:
+            parser.error(f"scenarios has {name}: it {why}")
+
+    factors = [10 ** (i / (options.points - 1) - 0.5) for i in range(options.points)]
+    factors[options.points // 2] = 1.0
+    runs = Sensitivity(options.traces, options.results)
+    asked = [(c, s, f) for c in options.constants for s in options.scenarios for f in factors]
+    with tqdm(asked, unit="run", disable=None) as bar:
+        points = [runs.point(SCENARIOS[scenario], constant, factor) for constant, scenario, factor in bar]
+    if options.figure is not None:
+        options.figure.parent.mkdir(parents=True, exist_ok=True)
+        options.figure.write_text(figure(points), encoding="utf-8")
+    print(table(points), end="")
+    return 0

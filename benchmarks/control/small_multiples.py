@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from control.sensitivity import Point
+if TYPE_CHECKING:
+    from control.sensitivity import Point
 
 WIDTH, HEIGHT, COLUMNS = 220, 150, 4
 LEFT, RIGHT, TOP, BOTTOM = 40, 10, 26, 26
@@ -15,7 +17,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 LEGEND = "within the objective (solid), GPU-hours over the usual (dashed)"
 
 
-def figure(points: Sequence[Point]) -> str:
+def figure(points: "Sequence[Point]") -> str:
     """Solid: share within the objective; dashed: GPU-hours over those with the value in the code.
 
     Both on one axis in percent. The factor is on a logarithmic axis; a dot marks what was simulated.
@@ -50,11 +52,11 @@ def figure(points: Sequence[Point]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _shares(point: Point, usual: dict[str, float]) -> tuple[float, float]:
+def _shares(point: "Point", usual: dict[str, float]) -> tuple[float, float]:
     return point.score.slo_attainment, point.score.gpu_hours / usual[point.scenario]
 
 
-def _x(factor: float, members: Sequence[Point]) -> float:
+def _x(factor: float, members: "Sequence[Point]") -> float:
     logs = [math.log(point.factor) for point in members]
     span = max(logs) - min(logs) or 1.0
     return LEFT + (math.log(factor) - min(logs)) / span * (WIDTH - LEFT - RIGHT)
@@ -64,7 +66,7 @@ def _y(share: float, low: float, high: float) -> float:
     return TOP + (high - share) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
 
-def _axes(name: str, members: Sequence[Point], low: float, high: float) -> list[str]:
+def _axes(name: str, members: "Sequence[Point]", low: float, high: float) -> list[str]:
     """Frame, title, values of the constant below, percent at the left."""
     parts = [f'<text x="{LEFT}" y="{TOP - 8}" font-weight="bold">{escape(name)}</text>']
     for share in (low, 1.0, high):

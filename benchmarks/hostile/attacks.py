@@ -1,6 +1,6 @@
 """Hostile clients of a gateway, in a process of their own: theirs is another machine than that of whoever measures.
 
-    PYTHONPATH=benchmarks python -m hostile.attacks http://127.0.0.1:8080 --attackers 4 --kinds "slow readers"
+    python benchmarks hostile.attacks http://127.0.0.1:8080 --attackers 4 --kinds "slow readers"
 
 It attacks until its standard input ends, then tells how many answers of each status it got, in JSON.
 """
@@ -109,7 +109,3 @@ def main() -> int:
     os.nice(19)
     print(json.dumps(asyncio.run(attack(args.url, args.kinds, args.attackers))))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """What a well-behaved client of a fleet of two feels while others attack it, and while they do not, in one run.
 
-    PYTHONPATH=benchmarks python -m hostile.neighbours --seconds 60 --rounds 3 --json result.json
+    python benchmarks hostile.neighbours --seconds 60 --rounds 3 --json result.json
 
 Rounds of quiet and of hostile load take turns, so that what else the machine does weighs on both. Both clients have
 keys; the hostile one's has limits (docs/keys.md). Attackers have what the machine leaves: theirs is another one.
@@ -31,6 +31,7 @@ from hostile.fleet import MODEL, running
 from paternoster_contract.identity import Identity
 from paternoster_engine.bench.prompts import default_text
 
+BENCHMARKS = Path(__file__).resolve().parents[1]
 GOAL = 1.5
 """Times the quiet p99 that a well-behaved client may see."""
 PERIOD_SECONDS = 0.5
@@ -77,7 +78,16 @@ async def behave(url: str, session: aiohttp.ClientSession, felt: Felt, number: i
 @contextmanager
 def attacked(url: str, kinds: Sequence[str], attackers: int, answers: Counter[str]) -> Iterator[None]:
     """Beside attackers, who tell at the end what ``answers`` they got."""
-    command = [sys.executable, "-m", "hostile.attacks", url, "--attackers", str(attackers), "--kinds", *kinds]
+    command = [
+        sys.executable,
+        str(BENCHMARKS),
+        "hostile.attacks",
+        url,
+        "--attackers",
+        str(attackers),
+        "--kinds",
+        *kinds,
+    ]
     pipe = subprocess.PIPE
     environment = os.environ | {KEY_VARIABLE: KEYS["hostile"]}
     with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as process:
@@ -161,7 +171,3 @@ def main() -> int:
         failed = {f"{name} failed": each.failed for name, each in felt.items()}
         args.json.write_text(json.dumps({**found, **failed, "answers": answers}, indent=1))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Mixed load on a fleet of two, with processes stopped and killed, a full disk and a clock that jumps: nothing leaks.
 
-    PYTHONPATH=benchmarks python -m hostile.soak --seconds 600 --json result.json
+    python benchmarks hostile.soak --seconds 600 --json result.json
 
 Exit code 1 where a call had neither a whole answer nor an honest error, or something is still held when all is quiet.
 """
@@ -187,7 +187,3 @@ def main() -> int:
     if args.json:
         args.json.write_text(json.dumps(vars(result), indent=1))
     return 1 if result.faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

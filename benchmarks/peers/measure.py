@@ -25,7 +25,7 @@ def visit(
 ) -> None:
     """Run and keep the parts of ``plan``, pairs of concurrency and requests, that the store does not have.
 
-    Raises :class:`peers.peer.PeerError` and :class:`peers.environment.SetUpError`.
+    Raises :class:`peers.peer.PeerError` and :class:`peers.systems.environment.SetUpError`.
     """
     missing = [(c, requests) for c, requests in plan if store.read(peer.name, c, repetition) is None]
     if not missing:

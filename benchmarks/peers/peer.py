@@ -38,7 +38,7 @@ class Peer(Protocol):
         ...
 
     def set_up(self) -> None:
-        """Everything that takes a network or minutes; raises :class:`peers.environment.SetUpError`."""
+        """Everything that takes a network or minutes; raises :class:`peers.systems.environment.SetUpError`."""
         ...
 
     def start(self, checkpoint: Path, threads: int, most: int, log: Path) -> AbstractContextManager[Running]:

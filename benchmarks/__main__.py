@@ -1,0 +1,58 @@
+"""Runs an experiment: ``python benchmarks EXPERIMENT.RUNNER``; without arguments it lists them.
+
+Python puts this folder on its path, so experiments import each other by name; nothing else edits the path. The
+packages measured are those of this checkout, installed or not.
+"""
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = ("operator", "engine", "kernels", "gateway", "simulator")
+RUNNERS = (
+    "control.compare",
+    "control.foresight",
+    "control.sensitivity",
+    "engine.batch_invariant_cost",
+    "engine.decode_roofline",
+    "engine.idle",
+    "engine.million_requests",
+    "engine.offline_throughput",
+    "engine.quantization",
+    "gpu.check",
+    "gpu.compile",
+    "hostile.attacks",
+    "hostile.neighbours",
+    "hostile.soak",
+    "peers.compare",
+    "scheduling.gains",
+    "simulator.reality",
+    "simulator.speed",
+)
+
+
+def main() -> int:
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        print("python benchmarks RUNNER [flags]; RUNNER --help tells its flags")
+        for runner in RUNNERS:
+            print(f"  {runner:<28} {summary(runner)}")
+        return 0
+    if name not in RUNNERS:
+        print(f"benchmarks: runner is {name!r}: must be one of {', '.join(RUNNERS)}", file=sys.stderr)
+        return 2
+    sys.path[1:1] = [str(HERE.parent / package) for package in PACKAGES]
+    sys.argv[:2] = [f"benchmarks {name}"]
+    return int(importlib.import_module(name).main())
+
+
+def summary(runner: str) -> str:
+    """The first line of its docstring, read without importing what it needs."""
+    text = (HERE / runner.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Scaling policies against each other in the simulator: the tables of ``benchmarks/control/results.md``.
+
+    python benchmarks control.compare --traces FOLDER --budget 12 --workers 2         everything; hours
+    python benchmarks control.compare --quick                                         two short scenarios; minutes
+    python benchmarks control.compare --policies paternoster --scenarios bursts step  defaults alone: one run a scenario
+
+Every policy is judged with its defaults and, with a ``--budget`` above 1, with the best of so many settings, found on
+traffic that it is not judged by. Whatever was evaluated is kept under ``--results`` by content and never run again
+while the code, the scenario and the settings are the same; an interrupted run goes on where it was.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from control.contenders import contenders
+from control.scenarios import QUICK, SCENARIOS
+from control.search import Bench, Row
+from control.table import markdown
+
+QUICK_BUDGET = 2
+
+
+def main() -> int:
+    known = contenders()
+    parser = argparse.ArgumentParser(description="Compare scaling policies in simulated fleets.")
+    parser.add_argument("--traces", type=Path, metavar="FOLDER", help="where the trace files are")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, metavar="NAME", help=", ".join(SCENARIOS))
+    parser.add_argument("--policies", nargs="+", choices=known, metavar="NAME", help=", ".join(known))
+    parser.add_argument("--budget", type=int, metavar="N", help="settings tried of each policy (default: 1, its own)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument("--quick", action="store_true", help="two short scenarios, to see that everything works")
+    parser.add_argument("--results", type=Path, default=Path("results/control"), metavar="FOLDER")
+    options = parser.parse_args()
+    budget = options.budget if options.budget is not None else QUICK_BUDGET if options.quick else 1
+    for name, value in (("budget", budget), ("workers", options.workers)):
+        if value < 1:
+            parser.error(f"{name} is {value}: must be at least 1")
+
+    bench = Bench(traces=options.traces, results=options.results, workers=options.workers, quick=options.quick)
+    everyone = budget > 1 and not options.quick
+    names = options.policies or [name for name in known if everyone or not known[name].in_hindsight]
+    rows: list[Row] = []
+    for name in options.scenarios or bench.scenarios:
+        scenario = bench.scenarios.get(name)
+        why = f"not among the quick ones: {', '.join(QUICK)}" if scenario is None else scenario.missing(options.traces)
+        if scenario is None or why is not None:
+            print(f"{name} is left out: {why}", file=sys.stderr)
+            continue
+        rows += bench.compare(scenario, [known[policy] for policy in names], budget)
+        write(rows, options.results)
+    if not rows:
+        print("nothing to compare", file=sys.stderr)
+        return 1
+    print(markdown(rows), end="")
+    return 0
+
+
+def write(rows: list[Row], folder: Path) -> None:
+    """The table and the numbers so far."""
+    (folder / "control.md").write_text(markdown(rows), encoding="utf-8")
+    document = [asdict(row) for row in rows]
+    (folder / "control.json").write_text(json.dumps(document, indent=2, default=str) + "\n", encoding="utf-8")

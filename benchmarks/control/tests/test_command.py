@@ -1,0 +1,46 @@
+"""The command line, as a person meets it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2]
+
+
+def call(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCHMARKS), "control.compare", "--results", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--budget", "0"), "budget is 0: must be at least 1"),
+        (("--workers", "-1"), "workers is -1: must be at least 1"),
+        (("--policies", "magic"), "invalid choice: 'magic'"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: tuple[str, str], said: str, tmp_path: Path) -> None:
+    done = call(*arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_without_traces_their_scenarios_are_left_out_with_a_note(tmp_path: Path) -> None:
+    done = call("--scenarios", "azure", "mooncake", folder=tmp_path)
+    assert done.returncode == 1
+    assert "azure is left out: needs azure_llm_2023_conv.csv: name its folder with --traces" in done.stderr
+    assert "mooncake is left out" in done.stderr
+
+
+def test_one_policy_with_its_defaults_is_one_row(tmp_path: Path) -> None:
+    arguments = ("--quick", "--budget", "1", "--policies", "wva", "--scenarios", "bursts")
+    done = call(*arguments, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| wva")]
+    assert len(rows) == 1
+    assert (tmp_path / "control.md").read_text() == done.stdout
+    assert len(list((tmp_path / "evaluations").iterdir())) == 1
+    assert call(*arguments, folder=tmp_path).stdout == done.stdout

@@ -1,0 +1,106 @@
+"""One constant at a time, put back afterwards, and a figure that a browser can read."""
+
+import importlib
+import math
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from blank_score import BLANK
+
+from control import sensitivity
+from control.evaluate import Score
+from control.scenarios import Scenario
+from control.sensitivity import CONSTANTS, PACKAGE, Point, Sensitivity, changed, scaled, table, value_of
+from control.small_multiples import figure
+
+BENCHMARKS = Path(__file__).parents[2]
+SCORE = replace(
+    BLANK,
+    slo_attainment=0.9,
+    ttft_attainment=0.9,
+    preemption_rate=0.01,
+    gpu_hours=2.0,
+    scale_events=1,
+    cap_events=1,
+)
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_change_is_seen_wherever_the_name_is_and_undone(name: str) -> None:
+    before = value_of(name)
+    other = scaled(name, 0.5)
+    assert other != before
+    holders = [importlib.import_module(f"{PACKAGE}.{module}") for module in sensitivity.MODULES]
+    holders = [module for module in holders if hasattr(module, name)]
+    with changed(name, other):
+        assert {float(getattr(module, name)) for module in holders} == {other}
+    assert {float(getattr(module, name)) for module in holders} == {before}
+
+
+def test_shares_end_at_the_whole_and_counts_stay_whole() -> None:
+    assert scaled("ITL_MARGIN", 10.0) == 1.0
+    assert scaled("EVIDENCE_WINDOWS", 0.01) == 1
+
+
+def test_the_value_in_the_code_is_simulated_once(
+    minute: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def evaluated(*_: object) -> Score:
+        asked.append(value_of("SAFETY"))
+        return SCORE
+
+    monkeypatch.setattr(sensitivity, "evaluate", evaluated)
+    runs = Sensitivity(None, tmp_path)
+    for constant in ("SAFETY", "STARTUPS", "SAFETY"):
+        for factor in (0.5, 1.0):
+            runs.point(minute, constant, factor)
+    usual = value_of("SAFETY")
+    assert asked == [usual / 2, usual, usual]
+
+
+def points() -> list[Point]:
+    made = []
+    for constant in ("SAFETY", "STARTUPS"):
+        for scenario in ("bursts", "step"):
+            for factor in (0.5, 1.0, 2.0):
+                score = replace(SCORE, slo_attainment=0.9 + 0.02 * math.log2(factor), gpu_hours=2 + factor)
+                made.append(Point(scenario, constant, factor, scaled(constant, factor), score))
+    return made
+
+
+def test_the_figure_has_a_panel_for_each_constant() -> None:
+    root = ET.fromstring(figure(points()))
+    space = "{http://www.w3.org/2000/svg}"
+    assert len(root.findall(f"{space}g")) == 2
+    lines = root.findall(f"{space}g/{space}polyline")
+    assert len(lines) == 2 * 2 * 2
+    for line in lines:
+        at = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
+        assert len(at) == 3
+        assert at[0][1] > at[1][1] > at[2][1], "more is further up"
+
+
+def test_the_table_says_the_values() -> None:
+    text = table(points())
+    assert "| bursts | `SAFETY` | 1 | 90.00% | 3.00 | 1.00% |" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--points", "4"), "points is 4: must be odd and at least 3"),
+        (("--constants", "LUCK"), "invalid choice: 'LUCK'"),
+        (("--scenarios", "azure"), "scenarios has azure: it needs azure_llm_2023_conv.csv"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS), "control.sensitivity", "--results", str(tmp_path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr

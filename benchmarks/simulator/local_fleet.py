@@ -1,0 +1,126 @@
+"""``paternoster up`` as a process of its own, and its engines as they answer to ``/stats``."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+from paternoster_contract import paths
+from paternoster_contract.stats import EngineStats
+from simulator.measures import Sample
+
+READY_WITHIN = 180.0
+STOP_WITHIN = 60.0
+PATERNOSTER = Path(sys.executable).with_name("paternoster")
+
+
+class FleetError(Exception):
+    """The fleet did not come up or did not stay."""
+
+
+class LocalFleet:
+    """Use as an async context manager: ready inside, drained after."""
+
+    def __init__(self, manifest: dict[str, Any], replicas: int, folder: Path) -> None:
+        self.endpoint = ""
+        self.samples: list[Sample] = []
+        self._replicas = replicas
+        self._folder = folder
+        self._manifest = folder / "manifest.json"
+        self.apply(manifest)
+        self._engines: list[str] = []
+
+    def apply(self, manifest: dict[str, Any]) -> None:
+        """Another manifest of the same fleet, which ``paternoster up`` follows."""
+        self._manifest.write_text(json.dumps(manifest), encoding="utf-8")
+
+    async def __aenter__(self) -> "LocalFleet":
+        # Folders of its own: another session on this machine keeps its state.
+        env = {**os.environ, "XDG_RUNTIME_DIR": str(self._folder), "XDG_STATE_HOME": str(self._folder)}
+        flags = ["up", "-f", str(self._manifest), "--port", "0", "--no-view", "--log-dir", str(self._folder / "logs")]
+        with (self._folder / "up.log").open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                PATERNOSTER, *flags, stdout=log, stderr=log, env=env, start_new_session=True
+            )
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
+        try:
+            async with asyncio.timeout(READY_WITHIN):
+                while not await self._ready():  # noqa: ASYNC110 - another process's state
+                    await asyncio.sleep(0.5)
+        except TimeoutError:
+            await self.__aexit__()
+            raise FleetError(
+                f"{self._replicas} replicas were not ready within {READY_WITHIN:g} s: {self._log}"
+            ) from None
+        except FleetError:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._session.close()
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                await asyncio.wait_for(self._process.wait(), STOP_WITHIN)
+            except TimeoutError:
+                self._process.kill()
+                await self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """Process of ``paternoster up``; gateway and engines are its children."""
+        return self._process.pid
+
+    async def sample(self) -> None:
+        """Ask every engine once."""
+
+        async def ask(url: str) -> EngineStats:
+            async with self._session.get(url + paths.STATS) as response:
+                return EngineStats.model_validate(await response.json())
+
+        engines = await asyncio.gather(*(ask(url) for url in self._engines))
+        self.samples.append(Sample(time.perf_counter(), tuple(engines)))
+
+    async def keep_sampling(self, period: float) -> None:
+        """Until cancelled."""
+        while True:
+            await self.sample()
+            await asyncio.sleep(period)
+
+    @property
+    def _log(self) -> str:
+        return str(self._folder / "up.log")
+
+    async def _ready(self) -> bool:
+        if self._process.returncode is not None:
+            raise FleetError(f"paternoster up ended with exit code {self._process.returncode}: {self._log}")
+        state = self._folder / "paternoster" / "up.json"
+        if not state.exists():
+            return False
+        try:
+            self.endpoint = json.loads(state.read_text(encoding="utf-8"))["endpoint"]
+        except ValueError:
+            return False
+        ready = []
+        for line in (process.cmdline() for process in psutil.Process(self.pid).children(recursive=True)):
+            if "serve" in line:
+                port, admin = (line[line.index(flag) + 1] for flag in ("--port", "--admin-port"))
+                if await self._answers(f"http://127.0.0.1:{port}{paths.READY}"):
+                    ready.append(f"http://127.0.0.1:{admin}")
+        self._engines = sorted(ready)
+        return len(ready) == self._replicas
+
+    async def _answers(self, url: str) -> bool:
+        try:
+            async with self._session.get(url) as response:
+                return response.status == 200
+        except aiohttp.ClientError:
+            return False

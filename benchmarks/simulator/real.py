@@ -1,0 +1,91 @@
+"""The real side: calibrations that run at the same time as each other, and the trace through a local fleet."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from paternoster_engine.bench.client import BenchClient, BenchRequest, drive
+from paternoster_engine.bench.progress import progress
+from paternoster_engine.bench.prompts import PromptSource, default_text
+from paternoster_engine.bench.step_cost import StepSample
+from paternoster_engine.bench.trace import TraceRow
+from paternoster_simulator.profile import Profile, parse_profile
+from simulator.conditions import Conditions
+from simulator.local_fleet import PATERNOSTER, FleetError, LocalFleet
+from simulator.measures import Measures, of_reality
+from simulator.processors import Beside
+
+SAMPLE_SECONDS = 0.5
+WARM_UP = 4
+"""Requests for each replica before the run: first steps allocate."""
+
+
+async def calibrate(conditions: Conditions, folder: Path, *, seconds: float) -> tuple[Profile, list[StepSample]]:
+    """As many calibrations at once as there are replicas: they share the machine as the replicas will.
+
+    Returns the first one's profile, and the steps of all.
+    """
+    args = conditions.engine_args.to_flags()
+    processes = []
+    for number in range(conditions.replicas):
+        output, samples = folder / f"profile-{number}.yaml", folder / f"steps-{number}.jsonl"
+        flags = ["--output", output, "--samples", samples, "--seconds", f"{seconds:g}", "--seed", str(number)]
+        processes.append(
+            await asyncio.create_subprocess_exec(
+                PATERNOSTER, "bench", "calibrate", *map(str, flags), *args, stdout=asyncio.subprocess.DEVNULL
+            )
+        )
+    codes = [await process.wait() for process in processes]
+    if any(codes):
+        raise FleetError(f"a calibration ended with exit code {max(codes)}")
+    steps: list[StepSample] = []
+    for number in range(conditions.replicas):
+        lines = (folder / f"steps-{number}.jsonl").read_text(encoding="utf-8").splitlines()
+        steps += [StepSample.from_document(json.loads(line)) for line in lines]
+    path = folder / "profile-0.yaml"
+    return parse_profile(path.read_text(encoding="utf-8"), where=str(path)), steps
+
+
+async def serve(conditions: Conditions, rows: Sequence[TraceRow], folder: Path, *, law: bool) -> tuple[Measures, float]:
+    """Start the fleet, send ``rows`` at their times through its gateway, and measure.
+
+    Also returns the share of the processors that client, gateway, operator and HTTP took meanwhile, 0..1.
+    """
+    async with LocalFleet(conditions.manifest(law=law), conditions.replicas, folder) as fleet:
+        sampling = {"temperature": 0, "ignore_eos": True}
+        async with BenchClient(fleet.endpoint, sampling=sampling) as client:
+            client.model = (await client.models())[0]["id"]
+            prompts = PromptSource(await client.tokenize(default_text()))
+            count = WARM_UP * conditions.replicas
+            warm = [BenchRequest(-1 - i, prompts.prompt(-1 - i, 64), 16) for i in range(count)]
+            await drive(client, warm)
+            requests = [
+                BenchRequest(i, prompts.prompt(i, row.prompt_tokens), row.output_tokens, row.arrival_s)
+                for i, row in enumerate(rows)
+            ]
+            await fleet.sample()
+            beside = Beside(fleet.pid)
+            sampler = asyncio.create_task(fleet.keep_sampling(SAMPLE_SECONDS))
+            with progress("real requests", len(requests), quiet=False) as on_result:
+                results = await drive(client, requests, on_result=on_result)
+            share = beside.share
+            sampler.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sampler
+            await fleet.sample()
+    (folder / "samples.jsonl").write_text(
+        "".join(
+            json.dumps({"time": s.time, "engines": [stats.model_dump(mode="json") for stats in s.engines]}) + "\n"
+            for s in fleet.samples
+        ),
+        encoding="utf-8",
+    )
+    return of_reality(results, fleet.samples), share
+
+
+def write_profile(profile: Profile, path: Path) -> None:
+    path.write_text(yaml.safe_dump(profile.model_dump(), sort_keys=False), encoding="utf-8")

@@ -1,0 +1,82 @@
+"""How fast the simulator is: virtual over real time, requests a second, and peak memory.
+
+    python benchmarks simulator.speed --replicas 8 --rate 80 --duration 600
+    python benchmarks simulator.speed --replicas 1000 --rate 2000 --duration 3600
+
+Fixed replicas on one core, looked at every 5 s, under synthetic traffic or a trace. Time is the process's own CPU time
+(on an idle machine the same as the clock's), without reading the trace.
+"""
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Iterator
+
+from tqdm import tqdm
+
+from paternoster_engine.bench.trace import TraceRow, read_trace
+from paternoster_engine.bench.workload import Limits
+from paternoster_simulator.arrivals import constant, replay, synthetic
+from paternoster_simulator.policies.fixed import FixedPolicy
+from paternoster_simulator.profile import Profile, load_profile
+from paternoster_simulator.settings import FleetSettings
+from paternoster_simulator.simulation import simulate
+
+
+def requests(args: argparse.Namespace, profile: Profile) -> Iterator[TraceRow]:
+    limits = Limits(max_total=profile.max_model_len)
+    if args.trace is None:
+        return synthetic(constant(args.rate), duration=args.duration, seed=args.seed, limits=limits)
+    return replay(read_trace(args.trace), rate=args.rate, duration=args.duration, limits=limits)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", default="llama-3-8b-h100", metavar="NAME|FILE")
+    parser.add_argument("--trace", metavar="FILE", help="default: synthetic traffic shaped like Azure's conversations")
+    parser.add_argument("--replicas", type=int, default=8, metavar="N")
+    parser.add_argument("--rate", type=float, default=80.0, metavar="R", help="requests per second of the whole fleet")
+    parser.add_argument("--duration", type=float, default=600.0, metavar="S", help="virtual seconds")
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--no-fast-forward", action="store_true", help="every step for itself")
+    args = parser.parse_args()
+    profile = load_profile(args.profile)
+    rows = requests(args, profile)
+    begin, began = time.process_time(), time.monotonic()
+    total = round(args.duration)
+    with tqdm(total=total, unit=" virtual s", mininterval=1.0) as bar:
+
+        def progress(second: float) -> None:
+            bar.update(min(round(second), total) - bar.n)
+
+        outcome = simulate(
+            profile,
+            rows,
+            FixedPolicy(args.replicas),
+            start_replicas=args.replicas,
+            duration=args.duration,
+            seed=args.seed,
+            settings=FleetSettings(fast_forward=not args.no_fast_forward),
+            progress=progress,
+        )
+    spent, passed = time.process_time() - begin, time.monotonic() - began
+    running = outcome.series.running
+    result = {
+        "replicas": args.replicas,
+        "rate": args.rate,
+        "virtual_seconds": outcome.seconds,
+        "real_seconds": spent,
+        "clock_seconds": passed,
+        "virtual_over_real": outcome.seconds / spent,
+        "requests": outcome.requests,
+        "requests_per_real_second": outcome.requests / spent,
+        "microseconds_per_request": spent / max(outcome.requests, 1) * 1e6,
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "mean_running_per_replica": sum(running) / len(running) / args.replicas,
+        "slo_attainment": outcome.slo_attainment,
+        "itl_p50_ms": outcome.percentiles("itl")["p50"],
+        "lost": outcome.lost,
+    }
+    print(json.dumps(result, indent=2))
+    return 0
