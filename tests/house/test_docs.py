@@ -1,0 +1,62 @@
+"""What pages point at is there: files, headings, and the folders that the page on the structure tells of."""
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HIDDEN = {".venv", ".git", ".pytest_cache", "node_modules", "dist"}
+PAGES = sorted(page for page in ROOT.rglob("*.md") if not HIDDEN & set(page.relative_to(ROOT).parts))
+
+
+def prose(page: Path) -> str:
+    """The page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    texts = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts}
+
+
+def broken(page: Path) -> list[str]:
+    """Relative links that lead nowhere."""
+    found = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert broken(page) == []
+
+
+def test_a_link_that_leads_nowhere_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A `name`, and more\n```\n# none\n```\n")
+    page = tmp_path / "page.md"
+    good = "[a](other.md#a-name-and-more) [b](https://example.org/x#y) [c](other.md)"
+    page.write_text(f"# Page\n{good} [d](#page) [e](gone.md) [f](other.md#none) [g](#nowhere)\n")
+    assert broken(page) == ["gone.md", "other.md#none", "#nowhere"]
+
+
+def spelled_out(path: str) -> list[str]:
+    """A path with ``{a,b}`` in it as several paths."""
+    parts = [part.split(",") if number % 2 else [part] for number, part in enumerate(re.split(r"[{}]", path))]
+    return ["".join(words) for words in product(*parts)]
+
+
+def test_the_folders_of_the_structure_are_there() -> None:
+    table = (ROOT / "docs/structure.md").read_text(encoding="utf-8").partition("## The core")[0]
+    told = [path for row in re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) for path in spelled_out(row)]
+    assert len(told) > 30
+    assert [path for path in told if not (ROOT / path).is_dir()] == []
