@@ -2,15 +2,16 @@
 # Both make .venv first, from packages kept in ~/.cache/paternoster, so they work again offline.
 
 BIN := .venv/bin
-# Three at a time on two cores, each with one compute thread: some wait for processes while others compute. A file's tests
-# stay together, for what they load once; files that take long come first (tests/conftest.py).
+# Three at a time on two cores, each with one compute thread: some wait for processes while others compute. A file's
+# tests stay together, for what they load once; files that take long come first (tests/conftest.py).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick e2e cluster cluster-down images package lint chart-lint audit format generate lock gpu-check bench soak hostile clean
+.PHONY: help setup demo test test-quick e2e cluster cluster-down images package lint chart-lint audit format generate \
+	lock gpu-check bench soak hostile clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with the pinned packages
 	@scripts/setup
@@ -24,7 +25,7 @@ test: setup ## Every test that needs no cluster, three at a time (minutes)
 test-quick: setup ## The tests that take seconds, three at a time
 	$(PYTEST) -m "not slow"
 
-e2e: setup ## The suite on real Kubernetes, in a cluster of its own or on $KUBECONFIG's (minutes; builds it the first time)
+e2e: setup ## The suite on real Kubernetes, in a cluster of its own or on $KUBECONFIG's (minutes; first builds it)
 	e2e/paternoster-e2e test $(E2E)
 
 cluster: setup ## Start a one-node Kubernetes cluster on this machine; then: e2e/paternoster-e2e run kubectl get nodes
