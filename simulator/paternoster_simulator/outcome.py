@@ -50,6 +50,8 @@ class Outcome:
     """Changes of the number of replicas that was asked for."""
     cap_events: int
     """Changes of the live cap that was asked for."""
+    budget_events: int
+    """Changes of the token budget that was asked for."""
     series: Series
     decisions: list[Mapping[str, Any]]
     """Those that changed something, each with its ``time`` in seconds."""
@@ -146,6 +148,7 @@ class Outcome:
             "cost_per_million_tokens": self.cost_per_million_tokens,
             "scale_events": self.scale_events,
             "cap_events": self.cap_events,
+            "budget_events": self.budget_events,
             "decisions": [dict(decision) for decision in self.decisions],
         }
         if series:

@@ -138,6 +138,7 @@ def _summary(outcome: Outcome) -> Table:
         ["cost of a million tokens generated", "-" if price is None else f"${price:,.3f}"],
         ["changes of replicas", f"{outcome.scale_events:,}"],
         ["changes of the cap", f"{outcome.cap_events:,}"],
+        ["changes of the token budget", f"{outcome.budget_events:,}"],
     ]
     return Table("Summary", ["what", "how much"], rows)
 

@@ -89,8 +89,9 @@ class Simulation:
         )
         self._series = Series()
         self._decisions: list[Mapping[str, Any]] = []
-        self._scale_events = self._cap_events = 0
+        self._scale_events = self._cap_events = self._budget_events = 0
         self._cap: int | None = None
+        self._token_budget: int | None = None
         self._clock_offset = 0.0
         self._dark: Callable[[str], bool] | None = None
         self._before = (0, 0, 0, 0, 0.0)
@@ -194,6 +195,8 @@ class Simulation:
                     if engine.end != before:
                         self._wake(pod, engine)
         if action.token_budget is not None:
+            self._budget_events += self._token_budget is not None and action.token_budget != self._token_budget
+            self._token_budget = action.token_budget
             for pod in self._fleet.of(Phase.READY):
                 if pod.name in observation.engines:
                     pod.serving.set_token_budget(action.token_budget)
@@ -266,6 +269,7 @@ class Simulation:
             replica_hours=self._fleet.replica_seconds_until(now) / 3600,
             scale_events=self._scale_events,
             cap_events=self._cap_events,
+            budget_events=self._budget_events,
             series=self._series,
             decisions=self._decisions,
         )

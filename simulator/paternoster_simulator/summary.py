@@ -30,7 +30,8 @@ def summary_lines(outcome: Outcome) -> Iterator[str]:
     price = outcome.cost_per_million_tokens
     per_token = "" if price is None else f", ${price:,.3f} per million tokens generated"
     yield f"cost          {outcome.gpu_hours:,.3f} {unit} = ${outcome.cost:,.2f}{per_token}"
-    yield f"changes       {outcome.scale_events} of replicas, {outcome.cap_events} of the cap"
+    limits = f"{outcome.cap_events} of the cap, {outcome.budget_events} of the token budget"
+    yield f"changes       {outcome.scale_events} of replicas, {limits}"
 
 
 def decision_lines(outcome: Outcome, most: int = MOST_DECISIONS) -> Iterator[str]:
