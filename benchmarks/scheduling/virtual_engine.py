@@ -52,7 +52,7 @@ class Machine:
 
     def changed(self, **changes: object) -> "Machine":
         """The same machine with other settings of the scheduler."""
-        return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))  # type: ignore[arg-type]
+        return dataclasses.replace(self, config=self.config.replace(**changes))
 
 
 class CostedRunner(SynchronousRunner):

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ class Offline:
         Without ``fresh_prompts`` the requests are those of every other such run.
         """
         options = self.options
-        config = replace(self.config, **changes)
+        config = self.config.replace(**changes)
         rows = self.traffic.timed(pace.request_rate, config.max_model_len)
         first = self.taken if fresh_prompts else 0
         self.taken += len(rows)

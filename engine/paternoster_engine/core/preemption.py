@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from paternoster_contract.scheduling import VictimName
+from paternoster_contract.settings.scheduling import VictimName
 from paternoster_engine.core.batch import Batch, BatchBuilder, BlockCopy, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv_cache import KVCache

@@ -169,6 +169,7 @@ class Scheduler:
         if self.config.preemption == "auto":
             self.preemption_cost.observe(batch, result)
         outputs = []
+        max_model_len = self.config.max_model_len
         groups: dict[SequenceGroup, None] = {}
         for item, token in zip(batch.scheduled, result.tokens, strict=True):
             request = item.request
@@ -191,7 +192,7 @@ class Scheduler:
             self.counters.generation_tokens += 1
             if self._meters_output or request.limits is not None:
                 self._meter_output(request, now)
-            reason = request.ends_with(token, self.config.max_model_len)
+            reason = request.ends_with(token, max_model_len)
             if reason is not None:
                 self._finish(request, reason)
             outputs.append(StepOutput(request, token, reason))
@@ -268,7 +269,8 @@ class Scheduler:
 
     def _continue(self, builder: BatchBuilder, requests: Sequence[Request]) -> None:
         """Let ``requests``, which run, catch up with their tokens; whoever must makes room."""
-        block_size, running, chunks = self.config.block_size, RequestStatus.RUNNING, builder.chunks
+        block_size, max_model_len = self.config.block_size, self.config.max_model_len
+        running, chunks = RequestStatus.RUNNING, builder.chunks
         for request in requests:
             budget = builder.budget
             if budget == 0 or request.status is not running:
@@ -276,7 +278,7 @@ class Scheduler:
             computed = request.num_computed
             pending = request.num_pending
             count = len(request.prompt) + len(request.output) + pending - computed
-            if count == 0 or (pending and request.ends_with_pending(self.config.max_model_len)):
+            if count == 0 or (pending and request.ends_with_pending(max_model_len)):
                 # A sequence that waits for the others of its group, or the end of a request is under way.
                 continue
             if count > budget:
