@@ -52,10 +52,10 @@ settings = st.builds(
             "batch_invariant": st.booleans(),
             "await_prefix": st.booleans(),
             "admission": st.sampled_from(["greedy", "no-evict", "full-reserve"]),
-            "order": st.sampled_from(["fcfs", "priority", "fair-share", "deadline"]),
+            "order": st.sampled_from(["fcfs", "priority", "fair-share"]),
             "priority_aging": st.floats(0, 100),
             "victim": st.sampled_from(["least-computed", "last-in", "priority"]),
-            "preemption": st.sampled_from(["recompute", "swap", "auto"]),
+            "preemption": st.sampled_from(["recompute", "swap"]),
             "tenant_tokens_per_second": st.floats(0, 1e6),
             "tenant_weights": st.sampled_from(["", "alice=2", "alice=2,b c=0.5"])
             | st.dictionaries(st.from_regex(r"[^=,]{1,9}", fullmatch=True), st.floats(1e-9, 1e9)),

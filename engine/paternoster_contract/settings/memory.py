@@ -1,12 +1,13 @@
 """The KV pool: its size, its blocks, and what becomes of them when it runs dry."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from paternoster_contract.flags import Settings
+from paternoster_contract.settings.removed import REMOVED_PREEMPTIONS, refuse
 
-PreemptionName = Literal["recompute", "swap", "auto"]
+PreemptionName = Literal["recompute", "swap"]
 
 
 class KVCacheSettings(Settings):
@@ -14,10 +15,9 @@ class KVCacheSettings(Settings):
 
     block_size: int = Field(default=32, ge=1, le=1024, description="tokens per KV block")
     prefix_cache: bool = Field(default=True, description="serve repeated prompt prefixes from the KV pool")
-    preemption: PreemptionName = Field(
+    preemption: Annotated[PreemptionName, refuse(REMOVED_PREEMPTIONS)] = Field(
         default="recompute",
-        description="what becomes of a preempted request's blocks. recompute: dropped; swap: copied to host memory; "
-        "auto: whichever was measured to be cheaper",
+        description="what becomes of a preempted request's blocks. recompute: dropped; swap: copied to host memory",
     )
 
 

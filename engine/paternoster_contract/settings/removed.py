@@ -15,6 +15,12 @@ REMOVED_FLAGS: Mapping[str, str] = {
 """By the name of the setting: what to do instead."""
 
 
+REMOVED_ORDERS: Mapping[str, str] = {"deadline": "fcfs"}
+"""By the value of ``order``; a request's ``deadline_ms`` holds in every order."""
+REMOVED_PREEMPTIONS: Mapping[str, str] = {"auto": "swap"}
+"""By the value of ``preemption``."""
+
+
 def refuse(successors: Mapping[str, str]) -> BeforeValidator:
     """Of the values that a setting had: what to use instead of each that it has no more."""
 

@@ -1,14 +1,15 @@
 """Who runs when: what the scheduler goes by, and how much it may do at once."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from paternoster_contract.flags import Settings
+from paternoster_contract.settings.removed import REMOVED_ORDERS, refuse
 
 ModeName = Literal["continuous", "dynamic", "static"]
 AdmissionName = Literal["greedy", "no-evict", "full-reserve"]
-OrderName = Literal["fcfs", "priority", "fair-share", "deadline"]
+OrderName = Literal["fcfs", "priority", "fair-share"]
 VictimName = Literal["least-computed", "last-in", "priority"]
 
 
@@ -39,10 +40,10 @@ class SchedulingSettings(Settings):
         description="memory an admission must leave. greedy: the watermark; no-evict: the largest future need of all "
         "that run; full-reserve: everyone's full length at once",
     )
-    order: OrderName = Field(
+    order: Annotated[OrderName, refuse(REMOVED_ORDERS)] = Field(
         default="fcfs",
         description="who is next. priority: lowest first, preempting running requests of a lower class; fair-share: "
-        "the tenant served least (VTC); deadline: the earliest",
+        "the tenant served least (VTC)",
     )
     priority_aging: float = Field(
         default=0, ge=0, description="order priority: seconds of waiting that are worth one class; 0 for no aging"

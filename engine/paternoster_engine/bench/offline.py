@@ -42,8 +42,6 @@ class Offline:
     @classmethod
     def load(cls, options: argparse.Namespace, args: EngineArgs, traffic: Traffic) -> "Offline":
         """Load the model; raises :class:`ValueError`."""
-        if args.preemption == "auto":
-            raise ValueError("preemption is 'auto': must be recompute or swap, for runs that are alike")
         from paternoster_engine.build import build_engine
 
         engine, tokenizer, config = build_engine(args)

@@ -18,7 +18,7 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.forking import advance_group
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.preemption import Preemption, PreemptionCost, Swap
+from paternoster_engine.core.preemption import Preemption, Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
 from paternoster_engine.core.reservation import Slots, projected_peak_tokens
 from paternoster_engine.core.stats import Counters
@@ -45,8 +45,7 @@ class Scheduler:
         self.pool = BlockPool(config.num_blocks) if pool is None else pool
         self.counters = Counters()
         self.kv = KVCache(self.pool, config.block_size, prefix_cache=config.prefix_cache)
-        self.preemption_cost = PreemptionCost()
-        self.swap = Swap(config, self.preemption_cost, self.counters)
+        self.swap = Swap(config, self.counters)
         self._batching = make_batching(config)
         self._queue = make_queue(config)
         self._validation = RequestValidation(config)
@@ -166,8 +165,6 @@ class Scheduler:
     def update(self, batch: Batch, result: StepResult, now: float) -> list[StepOutput]:
         """Take in what came of the step; requests ended since are skipped."""
         result.deliver()
-        if self.config.preemption == "auto":
-            self.preemption_cost.observe(batch, result)
         outputs = []
         max_model_len = self.config.max_model_len
         groups: dict[SequenceGroup, None] = {}

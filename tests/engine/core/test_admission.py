@@ -39,7 +39,7 @@ def test_i18_nobody_is_ever_preempted(admission: str) -> None:
             block_size=size,
             num_blocks=-(-MAX_LEN // size) + rng.randint(0, 24 // size),
             admission=admission,
-            order=rng.choice(["fcfs", "fair-share", "deadline"]),
+            order=rng.choice(["fcfs", "fair-share"]),
             mode=rng.choice(["continuous", "continuous", "continuous", "static"]),
             prefill_first=rng.random() < 0.3,
             prefix_cache=rng.random() < 0.3,
