@@ -60,7 +60,13 @@ class Decode:
         most = steps + batch + 8
         blocks = sum(-(-(len(prompt) + most) // BLOCK_SIZE) for prompt in prompts)
         shape = KVPoolShape.fit(model.config, BLOCK_SIZE, DTYPE, blocks * kv_bytes(model, BLOCK_SIZE))
-        config = SchedulerConfig(batch, max(batch, 512), model.config.context_length, BLOCK_SIZE, shape.num_blocks)
+        config = SchedulerConfig(
+            max_num_seqs=batch,
+            max_batched_tokens=max(batch, 512),
+            max_model_len=model.config.context_length,
+            block_size=BLOCK_SIZE,
+            num_blocks=shape.num_blocks,
+        )
         cache = allocate_kv_cache(shape, model.config, DTYPE, CPU)
         self.engine = Engine(Scheduler(config), ModelRunner(model, cache, Sampler(model.config.vocab_size, CPU)))
         self.requests = [

@@ -12,7 +12,7 @@ REQUESTS = 400
 LOAD = 0.8
 """Share of what the machine can do with all the memory it wants."""
 ADMISSIONS = ("greedy", "no-evict", "full-reserve")
-PREEMPTIONS = ("recompute", "swap", "auto")
+PREEMPTIONS = ("recompute", "swap")
 VICTIMS = ("least-computed", "last-in", "priority")
 SWAP_ROOM = 4
 """Host blocks for each block of the pool, as memory of a host is to that of a device."""

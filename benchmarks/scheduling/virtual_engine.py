@@ -52,7 +52,7 @@ class Machine:
 
     def changed(self, **changes: object) -> "Machine":
         """The same machine with other settings of the scheduler."""
-        return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))  # type: ignore[arg-type]
+        return dataclasses.replace(self, config=self.config.replace(**changes))
 
 
 class CostedRunner(SynchronousRunner):
@@ -70,8 +70,7 @@ class CostedRunner(SynchronousRunner):
 
     def execute(self, batch: Batch) -> StepResult:
         begun = self._clock.now
-        swap_seconds = (len(batch.swap_out) + len(batch.swap_in)) * self._machine.block_copy_seconds
-        self._clock.advance(swap_seconds)
+        self._clock.advance((len(batch.swap_out) + len(batch.swap_in)) * self._machine.block_copy_seconds)
         sampled: list[int | None] = []
         for request, start, count, samples in batch.scheduled:
             deadline = request.deadline
@@ -80,10 +79,10 @@ class CostedRunner(SynchronousRunner):
             script = self._script.get(request.request_id, ())
             position = len(request.output)
             sampled.append((script[position] if position < len(script) else 0) if samples else None)
-        duration = seconds(self._machine.cost.step(batch)) if batch.scheduled else 0.0
-        self._clock.advance(duration)
+        if batch.scheduled:
+            self._clock.advance(seconds(self._machine.cost.step(batch)))
         self.sampling_steps += any(token is not None for token in sampled)
-        return StepResult(sampled, seconds=duration, swap_seconds=swap_seconds)
+        return StepResult(sampled)
 
 
 class VirtualEngine:

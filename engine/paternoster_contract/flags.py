@@ -1,7 +1,8 @@
 """Settings that are flags of a command: two spellings of one model."""
 
 import argparse
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -11,16 +12,27 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    flag_order: ClassVar[tuple[str, ...]] = ()
+    """Settings whose flags come first in :meth:`to_flags`."""
+    removed: ClassVar[Mapping[str, str]] = {}
+    """Settings that are gone: what to do instead of using their flags."""
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with ``changes``, checked as a whole; raises :class:`pydantic.ValidationError`."""
+        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+
     def to_flags(self) -> list[str]:
-        """Command-line flags for every setting that differs from its default, in field order."""
+        """Command-line flags for every setting that differs from its default."""
         flags: list[str] = []
-        for name, field in type(self).model_fields.items():
+        for name in dict.fromkeys((*self.flag_order, *type(self).model_fields)):
             value = getattr(self, name)
-            if value == field.default:
+            if value == type(self).model_fields[name].get_default(call_default_factory=True):
                 continue
-            flag = "--" + name.replace("_", "-")
+            flag = _flag(name)
             if isinstance(value, bool):
                 flags.append(flag if value else "--no-" + flag.removeprefix("--"))
+            elif isinstance(value, Mapping):
+                flags += [flag, ",".join(f"{key}={each}" for key, each in value.items())]
             else:
                 flags += [flag, str(value)]
         return flags
@@ -28,16 +40,20 @@ class Settings(BaseModel):
     @classmethod
     def add_flags(cls, parser: "argparse._ActionsContainer") -> None:
         """Give ``parser`` one flag for each setting; values stay text, for pydantic to check with the field's name."""
-        # What a class adds comes before what it takes over.
-        for name in sorted(cls.model_fields, key=lambda name: name not in cls.__annotations__):
+        # What a class adds comes before what it takes over, in the order in which it names its parts.
+        own = (name for part in cls.__mro__ for name in vars(part).get("__annotations__", ()))
+        for name in dict.fromkeys(name for name in own if name in cls.model_fields):
             field = cls.model_fields[name]
-            flag = "--" + name.replace("_", "-")
+            flag = _flag(name)
             text = (field.description or "").replace("%", "%%")
             if field.annotation is bool:
                 parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
             else:
-                default = "" if field.default is None else f" (default: {field.default})"
+                value = field.get_default(call_default_factory=True)
+                default = "" if value is None or value == {} else f" (default: {value})"
                 parser.add_argument(flag, default=None, metavar="VALUE", help=text + default)
+        for name, instead in cls.removed.items():
+            parser.add_argument(_flag(name), action=_Removed, instead=instead)
 
     @classmethod
     def from_namespace(cls, namespace: argparse.Namespace) -> Self:
@@ -50,8 +66,27 @@ class Settings(BaseModel):
         return cls.model_validate(given)
 
 
-def flag_errors(error: ValidationError) -> list[str]:
-    """The flag, what it was given, what it allows; for an error of several flags, what the model says."""
+class _Removed(argparse.Action):
+    """A flag that was: not in the help, and whoever gives it is told what to do instead."""
+
+    def __init__(self, *, instead: str, **kwargs: Any) -> None:
+        super().__init__(nargs="?", default=argparse.SUPPRESS, help=argparse.SUPPRESS, **kwargs)
+        self._instead = instead
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, values: object, option_string: str | None = None
+    ) -> None:
+        parser.exit(2, f"{parser.prog}: {option_string} {self._instead}\n")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def flag_errors(error: ValueError) -> list[str]:
+    """The flag, what it was given, what it allows; for an error of several flags or of others, what it says."""
+    if not isinstance(error, ValidationError):
+        return [str(error)]
     return [_line(detail["loc"], detail["input"], detail["msg"]) for detail in error.errors()]
 
 
@@ -59,5 +94,4 @@ def _line(location: tuple[int | str, ...], value: object, message: str) -> str:
     message = message.removeprefix("Value error, ")
     if not location:
         return message
-    flag = str(location[0]).replace("_", "-")
-    return f"--{flag} is {value!r}: {message[:1].lower()}{message[1:]}"
+    return f"{_flag(str(location[0]))} is {value!r}: {message[:1].lower()}{message[1:]}"

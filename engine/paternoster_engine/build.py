@@ -32,7 +32,6 @@ from paternoster_engine.runner.device import rank_device, rank_threads, resolve_
 from paternoster_engine.runner.kv_pool import HostKVCache, HostMemory, KVPoolShape, KVPoolTooSmall, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.protocol import Runner
-from paternoster_engine.runner.worker import Worker
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.row_sampler import RowSampler
 from paternoster_engine.sampling.sampler import Sampler
@@ -56,7 +55,7 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
     dtype = resolve_dtype(args.dtype, device)
     if args.quantization != "none" and device.type != "cpu":
         raise ModelError(f"quantization is {args.quantization!r}: must be 'none' on {device.type}")
-    limits, overlap = EngineLimits.resolve(args, config, device), overlaps(args, device)
+    limits = EngineLimits.resolve(args, config, device)
     torch.set_num_threads(rank_threads(args.threads, args.tensor_parallel_size))
     loaded, memory = None, limits.kv_cache_memory
     if measures_memory(limits, device):
@@ -70,7 +69,7 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
             max_model_len=limits.max_model_len,
             num_blocks=shape.num_blocks,
             watermark_blocks=shape.num_blocks * args.watermark_percent // 100,
-            overlap=overlap,
+            overlap=overlaps(args, device),
             host_blocks=_checked_host_blocks(args, shape),
             force_preempt_every=_force_preempt_every(),
         ),
@@ -78,8 +77,6 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
         token_budget=args.token_budget,
     )
     runner = build_runner(args, loaded or load(args, checkpoint, dtype, device), shape, dtype, device, scheduler)
-    if scheduler.config.overlap and not isinstance(runner, GraphRunner):
-        runner = Worker(runner)
     log.info(
         "model %s loaded in %.1f s (%s on %s, %d ranks of %d threads)",
         config.name,
@@ -166,16 +163,11 @@ def build_runner(
 
 
 def overlaps(args: EngineArgs, device: torch.device) -> bool:
-    """Whether steps are planned ahead; raises :class:`ModelError` where they cannot be."""
-    if device.type == "cpu":
-        return args.overlap == "on"
-    able = args.preemption == "recompute" and args.tensor_parallel_size == 1
-    if args.overlap == "on" and not able:
-        raise ModelError(
-            f"overlap is 'on' with preemption {args.preemption!r} and tensor_parallel_size "
-            f"{args.tensor_parallel_size}: on CUDA it needs 'recompute' and 1"
-        )
-    return able and args.overlap != "off"
+    """Whether each step is planned while the one before runs.
+
+    A CPU is as busy planning as it is computing: it gained nothing there (docs/benchmarks.md).
+    """
+    return device.type == "cuda" and args.preemption == "recompute" and args.tensor_parallel_size == 1
 
 
 def _checked_host_blocks(args: EngineArgs, shape: KVPoolShape) -> int:

@@ -1,6 +1,6 @@
 """What start-up settings come to for one model on one device; raises before anything is loaded."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -64,18 +64,9 @@ def _max_model_len(args: EngineArgs, config: ModelConfig) -> int:
 
 
 def scheduler_config(args: EngineArgs, **sizes: Any) -> SchedulerConfig:
-    """The scheduler's settings are those of the engine, by name, but for ``sizes``: what follows from model and device.
+    """The settings that engine and scheduler share, and ``sizes``: what follows from model and device.
 
-    Raises ``ValueError`` for settings that contradict each other.
+    Raises ``ValueError`` for sizes that contradict them.
     """
-    by_name = {field.name for field in fields(SchedulerConfig)}.intersection(EngineArgs.model_fields) - sizes.keys()
-    shared = {name: getattr(args, name) for name in by_name}
-    return SchedulerConfig(
-        **{**shared, "batch_size": args.batch_size or 0},
-        tenant_weights=args.weights,
-        max_queued_per_tenant=args.max_queued_per_user,
-        max_running_per_tenant=args.max_running_per_user,
-        tenant_tokens_per_second=args.user_tokens_per_second,
-        tenant_token_burst=args.user_token_burst,
-        **sizes,
-    )
+    shared = (SchedulerConfig.model_fields.keys() & EngineArgs.model_fields.keys()) - sizes.keys()
+    return SchedulerConfig(**{name: getattr(args, name) for name in shared}, **sizes)

@@ -6,7 +6,6 @@ only when somebody reads them: at a real step, at an observation from outside, a
 """
 
 from collections.abc import Iterable
-from dataclasses import MISSING, fields
 from heapq import heapify, heappop, heappush
 
 from paternoster_engine.core.batch import Batch, StepResult
@@ -22,8 +21,11 @@ _SIZES = {
 
 def can_fast_forward(config: SchedulerConfig) -> bool:
     """Whether the scheduler is the plain one: every setting that is not a size has its default."""
-    defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(config)}
-    return all(getattr(config, name) == default for name, default in defaults.items() if name not in _SIZES)
+    return all(
+        getattr(config, name) == field.get_default(call_default_factory=True)
+        for name, field in SchedulerConfig.model_fields.items()
+        if name not in _SIZES
+    )
 
 
 class FastForward:

@@ -1,6 +1,7 @@
 """The engine's start-up settings: flags and values are two spellings of one model."""
 
 import argparse
+import re
 
 import hypothesis
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.removed import REMOVED_FLAGS
 
 
 def parse(flags: list[str]) -> EngineArgs:
@@ -50,12 +52,13 @@ settings = st.builds(
             "batch_invariant": st.booleans(),
             "await_prefix": st.booleans(),
             "admission": st.sampled_from(["greedy", "no-evict", "full-reserve"]),
-            "order": st.sampled_from(["fcfs", "priority", "fair-share", "deadline"]),
+            "order": st.sampled_from(["fcfs", "priority", "fair-share"]),
             "priority_aging": st.floats(0, 100),
             "victim": st.sampled_from(["least-computed", "last-in", "priority"]),
-            "preemption": st.sampled_from(["recompute", "swap", "auto"]),
-            "user_tokens_per_second": st.floats(0, 1e6),
-            "user_weights": st.sampled_from(["", "alice=2", "alice=2,b c=0.5"]),
+            "preemption": st.sampled_from(["recompute", "swap"]),
+            "tenant_tokens_per_second": st.floats(0, 1e6),
+            "tenant_weights": st.sampled_from(["", "alice=2", "alice=2,b c=0.5"])
+            | st.dictionaries(st.from_regex(r"[^=,]{1,9}", fullmatch=True), st.floats(1e-9, 1e9)),
         },
     ),
 )
@@ -81,8 +84,12 @@ def test_defaults_need_no_flag() -> None:
         (["--dtype", "int3"], "dtype"),
         (["--port", "70000"], "port"),
         (["--order", "random"], "order"),
-        (["--user-weights", "alice"], "user_weights"),
-        (["--user-weights", "alice=-1"], "user_weights"),
+        (["--tenant-weights", "alice"], "tenant_weights"),
+        (["--tenant-weights", "alice=-1"], "tenant_weights"),
+        (["--tenant-weights", "alice=nan"], "tenant_weights"),
+        (["--tenant-weights", "alice=inf"], "tenant_weights"),
+        (["--tenant-weights", "=1"], "tenant_weights"),
+        (["--tenant-weights", "a=b=1"], "tenant_weights"),
     ],
 )
 def test_a_bad_value_names_its_field(flags: list[str], field: str) -> None:
@@ -100,7 +107,7 @@ def test_a_bad_value_names_its_field(flags: list[str], field: str) -> None:
         (["--reserved-slots", "8", "--max-num-seqs", "8"], ["reserved_slots is 8", "max_num_seqs"]),
         (["--pause-lower-classes"], ["pause_lower_classes", "order 'fcfs'"]),
         (["--pause-lower-classes", "--order", "priority", "--prefill-first"], ["pause_lower_classes", "prefill_first"]),
-        (["--user-weights", "alice=0"], ["user_weights", "'alice'", "above 0"]),
+        (["--tenant-weights", "alice=0"], ["tenant_weights", "'alice'", "above 0"]),
         (["--max-batched-tokens", "8"], ["max_batched_tokens is 8", "max_num_seqs", "64"]),
     ],
 )
@@ -111,6 +118,62 @@ def test_settings_that_disagree_name_both(flags: list[str], words: list[str]) ->
 
 
 def test_weights_by_name() -> None:
-    args = EngineArgs(user_weights="alice=2,b c=0.5")
-    assert args.weights == {"alice": 2.0, "b c": 0.5}
-    assert EngineArgs().weights == {}
+    args = parse(["--tenant-weights", "alice=2,b c=0.5"])
+    assert args.tenant_weights == {"alice": 2.0, "b c": 0.5}
+    assert EngineArgs().tenant_weights == {}
+
+
+@pytest.mark.parametrize("name", REMOVED_FLAGS)
+@pytest.mark.parametrize("value", [(), ("on",)])
+def test_a_removed_flag_names_what_to_do_instead(
+    name: str, value: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flag = "--" + name.replace("_", "-")
+    with pytest.raises(SystemExit) as ended:
+        parse([flag, *value])
+    assert ended.value.code == 2
+    complaint = capsys.readouterr().err
+    assert f"{flag} {REMOVED_FLAGS[name]}" in complaint
+    assert name not in EngineArgs.model_fields
+    # The successor that it names is a flag.
+    named = re.search(r"use --([a-z-]+)", complaint)
+    assert named is None or named[1].replace("-", "_") in EngineArgs.model_fields
+
+
+def test_removed_flags_are_not_in_the_help() -> None:
+    parser = argparse.ArgumentParser()
+    EngineArgs.add_flags(parser)
+    assert not [name for name in REMOVED_FLAGS if name.replace("_", "-") in parser.format_help()]
+
+
+def test_flags_that_pods_have_already_keep_their_order() -> None:
+    """Another order is another pod template, which restarts every pod."""
+    given = {
+        "vllm_metrics": True, "drain_timeout": 5, "max_priority": 9, "min_priority": 1, "order": "priority",
+        "cache_isolation": "fleet", "prefix_cache": False, "parse_special_tokens": True, "max_queued_requests": 9,
+        "kv_cache_memory": 5, "block_size": 16, "max_batched_tokens": 99, "max_model_len": 77, "max_num_seqs": 3,
+        "batch_invariant": True, "tensor_parallel_size": 2, "threads": 1, "device": "cpu", "dtype": "float32",
+        "identity_header": True, "admin_keys": "b", "api_keys": "a", "admin_port": 2, "port": 1, "host": "::",
+        "served_model_name": "m", "model": "file:///m", "max_connections": 20, "max_headers": 20,
+        "max_header_bytes": 2000, "mode": "static", "swap_memory": 5, "tenant_weights": "a=1",
+    }  # fmt: skip
+    names = [
+        word[2:].removeprefix("no-").replace("-", "_")
+        for word in EngineArgs.model_validate(given).to_flags()
+        if word[:2] == "--"
+    ]
+    assert names == [
+        "max_header_bytes", "max_headers", "max_connections", "model", "served_model_name", "host", "port",
+        "admin_port", "api_keys", "admin_keys", "identity_header", "dtype", "device", "threads",
+        "tensor_parallel_size", "batch_invariant", "max_num_seqs", "max_model_len", "max_batched_tokens", "block_size",
+        "kv_cache_memory", "max_queued_requests", "parse_special_tokens", "prefix_cache", "cache_isolation", "order",
+        "min_priority", "max_priority", "drain_timeout", "vllm_metrics", *names[-3:],
+    ]  # fmt: skip
+    assert set(names) == given.keys()
+
+
+def test_a_copy_is_checked_as_a_whole() -> None:
+    args = EngineArgs(max_num_seqs=8)
+    assert args.replace(live_cap=8).live_cap == 8
+    with pytest.raises(ValidationError, match="live_cap is 9"):
+        args.replace(live_cap=9)

@@ -25,9 +25,11 @@ class EchoRunner(SynchronousRunner):
         return StepResult([item.stop if item.samples else None for item in batch.scheduled])
 
 
-def _scheduler() -> Scheduler:
+def _scheduler(*, overlap: bool = False) -> Scheduler:
     return Scheduler(
-        SchedulerConfig(max_num_seqs=4, max_batched_tokens=8, max_model_len=64, block_size=4, num_blocks=32)
+        SchedulerConfig(
+            max_num_seqs=4, max_batched_tokens=8, max_model_len=64, block_size=4, num_blocks=32, overlap=overlap
+        )
     )
 
 
@@ -94,3 +96,42 @@ def test_a_failed_step_counts_as_forward_time(broken: tuple[int, ...]) -> None:
     engine.scheduler.add(_request("a", max_tokens=1))
     engine.step()
     assert engine.seconds.forward == 1.0
+
+
+def test_requests_are_taken_in_while_a_step_is_under_way() -> None:
+    engine = Engine(_scheduler(overlap=True), EchoRunner())
+    engine.scheduler.add(_request("a"))
+    assert engine.step() == [], "a step was begun and nothing waits for it"
+    engine.scheduler.add(_request("b"))
+    told: dict[str, list[int | None]] = {"a": [], "b": []}
+    while engine.scheduler.has_work:
+        for output in engine.step():
+            told[output.request.request_id].append(output.token)
+    assert told == {"a": [3, 4, 5, 6], "b": [3, 4, 5, 6]}
+    engine.scheduler.check_integrity()
+
+
+def test_who_is_aborted_while_a_step_is_under_way_gets_nothing_of_it() -> None:
+    engine = Engine(_scheduler(overlap=True), EchoRunner())
+    request = _request("a")
+    engine.scheduler.add(request)
+    engine.step()
+    engine.scheduler.abort("a")
+    assert engine.scheduler.pool.num_used == 0
+    assert engine.step() == []
+    assert request.output == []
+    engine.scheduler.check_integrity()
+
+
+@pytest.mark.parametrize("broken", [1, 2, 3])
+def test_a_failed_step_that_was_begun_ahead_ends_its_requests_and_no_others(broken: int) -> None:
+    engine = Engine(_scheduler(overlap=True), EchoRunner(broken_steps=[broken]))
+    first, second = _request("a"), _request("b")
+    for request in (first, second):
+        engine.scheduler.add(request)
+        while engine.scheduler.has_work:
+            engine.step()
+    assert first.finish_reason is FinishReason.ERROR
+    assert first.output == [3, 4, 5, 6][: broken - 1]
+    assert second.output == [3, 4, 5, 6]
+    assert engine.scheduler.pool.num_used == 0

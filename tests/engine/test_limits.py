@@ -1,6 +1,5 @@
 """Settings that are left out, on each kind of device, and those that a device refuses."""
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -56,19 +55,26 @@ def test_every_setting_of_scheduling_reaches_the_scheduler() -> None:
     args = EngineArgs(
         max_num_seqs=9, block_size=8, max_queued_requests=7, prefix_cache=False, await_prefix=False, mode="dynamic",
         batch_size=3, batch_wait=2.5, pause_lower_classes=True, admission="no-evict", order="priority",
-        priority_aging=4.0, reserved_slots=2, victim="last-in", preemption="swap", max_queued_per_user=5,
-        max_running_per_user=6, user_tokens_per_second=11.0, user_token_burst=12.0, user_weights="a=2",
+        priority_aging=4.0, reserved_slots=2, victim="last-in", preemption="swap", max_queued_per_tenant=5,
+        max_running_per_tenant=6, tenant_tokens_per_second=11.0, tenant_token_burst=12.0, tenant_weights={"a": 2.0},
     )  # fmt: skip
-    sizes = {"max_batched_tokens": 64, "max_model_len": 99, "num_blocks": 50, "watermark_blocks": 1, "host_blocks": 4}
-    config = scheduler_config(args, overlap=True, force_preempt_every=13, **sizes)
-    assert {name: getattr(config, name) for name in sizes} == sizes
-    renamed = {
-        "tenant_weights": {"a": 2.0}, "max_queued_per_tenant": 5, "max_running_per_tenant": 6,
-        "tenant_tokens_per_second": 11.0, "tenant_token_burst": 12.0, "overlap": True, "force_preempt_every": 13,
+    sizes = {
+        "max_batched_tokens": 64, "max_model_len": 99, "num_blocks": 50, "watermark_blocks": 1, "host_blocks": 4,
+        "overlap": True, "force_preempt_every": 13,
     }  # fmt: skip
-    assert {name: getattr(config, name) for name in renamed} == renamed
-    by_name = {field.name for field in fields(config)} - sizes.keys() - renamed.keys()
-    assert {name: getattr(config, name) for name in by_name} == {name: getattr(args, name) for name in by_name}
-    defaults = SchedulerConfig(64, 512, 4096, 32, 9)
+    config = scheduler_config(args, **sizes)
+    assert {name: getattr(config, name) for name in sizes} == sizes
+    shared = SchedulerConfig.model_fields.keys() - sizes.keys()
+    assert {name: getattr(config, name) for name in shared} == {name: getattr(args, name) for name in shared}
+    defaults = SchedulerConfig(max_batched_tokens=512, max_model_len=4096, num_blocks=9)
     # Excluded by the classes.
-    assert {name for name in by_name if getattr(config, name) == getattr(defaults, name)} == {"prefill_first"}
+    assert {name for name in shared if getattr(config, name) == getattr(defaults, name)} == {"prefill_first"}
+
+
+def test_defaults_of_engine_and_scheduler_are_the_same() -> None:
+    args, config = EngineArgs(), SchedulerConfig(max_batched_tokens=512, max_model_len=4096, num_blocks=9)
+    shared = SchedulerConfig.model_fields.keys() & EngineArgs.model_fields.keys() - {
+        "max_batched_tokens",
+        "max_model_len",
+    }
+    assert {name: getattr(config, name) for name in shared} == {name: getattr(args, name) for name in shared}

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -20,7 +19,7 @@ def only_its_own_objects() -> Iterator[None]:
 
 @pytest.mark.parametrize("prefix_cache", [True, False])
 def test_every_request_ends_every_block_comes_back_and_nothing_piles_up(prefix_cache: bool) -> None:
-    soaked = soak(1000, replace(CONFIG, prefix_cache=prefix_cache))
+    soaked = soak(1000, CONFIG.replace(prefix_cache=prefix_cache))
     assert sum(soaked.finished.values()) == soaked.requests == 1000
     assert {"stop", "length", "abort", "timeout"} <= soaked.finished.keys()
     assert soaked.preemptions > 0

@@ -95,5 +95,5 @@ def test_shares_classes_and_deadlines(context: Context, monkeypatch: pytest.Monk
     assert waits["fair-share, 64 at once"] < waits["fcfs"]
     firsts = {row[0]: row[3] for row in priority.rows}
     assert firsts["priority, 64 at once"] < firsts["fcfs"]
-    assert [row[4] for row in deadlines.rows] == [0, 0, 0]
+    assert [row[4] for row in deadlines.rows] == [0, 0]
     assert all(row[3] > 0 for row in deadlines.rows[1:])

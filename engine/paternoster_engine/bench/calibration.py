@@ -116,8 +116,8 @@ class Calibration:
     """Measures one engine. Not to be used while the engine serves."""
 
     def __init__(self, engine: Engine, *, seed: int = 0, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.config = replace(
-            engine.scheduler.config, prefix_cache=False, mode="continuous", order="fcfs", overlap=False
+        self.config = engine.scheduler.config.replace(
+            prefix_cache=False, mode="continuous", order="fcfs", overlap=False
         )
         self.cells = design(self.config)
         self._gauge = Gauge(engine.runner)
@@ -170,7 +170,7 @@ class Calibration:
             return
         self._gauge.passing = True
         scheduler = engine.scheduler
-        scheduler.config = replace(self.config, max_batched_tokens=budget)
+        scheduler.config = self.config.replace(max_batched_tokens=budget)
         scheduler.token_budget = budget
         engine.step()
         scheduler.config = self.config

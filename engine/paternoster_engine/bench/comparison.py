@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.scheduling import ModeName
+from paternoster_contract.settings.scheduling import ModeName
 from paternoster_engine.bench.offline import Offline
 from paternoster_engine.bench.session import LoadSession, Pace, check_percentiles
 from paternoster_engine.bench.spread import Spread

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,6 @@ class Offline:
     @classmethod
     def load(cls, options: argparse.Namespace, args: EngineArgs, traffic: Traffic) -> "Offline":
         """Load the model; raises :class:`ValueError`."""
-        if args.preemption == "auto":
-            raise ValueError("preemption is 'auto': must be recompute or swap, for runs that are alike")
         from paternoster_engine.build import build_engine
 
         engine, tokenizer, config = build_engine(args)
@@ -73,7 +71,7 @@ class Offline:
         Without ``fresh_prompts`` the requests are those of every other such run.
         """
         options = self.options
-        config = replace(self.config, **changes)
+        config = self.config.replace(**changes)
         rows = self.traffic.timed(pace.request_rate, config.max_model_len)
         first = self.taken if fresh_prompts else 0
         self.taken += len(rows)

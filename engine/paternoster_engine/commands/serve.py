@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
         from paternoster_engine.model.errors import ModelError
 
         logging.getLogger(__name__).debug("cannot serve", exc_info=error)
-        print(f"paternoster serve: {error}", file=sys.stderr)
+        for line in flag_errors(error):
+            print(f"paternoster serve: {line}", file=sys.stderr)
         return MODEL_EXIT_STATUS if isinstance(error, ModelError) else 2
 
 

@@ -31,7 +31,9 @@ class Admission:
         preemption: Preemption,
     ) -> None:
         """``running``: the scheduler's own list."""
-        self._config = config
+        self._await_prefix = config.await_prefix
+        self._block_size = config.block_size
+        self._prefix_cache = config.prefix_cache
         self._queue = queue
         self._running = running
         self._slots = slots
@@ -54,7 +56,7 @@ class Admission:
         if builder.preempted:
             return
         # A whole batch cannot wait for one of its own members.
-        await_prefix = self._config.await_prefix and not whole_batch
+        await_prefix = self._await_prefix and not whole_batch
         waits = 0
         forked = kept_back = False
         full_tenants: set[str] = set()
@@ -79,7 +81,7 @@ class Admission:
             if full and not self._queue.preempts:
                 return
             prefix = self._kv.find_prefix(request)
-            fork = Fork.of(request, len(prefix) * self._config.block_size)
+            fork = Fork.of(request, len(prefix) * self._block_size)
             if await_prefix and self._awaits(request, prefix, fork):
                 self._counters.prefix_waits += 1
                 waits += 1
@@ -88,7 +90,7 @@ class Admission:
                 continue
             if fork is not None and not fork.ready:
                 fork = None
-            shared = prefix if fork is None else fork.full_blocks(self._config.block_size)
+            shared = prefix if fork is None else fork.full_blocks(self._block_size)
             new = self._kv.new_blocks(request, shared)
             if not full and self._reservation.admits(request, self._running, new, self._kv.pool.num_available):
                 self._admit(request, shared, builder, now, fork)
@@ -114,7 +116,7 @@ class Admission:
     ) -> None:
         """``prefix``: blocks to share; with ``fork`` those of its donor."""
         self._queue.remove(request)
-        cached = len(prefix) * self._config.block_size
+        cached = len(prefix) * self._block_size
         if fork is None:
             self._kv.admit(request, prefix)
         else:
@@ -132,7 +134,7 @@ class Admission:
 
     def _count(self, request: Request, now: float) -> None:
         counters = self._counters
-        if self._config.prefix_cache:
+        if self._prefix_cache:
             counters.prefix_queries += request.num_tokens
             counters.prefix_hits += request.num_cached
         if request.first_scheduled is None:

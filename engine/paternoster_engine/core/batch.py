@@ -70,10 +70,6 @@ class StepResult:
     """For requests that ask: of the prompt tokens after those whose log probabilities they have."""
     continuations: Mapping[Request, Continuations] = field(default_factory=dict)
     """For sequences that fork: as many most likely next tokens as their group asks for."""
-    seconds: float | None = None
-    """From the beginning of the pass until its tokens were there; None where that was not measured."""
-    swap_seconds: float = 0.0
-    """What the copies to and from host memory took."""
 
     def deliver(self) -> None:
         """Give what came besides tokens to the requests that asked for it, but not to those that ended since."""

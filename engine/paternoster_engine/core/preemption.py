@@ -1,10 +1,9 @@
 """Who loses its KV blocks, for whom, and whether they are dropped or copied to the host."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from paternoster_contract.scheduling import VictimName
-from paternoster_engine.core.batch import Batch, BatchBuilder, BlockCopy, StepResult
+from paternoster_contract.settings.scheduling import VictimName
+from paternoster_engine.core.batch import BatchBuilder, BlockCopy
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv_cache import KVCache
 from paternoster_engine.core.request import Request, RequestStatus
@@ -144,72 +143,12 @@ class PriorityPreemption:
         return self._reservation.admits(request, rest, new, pool.num_available + len(freed))
 
 
-DECAY = 0.98
-"""Weight of a measurement after the next one: about fifty of them count."""
-MIN_STEPS = 8
-"""Steps seen before their slope means anything."""
-
-
-@dataclass(slots=True)
-class PreemptionCost:
-    """Marginal seconds of a computed token and seconds of a copied block, as steps took them."""
-
-    seconds_per_block: float | None = None
-    """Copying one block in one direction; None before the first copy."""
-    _steps: int = 0
-    _weight: float = 0.0
-    _x: float = 0.0
-    _y: float = 0.0
-    _xx: float = 0.0
-    _xy: float = 0.0
-
-    @property
-    def seconds_per_token(self) -> float | None:
-        """Slope of step seconds over step tokens: what one more token adds to a step; None while it is not known."""
-        spread = self._weight * self._xx - self._x * self._x
-        if self._steps < MIN_STEPS or spread <= 1e-9 * self._weight * self._xx:
-            return None
-        return max(0.0, (self._weight * self._xy - self._x * self._y) / spread)
-
-    def observe(self, batch: Batch, result: StepResult) -> None:
-        """Take in what ``batch`` took, as far as it was measured."""
-        if batch.scheduled and result.seconds is not None:
-            self.observe_step(batch.num_tokens, result.seconds)
-        if copies := len(batch.swap_out) + len(batch.swap_in):
-            self.observe_copy(copies, result.swap_seconds)
-
-    def observe_step(self, num_tokens: int, seconds: float) -> None:
-        self._steps += 1
-        self._weight = DECAY * self._weight + 1
-        self._x = DECAY * self._x + num_tokens
-        self._y = DECAY * self._y + seconds
-        self._xx = DECAY * self._xx + num_tokens * num_tokens
-        self._xy = DECAY * self._xy + num_tokens * seconds
-
-    def observe_copy(self, num_blocks: int, seconds: float) -> None:
-        each = seconds / num_blocks
-        previous = self.seconds_per_block
-        self.seconds_per_block = each if previous is None else DECAY * previous + (1 - DECAY) * each
-
-    def swap_is_cheaper(self, num_tokens: int, num_blocks: int) -> bool:
-        """Whether copying ``num_blocks`` out and in again beats computing ``num_tokens`` again.
-
-        Copies that were never measured are tried; with no slope yet, a victim is recomputed.
-        """
-        per_token, per_block = self.seconds_per_token, self.seconds_per_block
-        if per_token is None:
-            return False
-        return per_block is None or 2 * num_blocks * per_block < num_tokens * per_token
-
-
 class Swap:
     """Host blocks 0..host_blocks-1, who holds them, and the copies that the batch in the making asks for."""
 
-    def __init__(self, config: SchedulerConfig, cost: PreemptionCost, counters: Counters) -> None:
+    def __init__(self, config: SchedulerConfig, counters: Counters) -> None:
         self._block_size = config.block_size
         self._enabled = config.preemption != "recompute"
-        self._auto = config.preemption == "auto"
-        self._cost = cost
         self._counters = counters
         self._free = list(range(config.host_blocks))
         self._out: list[BlockCopy] = []
@@ -222,14 +161,9 @@ class Swap:
         return len(self._free) + len(self._read)
 
     def save(self, request: Request) -> None:
-        """Keep what a victim that is about to lose its blocks has computed, unless it is cheaper to compute it again.
-
-        Nothing is kept either when host memory has no room for all of it.
-        """
+        """Keep what a victim that is about to lose its blocks has computed, if host memory has room for all of it."""
         count = -(-request.num_computed // self._block_size)
         if not self._enabled or not 0 < count <= len(self._free):
-            return
-        if self._auto and not self._cost.swap_is_cheaper(request.num_computed, count):
             return
         request.host_block_ids = [self._free.pop() for _ in range(count)]
         request.num_swapped = request.num_computed

@@ -14,7 +14,9 @@ class Slots:
 
     def __init__(self, config: SchedulerConfig, running: Sequence[Request], live_cap: int | None) -> None:
         """``running``: the scheduler's own list, which it changes."""
-        self._config = config
+        self._capacity = config.max_num_seqs
+        self._reserved = config.reserved_slots
+        self._max_running = config.max_running_per_tenant
         self._running = running
         self._live_cap = config.max_num_seqs if live_cap is None else self._checked(live_cap)
         self.promised: set[SequenceGroup] = set()
@@ -37,24 +39,23 @@ class Slots:
 
     def only_reserved_left(self, request: Request) -> bool:
         """Whether all the slots that are left are for requests of a class above this one's."""
-        reserved = self._config.reserved_slots
-        if reserved == 0 or request.priority < 0:
+        if self._reserved == 0 or request.priority < 0:
             return False
         ordinary = sum(other.slots for other in self._running if other.priority >= 0)
-        return ordinary > 0 and ordinary + request.slots > self._live_cap - reserved
+        return ordinary > 0 and ordinary + request.slots > self._live_cap - self._reserved
 
     def tenant_is_full(self, request: Request) -> bool:
         """Whether the request's tenant runs as much as it may; one that runs nothing never is."""
         limits = request.limits
-        most = self._config.max_running_per_tenant if limits is None else limits.max_running
+        most = self._max_running if limits is None else limits.max_running
         if not most:
             return False
         taken = sum(other.slots for other in self._running if other.tenant == request.tenant)
         return taken > 0 and taken + request.slots > most
 
     def _checked(self, cap: int) -> int:
-        if not 1 <= cap <= self._config.max_num_seqs:
-            raise ValueError(f"live_cap is {cap}: must be 1 to {self._config.max_num_seqs}, the capacity")
+        if not 1 <= cap <= self._capacity:
+            raise ValueError(f"live_cap is {cap}: must be 1 to {self._capacity}, the capacity")
         return cap
 
 

@@ -18,7 +18,7 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.forking import advance_group
 from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.preemption import Preemption, PreemptionCost, Swap
+from paternoster_engine.core.preemption import Preemption, Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
 from paternoster_engine.core.reservation import Slots, projected_peak_tokens
 from paternoster_engine.core.stats import Counters
@@ -45,8 +45,7 @@ class Scheduler:
         self.pool = BlockPool(config.num_blocks) if pool is None else pool
         self.counters = Counters()
         self.kv = KVCache(self.pool, config.block_size, prefix_cache=config.prefix_cache)
-        self.preemption_cost = PreemptionCost()
-        self.swap = Swap(config, self.preemption_cost, self.counters)
+        self.swap = Swap(config, self.counters)
         self._batching = make_batching(config)
         self._queue = make_queue(config)
         self._validation = RequestValidation(config)
@@ -166,9 +165,8 @@ class Scheduler:
     def update(self, batch: Batch, result: StepResult, now: float) -> list[StepOutput]:
         """Take in what came of the step; requests ended since are skipped."""
         result.deliver()
-        if self.config.preemption == "auto":
-            self.preemption_cost.observe(batch, result)
         outputs = []
+        max_model_len = self.config.max_model_len
         groups: dict[SequenceGroup, None] = {}
         for item, token in zip(batch.scheduled, result.tokens, strict=True):
             request = item.request
@@ -191,7 +189,7 @@ class Scheduler:
             self.counters.generation_tokens += 1
             if self._meters_output or request.limits is not None:
                 self._meter_output(request, now)
-            reason = request.ends_with(token, self.config.max_model_len)
+            reason = request.ends_with(token, max_model_len)
             if reason is not None:
                 self._finish(request, reason)
             outputs.append(StepOutput(request, token, reason))
@@ -269,7 +267,8 @@ class Scheduler:
 
     def _continue(self, builder: BatchBuilder, requests: Sequence[Request]) -> None:
         """Let ``requests``, which run, catch up with their tokens; whoever must makes room."""
-        block_size, running, chunks = self.config.block_size, RequestStatus.RUNNING, builder.chunks
+        block_size, max_model_len = self.config.block_size, self.config.max_model_len
+        running, chunks = RequestStatus.RUNNING, builder.chunks
         for request in requests:
             budget = builder.budget
             if budget == 0 or request.status is not running:
@@ -277,7 +276,7 @@ class Scheduler:
             computed = request.num_computed
             pending = request.num_pending
             count = len(request.prompt) + len(request.output) + pending - computed
-            if count == 0 or (pending and request.ends_with_pending(self.config.max_model_len)):
+            if count == 0 or (pending and request.ends_with_pending(max_model_len)):
                 # A sequence that waits for the others of its group, or the end of a request is under way.
                 continue
             if count > budget:

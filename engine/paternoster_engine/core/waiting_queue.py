@@ -155,13 +155,6 @@ class PriorityClasses(RankedQueue):
         return request.priority < running.priority and self.rank(request) < self.rank(running)
 
 
-class EarliestDeadline(RankedQueue):
-    """Earliest deadline first; those without one last."""
-
-    def rank(self, request: Request) -> Rank:
-        return float("inf") if request.deadline is None else request.deadline, request.arrival
-
-
 def make_queue(config: SchedulerConfig) -> WaitingQueue:
     match config.order:
         case "fcfs":
@@ -170,8 +163,6 @@ def make_queue(config: SchedulerConfig) -> WaitingQueue:
             return PriorityClasses(config.priority_aging)
         case "fair-share":
             return FairShare(config.tenant_weights)
-        case "deadline":
-            return EarliestDeadline()
 
 
 MIN_LIMIT = 1024

@@ -1,7 +1,6 @@
 """One step: tensors from the batch, the model's forward pass, a token for each row that samples."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -28,14 +27,12 @@ class ModelRunner(SynchronousRunner):
         kv_cache: Sequence[torch.Tensor],
         sampler: Sampler | DeviceSampler | RowSampler,
         host: HostMemory | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """``kv_cache``: one tensor a layer, from :func:`allocate_kv_cache`. ``host``: for batches that swap."""
         self._model = model
         self._kv_cache = kv_cache
         self._sampler = sampler
         self._host = host
-        self._clock = clock
 
     def execute(self, batch: Batch) -> StepResult:
         return self.submit(batch).result()
@@ -45,26 +42,23 @@ class ModelRunner(SynchronousRunner):
         return DeferredStep(partial(self._compute, batch, order, host_step(order)))
 
     @torch.inference_mode()
-    def swap(self, batch: Batch) -> float:
-        """Copy the batch's blocks to host memory and then those from there; returns the seconds that this took."""
+    def swap(self, batch: Batch) -> None:
+        """Copy the batch's blocks to host memory and then those from there."""
         if not batch.swap_out and not batch.swap_in:
-            return 0.0
+            return
         assert self._host is not None, "a batch swaps blocks and there is no host memory for them"
-        started = self._clock()
         if batch.swap_out:
             self._host.save(batch.swap_out)
         if batch.swap_in:
             self._host.load(batch.swap_in)
-        return self._clock() - started
 
     @torch.inference_mode()
     def _compute(self, batch: Batch, order: Sequence[ScheduledRequest], step: HostStep) -> StepResult:
-        swap_seconds = self.swap(batch)
-        started = self._clock()
+        self.swap(batch)
         if batch.copies:
             self._copy(batch.copies)
         if not order:
-            return StepResult(swap_seconds=swap_seconds)
+            return StepResult()
         sampling = [item.request for item in order if item.samples]
         logits = self._forward(step)
         prompt_logprobs: dict[Request, list[TokenLogprobs]] = {}
@@ -78,8 +72,6 @@ class ModelRunner(SynchronousRunner):
             logprobs=collect_logprobs(logits, sampling, sampled),
             prompt_logprobs=prompt_logprobs,
             continuations=collect_continuations(logits, sampling),
-            seconds=self._clock() - started,
-            swap_seconds=swap_seconds,
         )
 
     def _forward(self, step: HostStep) -> torch.Tensor:

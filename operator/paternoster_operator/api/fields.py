@@ -24,6 +24,16 @@ Quantity = Annotated[
 """A Kubernetes resource quantity, such as 500m, 2 or 512Mi."""
 
 
+_BYTES = r"^[1-9][0-9]*(k|M|G|T|Ki|Mi|Gi|Ti)?$"
+Bytes = Annotated[
+    str,
+    Field(pattern=_BYTES, max_length=32),
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _BYTES, "maxLength": 32}),
+]
+"""A quantity of at least one byte, such as 512Mi."""
+
+
 class Document(BaseModel):
     """A part of the resource: camelCase on the wire, unknown fields refused."""
 

@@ -160,7 +160,9 @@ def _line(fault: Mapping[str, Any]) -> str:
             f"must be {'at least' if kind.startswith('greater') else 'at most'} {context.get('ge', context.get('le'))}"
         )
     else:
-        wanted = fault["msg"].replace("Input should be", "must be").replace("should", "must")
+        wanted = (
+            fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be").replace("should", "must")
+        )
     return f"{field}: is {_shown(fault['input'])}: {wanted[:1].lower() + wanted[1:]}"
 
 

@@ -83,6 +83,26 @@ SPEC_RULES: tuple[Rule, ...] = (
         "engine.minPriority",
     ),
     Rule(
+        "self.engine.scheduling.reservedSlots < self.engine.maxNumSeqs",
+        "engine.scheduling.reservedSlots must be below engine.maxNumSeqs",
+        "engine.scheduling.reservedSlots",
+    ),
+    Rule(
+        "!self.engine.scheduling.pauseLowerClasses || (has(self.engine.order) && self.engine.order == 'priority')",
+        "engine.scheduling.pauseLowerClasses must be false unless engine.order is priority",
+        "engine.scheduling.pauseLowerClasses",
+    ),
+    Rule(
+        "!self.engine.scheduling.pauseLowerClasses || !self.engine.scheduling.prefillFirst",
+        "engine.scheduling.pauseLowerClasses and engine.scheduling.prefillFirst must not both be true",
+        "engine.scheduling.pauseLowerClasses",
+    ),
+    Rule(
+        "self.resources.gpu.count == 0 || self.engine.quantization == 'none'",
+        "engine.quantization must be none on GPUs",
+        "engine.quantization",
+    ),
+    Rule(
         "self.resources.gpu.count == 0 || self.engine.blockSize in [16, 32, 64]",
         "engine.blockSize must be 16, 32 or 64 on GPUs",
         "engine.blockSize",

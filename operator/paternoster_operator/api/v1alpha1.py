@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_operator.api.autoscaling_types import ScaleToZero, Schedule
+from paternoster_operator.api.engine_types import Engine
 from paternoster_operator.api.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
-from paternoster_operator.api.http_types import HttpLimits
 from paternoster_operator.api.names import NAME_PATTERN, child_name
 from paternoster_operator.api.objective_types import Cost, Slo
 from paternoster_operator.api.scheduling_types import SecretName, Toleration, TopologySpread
@@ -33,54 +32,6 @@ class Model(Document):
     wants names to begin so. It belongs to the fleet that claimed it first."""
 
 
-class ImagePullPolicy(StrEnum):
-    ALWAYS = "Always"
-    IF_NOT_PRESENT = "IfNotPresent"
-    NEVER = "Never"
-
-
-class Engine(Document):
-    """Start-up settings of each engine; a change rolls the pods."""
-
-    image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
-    """Container image with the engine; the operator's own default when unset."""
-    image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
-    max_num_seqs: int = Field(default=64, ge=1, le=4096, json_schema_extra=INT32)
-    """Capacity: most sequences an engine can ever run at once. The live cap moves below it without a restart."""
-    max_model_len: int | None = Field(default=None, ge=16, le=2**31 - 1, json_schema_extra=INT32)
-    """Longest prompt plus output, in tokens; the model's context when unset."""
-    max_batched_tokens: Positive | None = None
-    """Most tokens that one step can ever hold; the token budget moves below it without a restart. When unset 8192 on
-    GPUs, 512 on CPUs, and maxNumSeqs where that is more."""
-    kv_cache_memory: Quantity | None = None
-    """Memory for the KV pool of each engine, on all its GPUs together; when unset 512Mi on CPUs and, as with 0, most of
-    what the model leaves free on GPUs."""
-    block_size: int = Field(default=32, ge=1, le=1024, json_schema_extra=INT32)
-    """Tokens per KV block; 16, 32 or 64 on GPUs."""
-    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
-    """Number format; auto is bfloat16 where the device computes it natively."""
-    max_queued_requests: Positive = 1024
-    """Waiting requests above which an engine refuses new ones with 503."""
-    prefix_cache: bool = True
-    """Serve repeated prompt prefixes from the KV pool."""
-    parse_special_tokens: bool = False
-    """Let what is spelled like a control token in chat messages, such as <|im_end|>, be that token; otherwise it is
-    plain text."""
-    cache_isolation: Literal["Tenant", "Fleet"] = "Tenant"
-    """Who is served from prefixes that a tenant's prompts left: Tenant, that tenant alone, as otherwise the time to a
-    first token tells what others asked; Fleet, everybody. Without keys there is one tenant."""
-    order: Literal["fcfs", "priority", "fair-share", "deadline"] | None = None
-    """Who is served next; fair-share between tenants where security.apiKeys is set, first come first served where
-    not."""
-    min_priority: int = Field(default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY, json_schema_extra=INT32)
-    """Most urgent class that a request may ask for where its key says nothing else; lower is more urgent."""
-    max_priority: int = Field(default=MAX_PRIORITY, ge=MIN_PRIORITY, le=MAX_PRIORITY, json_schema_extra=INT32)
-    """Least urgent class that it may ask for."""
-    batch_invariant: bool = False
-    """Give a request the same tokens alone and in any batch; slower."""
-    http: HttpLimits = Field(default_factory=HttpLimits)
-
-
 class Gpu(Document):
     """GPUs of each engine."""
 
@@ -96,7 +47,7 @@ class Gpu(Document):
 
 class Resources(Document):
     """Resources of each engine. Memory and ephemeral-storage get defaults where neither requests nor limits names them:
-    a request of 1Gi and the KV pool; 128Mi, and a limit of 4Gi."""
+    a request of 1Gi, the KV pool and the memory to swap to; 128Mi, and a limit of 4Gi."""
 
     gpu: Gpu = Field(default_factory=Gpu)
     requests: dict[str, Quantity] = Field(default_factory=dict)

@@ -6,7 +6,8 @@ from typing import Any
 
 from paternoster_contract import labels
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.desired.deployment import Installation, build_deployment
+from paternoster_operator.desired.deployment import build_deployment
+from paternoster_operator.desired.engine_args import Installation
 from paternoster_operator.desired.network_policy import Peers, build_network_policy
 from paternoster_operator.desired.pdb import build_pdb
 from paternoster_operator.desired.secret import build_secret

@@ -1,19 +1,16 @@
 """The engines' Deployment."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paternoster_contract import labels, paths
-from paternoster_contract.engine_args import EngineArgs
 from paternoster_operator.api.fields import Document
-from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.scheduling_types import TopologySpread
-from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
-from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_mounts, key_sources, key_volumes
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.desired.engine_args import ALONE, Installation, engine_args
+from paternoster_operator.desired.key_volumes import key_mounts, key_volumes
 from paternoster_operator.desired.ownership import child_metadata, selector
-from paternoster_operator.desired.resources import CLAIM, build_resources, gpus, scratch_volume
+from paternoster_operator.desired.resources import CLAIM, build_resources, scratch_volume
 
 PRE_STOP_SECONDS = 2
 """Time for the gateway to hear that a pod is going before its engine stops admitting."""
@@ -21,21 +18,7 @@ GRACE_SECONDS = 15
 """Beyond the drain timeout, for the process to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
-    """What the engines of all fleets have in common."""
-
-    engine_image: str = labels.DEFAULT_ENGINE_IMAGE
-    """Where the resource names none."""
-    behind_gateway: bool = False
-    """Engines answer only to the gateway's key."""
-    vllm_metrics: bool = False
-    """They export their core metrics under vLLM's names, too."""
-
-
-def build_deployment(
-    resource: LLMDeployment, replicas: int, installation: Installation = Installation()
-) -> dict[str, Any]:
+def build_deployment(resource: LLMDeployment, replicas: int, installation: Installation = ALONE) -> dict[str, Any]:
     """The Deployment with ``replicas`` engines.
 
     The live cap is not in it: a changed template would restart every pod. It goes through the engines' admin API.
@@ -64,45 +47,6 @@ def build_deployment(
             },
         },
     }
-
-
-def engine_args(resource: LLMDeployment, installation: Installation = Installation()) -> EngineArgs:
-    """The engine's start-up settings."""
-    spec = resource.spec
-    asks_for = key_sources(resource, behind_gateway=installation.behind_gateway)
-    devices, memory = gpus(spec), spec.engine.kv_cache_memory
-    return EngineArgs(
-        model=spec.model.source,
-        served_model_name=resource.served_name,
-        host="0.0.0.0",
-        port=labels.ENGINE_PORT,
-        admin_port=labels.ADMIN_PORT,
-        api_keys=key_folder(API) if API in asks_for else None,
-        admin_keys=key_folder(ADMIN),
-        # Its API has the gateway's key alone then, so that nobody else can say whom a request is from.
-        identity_header=installation.behind_gateway,
-        dtype=spec.engine.dtype,
-        # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
-        device="cuda" if devices else "auto",
-        threads=_threads(spec),
-        tensor_parallel_size=max(1, devices),
-        max_num_seqs=spec.engine.max_num_seqs,
-        max_model_len=spec.engine.max_model_len,
-        max_batched_tokens=spec.engine.max_batched_tokens,
-        block_size=spec.engine.block_size,
-        kv_cache_memory=None if memory is None else int(quantity(memory)),
-        max_queued_requests=spec.engine.max_queued_requests,
-        prefix_cache=spec.engine.prefix_cache,
-        parse_special_tokens=spec.engine.parse_special_tokens,
-        cache_isolation="tenant" if spec.engine.cache_isolation == "Tenant" else "fleet",
-        order=spec.engine.order or ("fair-share" if spec.security.api_keys else "fcfs"),
-        min_priority=spec.engine.min_priority,
-        max_priority=spec.engine.max_priority,
-        batch_invariant=spec.engine.batch_invariant,
-        drain_timeout=spec.drain.timeout_seconds,
-        vllm_metrics=installation.vllm_metrics,
-        **spec.engine.http.settings(),
-    )
 
 
 def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
@@ -184,8 +128,3 @@ def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
         "timeoutSeconds": 5,
         "failureThreshold": failures,
     }
-
-
-def _threads(spec: LLMDeploymentSpec) -> int | None:
-    cpu = spec.resources.limits.get("cpu")
-    return None if cpu is None else max(1, math.ceil(quantity(cpu)))

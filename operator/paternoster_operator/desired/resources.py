@@ -61,4 +61,6 @@ def host_kv_cache(spec: LLMDeploymentSpec) -> str | None:
 
 def _memory(spec: LLMDeploymentSpec) -> str:
     needed = quantity(BASE_MEMORY) + quantity(host_kv_cache(spec) or "0")
+    if spec.engine.memory.preemption == "swap":
+        needed += quantity(spec.engine.memory.swap_memory)
     return f"{math.ceil(needed / quantity('1Mi'))}Mi"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.stored import with_successors
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, Key
 from paternoster_operator.names import served_names
@@ -29,6 +30,7 @@ class Directory:
 
     def read(self, document: Mapping[str, Any], known: LLMDeployment | None = None) -> LLMDeployment:
         """The typed resource, its served name as this installation makes it; raises :class:`InvalidManifest`."""
+        document = with_successors(document)
         return parse(document if self._names is Names.GLOBAL else _with_name(document), known=known)
 
     def resource(self, key: Key) -> LLMDeployment | None:

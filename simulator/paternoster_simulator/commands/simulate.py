@@ -3,6 +3,8 @@
 import argparse
 import sys
 
+from paternoster_contract.flags import flag_errors
+
 HELP = "simulate a fleet in virtual time: the real scheduler, routing and scaling law on a hardware profile"
 
 
@@ -44,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         run_session(args)
     except ValueError as error:
-        print(f"paternoster simulate: {error}", file=sys.stderr)
+        for line in flag_errors(error):
+            print(f"paternoster simulate: {line}", file=sys.stderr)
         return 2
     return 0
 

@@ -82,7 +82,7 @@ async def test_two_servers_get_the_same_prompts(server, capsys) -> None:
         (["--modes", "static,greedy"], "has 'greedy': must be of continuous, dynamic, static"),
         (["--repeats", "0"], "repeats is 0: must be at least 1"),
         (["--request-rate", "1,2"], "must be one value each, to compare"),
-        (["--preemption", "auto"], "preemption is 'auto': must be recompute or swap"),
+        (["--preemption", "auto"], "--preemption is 'auto': was removed: use 'swap'"),
         (["--url", "http://127.0.0.1:1"], "url is http://127.0.0.1:1: must be two or more that differ"),
     ],
 )

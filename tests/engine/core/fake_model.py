@@ -97,9 +97,6 @@ class FakeModel(SynchronousRunner):
                 for item in batch.scheduled
                 if item.samples and item.request.branching is not None
             },
-            # Steps that take longer with each token, so that preemption by measured cost has something to go by.
-            seconds=0.01 + 0.002 * batch.num_tokens,
-            swap_seconds=0.001 * (len(batch.swap_out) + len(batch.swap_in)),
         )
 
     def _prompt_logprobs(self, item: ScheduledRequest) -> list[TokenLogprobs]:

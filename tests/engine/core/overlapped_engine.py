@@ -90,7 +90,7 @@ class OverlappedEngine(CheckedEngine):
     """As :class:`CheckedEngine`, through an engine with overlap."""
 
     def __init__(self, config: SchedulerConfig, *, chaining: bool = False, broken_steps: Collection[int] = ()) -> None:
-        super().__init__(replace(config, overlap=True))
+        super().__init__(config.replace(overlap=True))
         runner = LateModel(self.model, chaining=chaining, broken_steps=broken_steps)
         self._engine = Engine(cast(Scheduler, _Checked(self)), runner, clock=lambda: self.now)
 

@@ -39,7 +39,7 @@ def test_i18_nobody_is_ever_preempted(admission: str) -> None:
             block_size=size,
             num_blocks=-(-MAX_LEN // size) + rng.randint(0, 24 // size),
             admission=admission,
-            order=rng.choice(["fcfs", "fair-share", "deadline"]),
+            order=rng.choice(["fcfs", "fair-share"]),
             mode=rng.choice(["continuous", "continuous", "continuous", "static"]),
             prefill_first=rng.random() < 0.3,
             prefix_cache=rng.random() < 0.3,
@@ -52,7 +52,17 @@ def test_i18_nobody_is_ever_preempted(admission: str) -> None:
 
 
 def _admitted_at_once(admission: str, outputs: list[int], num_blocks: int) -> int:
-    engine = CheckedEngine(SchedulerConfig(8, 64, 64, 1, num_blocks, admission=admission, prefix_cache=False))
+    engine = CheckedEngine(
+        SchedulerConfig(
+            max_num_seqs=8,
+            max_batched_tokens=64,
+            max_model_len=64,
+            block_size=1,
+            num_blocks=num_blocks,
+            admission=admission,
+            prefix_cache=False,
+        )
+    )
     for output in outputs:
         engine.add([1], output)
     return len(engine.step().scheduled)
@@ -73,7 +83,18 @@ def test_no_evict_is_exact_to_the_block() -> None:
 
 def test_no_evict_counts_on_nobody_whom_the_budget_does_not_reach() -> None:
     """The third of a static batch gets no token until one of the two before it has ended, and keeps its blocks."""
-    engine = CheckedEngine(SchedulerConfig(3, 2, 49, 1, 50, admission="no-evict", mode="static", prefix_cache=False))
+    engine = CheckedEngine(
+        SchedulerConfig(
+            max_num_seqs=3,
+            max_batched_tokens=2,
+            max_model_len=49,
+            block_size=1,
+            num_blocks=50,
+            admission="no-evict",
+            mode="static",
+            prefix_cache=False,
+        )
+    )
     requests = [engine.add([1] * prompt, output) for prompt, output in ((1, 24), (1, 24), (10, 2))]
     engine.step()
     assert requests[2].first_scheduled is None
@@ -82,7 +103,11 @@ def test_no_evict_counts_on_nobody_whom_the_budget_does_not_reach() -> None:
 
 
 def test_greedy_admits_more_and_pays_with_preemptions() -> None:
-    engine = CheckedEngine(SchedulerConfig(8, 64, 64, 1, 44, prefix_cache=False))
+    engine = CheckedEngine(
+        SchedulerConfig(
+            max_num_seqs=8, max_batched_tokens=64, max_model_len=64, block_size=1, num_blocks=44, prefix_cache=False
+        )
+    )
     for _ in range(3):
         engine.add([1], 39)
     engine.run()

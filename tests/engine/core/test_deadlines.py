@@ -51,26 +51,6 @@ def test_who_decoded_and_was_preempted_does_not_come_back() -> None:
     assert len(leaves.output) > 3
 
 
-def test_the_earliest_deadline_goes_first() -> None:
-    engine = CheckedEngine(config(order="deadline"))
-    patience = [None, 90.0, 30.0, None, 60.0]
-    requests = [engine.add([i], 3, patience=p) for i, p in enumerate(patience)]
-    engine.run()
-    served = sorted(requests, key=lambda request: request.first_scheduled or 0.0)
-    assert [requests.index(request) for request in served] == [2, 4, 1, 0, 3]
-
-
-def test_more_deadlines_are_met_in_their_order_than_in_that_of_arrival() -> None:
-    def met(order: str) -> int:
-        engine = CheckedEngine(config(order=order))
-        for i in range(8):
-            engine.add([i], 4, patience=4.0 * (9 - i))
-        engine.run()
-        return engine.scheduler.counters.finished[FinishReason.LENGTH]
-
-    assert met("fcfs") < met("deadline") == 8
-
-
 def test_those_that_ended_in_time_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paternoster_engine.core.waiting_queue.MIN_LIMIT", 8)
     deadlines = Deadlines()

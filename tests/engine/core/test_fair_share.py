@@ -12,7 +12,9 @@ MAX_PROMPT, MAX_OUTPUT = 20, 16
 
 def config(seqs: int, **changes: object) -> SchedulerConfig:
     values = {"order": "fair-share", "prefix_cache": False, **changes}
-    return SchedulerConfig(seqs, 64, 64, 4, 400, **values)  # type: ignore[arg-type]
+    return SchedulerConfig(
+        max_num_seqs=seqs, max_batched_tokens=64, max_model_len=64, block_size=4, num_blocks=400, **values
+    )  # type: ignore[arg-type]
 
 
 def counters(engine: CheckedEngine) -> dict[str, float]:

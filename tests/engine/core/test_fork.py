@@ -45,7 +45,11 @@ def test_the_prompt_is_computed_once(
 
 
 def test_full_blocks_are_shared_and_the_last_is_copied() -> None:
-    engine = CheckedEngine(SchedulerConfig(4, 64, 60, 4, 40, prefix_cache=False))
+    engine = CheckedEngine(
+        SchedulerConfig(
+            max_num_seqs=4, max_batched_tokens=64, max_model_len=60, block_size=4, num_blocks=40, prefix_cache=False
+        )
+    )
     first = engine.add([1] * 10, 5)
     others = [engine.add([1] * 10, 5, twin=first) for _ in range(2)]
     engine.step()
@@ -60,7 +64,11 @@ def test_full_blocks_are_shared_and_the_last_is_copied() -> None:
 @pytest.mark.parametrize("length", [5, 9])
 def test_a_prompt_that_ends_with_a_block_needs_no_copy(length: int) -> None:
     """The last token is computed by each, so it is the tokens before it that fill blocks."""
-    engine = CheckedEngine(SchedulerConfig(4, 64, 60, 4, 40, prefix_cache=False))
+    engine = CheckedEngine(
+        SchedulerConfig(
+            max_num_seqs=4, max_batched_tokens=64, max_model_len=60, block_size=4, num_blocks=40, prefix_cache=False
+        )
+    )
     first = engine.add([1] * length, 5)
     engine.add([1] * length, 5, twin=first)
     engine.run()
@@ -69,7 +77,11 @@ def test_a_prompt_that_ends_with_a_block_needs_no_copy(length: int) -> None:
 
 
 def test_without_waiting_it_computes_its_own() -> None:
-    engine = CheckedEngine(SchedulerConfig(4, 64, 60, 4, 40, await_prefix=False))
+    engine = CheckedEngine(
+        SchedulerConfig(
+            max_num_seqs=4, max_batched_tokens=64, max_model_len=60, block_size=4, num_blocks=40, await_prefix=False
+        )
+    )
     first = engine.add([1] * 10, 5)
     other = engine.add([1] * 10, 5, twin=first)
     engine.step()
@@ -79,7 +91,11 @@ def test_without_waiting_it_computes_its_own() -> None:
 
 
 def test_a_twin_that_has_ended_is_no_donor() -> None:
-    engine = CheckedEngine(SchedulerConfig(1, 64, 60, 4, 40, prefix_cache=False))
+    engine = CheckedEngine(
+        SchedulerConfig(
+            max_num_seqs=1, max_batched_tokens=64, max_model_len=60, block_size=4, num_blocks=40, prefix_cache=False
+        )
+    )
     first = engine.add([1] * 10, 5)
     other = engine.add([1] * 10, 5, twin=first)
     engine.run()
@@ -88,7 +104,9 @@ def test_a_twin_that_has_ended_is_no_donor() -> None:
 
 
 def test_who_asks_for_the_prompts_logprobs_computes_it_all() -> None:
-    engine = CheckedEngine(SchedulerConfig(4, 64, 60, 4, 40))
+    engine = CheckedEngine(
+        SchedulerConfig(max_num_seqs=4, max_batched_tokens=64, max_model_len=60, block_size=4, num_blocks=40)
+    )
     first = engine.add([1] * 10, 5)
     other = engine.add([1] * 10, 5, twin=first, prompt_logprobs=0)
     engine.run()

@@ -77,7 +77,9 @@ def check_trace(
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=30), st.integers(1, 8))
 def test_i8_a_prefix_hit_leaves_one_token_to_compute(prompt: list[int], size: int) -> None:
-    engine = CheckedEngine(SchedulerConfig(2, 64, MAX_LEN, size, 80))
+    engine = CheckedEngine(
+        SchedulerConfig(max_num_seqs=2, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=size, num_blocks=80)
+    )
     engine.add(prompt, 3)
     engine.run()
     again = engine.add(prompt, 3)
@@ -93,7 +95,13 @@ def test_i8_a_prefix_hit_leaves_one_token_to_compute(prompt: list[int], size: in
 def test_i9_what_cannot_fit_is_refused_and_what_is_taken_ends(
     config: SchedulerConfig, prompt: int, output: int
 ) -> None:
-    small = SchedulerConfig(2, 16, MAX_LEN, config.block_size, max(1, config.num_blocks // 3))
+    small = SchedulerConfig(
+        max_num_seqs=2,
+        max_batched_tokens=16,
+        max_model_len=MAX_LEN,
+        block_size=config.block_size,
+        num_blocks=max(1, config.num_blocks // 3),
+    )
     engine = CheckedEngine(small)
     try:
         engine.add([1] * prompt, output)
@@ -108,7 +116,9 @@ def test_i9_what_cannot_fit_is_refused_and_what_is_taken_ends(
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=8), st.integers(1, 4))
 def test_i11_admission_is_in_order_of_arrival(lengths: list[int], seqs: int) -> None:
-    engine = CheckedEngine(SchedulerConfig(seqs, 16, MAX_LEN, 4, 100))
+    engine = CheckedEngine(
+        SchedulerConfig(max_num_seqs=seqs, max_batched_tokens=16, max_model_len=MAX_LEN, block_size=4, num_blocks=100)
+    )
     requests = [engine.add([i] * length, 5) for i, length in enumerate(lengths)]
     engine.run()
     times = [request.first_scheduled for request in requests]
@@ -120,7 +130,11 @@ def test_i11_admission_is_in_order_of_arrival(lengths: list[int], seqs: int) -> 
 def test_i16_chunks_at_block_edges(size: int, off: int) -> None:
     for blocks in (1, 2, 3):
         budget = blocks * size + off
-        engine = CheckedEngine(SchedulerConfig(2, budget, MAX_LEN, size, 60))
+        engine = CheckedEngine(
+            SchedulerConfig(
+                max_num_seqs=2, max_batched_tokens=budget, max_model_len=MAX_LEN, block_size=size, num_blocks=60
+            )
+        )
         prompts = [[i % 5 for i in range(3 * size + extra)] for extra in (-1, 0, 1)]
         requests = [engine.add(prompt, 2 * size) for prompt in prompts]
         engine.run()
@@ -128,7 +142,9 @@ def test_i16_chunks_at_block_edges(size: int, off: int) -> None:
 
 
 def test_i14_lowering_the_cap_under_load_preempts_nobody_and_raising_acts_at_once() -> None:
-    engine = CheckedEngine(SchedulerConfig(32, 256, MAX_LEN, 4, 2000))
+    engine = CheckedEngine(
+        SchedulerConfig(max_num_seqs=32, max_batched_tokens=256, max_model_len=MAX_LEN, block_size=4, num_blocks=2000)
+    )
     for i in range(80):
         engine.add([i % 7, i % 5, i % 3], 20 + i % 11)
     engine.step()
@@ -150,7 +166,9 @@ def test_i14_lowering_the_cap_under_load_preempts_nobody_and_raising_acts_at_onc
 
 
 def test_i14_the_cap_stays_within_capacity() -> None:
-    engine = CheckedEngine(SchedulerConfig(8, 64, MAX_LEN, 4, 60))
+    engine = CheckedEngine(
+        SchedulerConfig(max_num_seqs=8, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=60)
+    )
     for cap in (0, 9):
         with pytest.raises(ValueError, match=f"live_cap is {cap}: must be 1 to 8"):
             engine.scheduler.live_cap = cap
@@ -160,7 +178,11 @@ def test_i14_the_cap_stays_within_capacity() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.integers(1, 5))
 def test_i17_a_static_batch_drains_whole(outputs: list[int], seqs: int) -> None:
-    engine = CheckedEngine(SchedulerConfig(seqs, 64, MAX_LEN, 4, 500, mode="static"))
+    engine = CheckedEngine(
+        SchedulerConfig(
+            max_num_seqs=seqs, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=500, mode="static"
+        )
+    )
     for output in outputs:
         engine.add([1, 2, 3], output)
     members: set[str] = set()
@@ -175,7 +197,16 @@ def test_i17_a_static_batch_drains_whole(outputs: list[int], seqs: int) -> None:
 
 
 def test_queue_is_bounded() -> None:
-    engine = CheckedEngine(SchedulerConfig(1, 64, MAX_LEN, 4, 60, max_queued_requests=2))
+    engine = CheckedEngine(
+        SchedulerConfig(
+            max_num_seqs=1,
+            max_batched_tokens=64,
+            max_model_len=MAX_LEN,
+            block_size=4,
+            num_blocks=60,
+            max_queued_requests=2,
+        )
+    )
     engine.add([1], 5)
     engine.step()
     engine.add([1], 5)

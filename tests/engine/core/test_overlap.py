@@ -57,7 +57,7 @@ def test_i18_nobody_is_ever_preempted(chaining: bool, admission: str) -> None:
     for seed in range(NUM_TRACES // 4):
         config, traffic, _ = rush(seed)
         changes: dict[str, Any] = {"order": "fcfs", "pause_lower_classes": False, "reserved_slots": 0}
-        config = replace(config, admission=admission, preemption="recompute", host_blocks=0, **changes)
+        config = config.replace(admission=admission, preemption="recompute", host_blocks=0, **changes)
         engine = OverlappedEngine(config, chaining=chaining)
         play(engine, traffic, [])
         assert engine.scheduler.counters.preemptions == 0, f"seed {seed}"
@@ -81,7 +81,17 @@ def test_a_failed_step_leaves_nothing_wrong_behind(chaining: bool, seed: int, br
 
 
 def test_who_was_to_come_back_from_a_save_that_failed_ends_with_it() -> None:
-    config = SchedulerConfig(3, 64, 32, 4, 10, prefix_cache=False, preemption="swap", host_blocks=40, overlap=True)
+    config = SchedulerConfig(
+        max_num_seqs=3,
+        max_batched_tokens=64,
+        max_model_len=32,
+        block_size=4,
+        num_blocks=10,
+        prefix_cache=False,
+        preemption="swap",
+        host_blocks=40,
+        overlap=True,
+    )
     engine = CheckedEngine(config)
     others = [engine.add([i] * 8, 20) for i in range(3)]
     while not (batch := engine.scheduler.schedule(engine.now)).swap_out:
@@ -99,7 +109,17 @@ def test_who_was_to_come_back_from_a_save_that_failed_ends_with_it() -> None:
 
 def test_who_was_to_go_on_from_a_twins_prompt_that_failed_ends_with_it() -> None:
     for prompt in (3, 4, 5):
-        engine = CheckedEngine(SchedulerConfig(3, 64, 32, 4, 10, prefix_cache=False, overlap=True))
+        engine = CheckedEngine(
+            SchedulerConfig(
+                max_num_seqs=3,
+                max_batched_tokens=64,
+                max_model_len=32,
+                block_size=4,
+                num_blocks=10,
+                prefix_cache=False,
+                overlap=True,
+            )
+        )
         twin = engine.add([1] * prompt, 8)
         batch = engine.scheduler.schedule(engine.now)
         fork, other = engine.add([1] * prompt, 8, twin=twin), engine.add([1] * prompt, 8)
@@ -113,7 +133,7 @@ def test_who_was_to_go_on_from_a_twins_prompt_that_failed_ends_with_it() -> None
 
 @either
 def test_a_sequence_decodes_in_every_step_and_costs_one_step_more(chaining: bool) -> None:
-    config = SchedulerConfig(4, 64, MAX_LEN, 4, 60)
+    config = SchedulerConfig(max_num_seqs=4, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=60)
     plain, ahead = CheckedEngine(config), OverlappedEngine(config, chaining=chaining)
     for engine in (plain, ahead):
         engine.add([1, 2, 3], 20)
@@ -124,7 +144,10 @@ def test_a_sequence_decodes_in_every_step_and_costs_one_step_more(chaining: bool
 
 @either
 def test_no_row_is_planned_past_a_length_that_is_known(chaining: bool) -> None:
-    engine = OverlappedEngine(SchedulerConfig(4, 64, MAX_LEN, 4, 60), chaining=chaining)
+    engine = OverlappedEngine(
+        SchedulerConfig(max_num_seqs=4, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=60),
+        chaining=chaining,
+    )
     request = engine.add([1, 2, 3], 5)
     engine.run()
     assert request.finish_reason is FinishReason.LENGTH
@@ -136,7 +159,10 @@ def test_a_row_planned_past_a_stop_token_is_thrown_away_and_its_block_is_free(ch
     for seed in range(50):
         prompt = [Random(seed).randrange(50) for _ in range(8)]
         alone = unbatched(prompt, 20, MAX_LEN)
-        engine = OverlappedEngine(SchedulerConfig(4, 64, MAX_LEN, 4, 60), chaining=chaining)
+        engine = OverlappedEngine(
+            SchedulerConfig(max_num_seqs=4, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=60),
+            chaining=chaining,
+        )
         request = engine.add(prompt, 20, stop_token_ids=(alone[4],))
         engine.run()
         assert request.finish_reason is FinishReason.STOP

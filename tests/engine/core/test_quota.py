@@ -12,7 +12,9 @@ from paternoster_engine.core.sampling_params import SamplingParams
 
 
 def config(**changes: int | float | str) -> SchedulerConfig:
-    return SchedulerConfig(1, 64, 64, 4, 60, **changes)  # type: ignore[arg-type]
+    return SchedulerConfig(
+        max_num_seqs=1, max_batched_tokens=64, max_model_len=64, block_size=4, num_blocks=60, **changes
+    )  # type: ignore[arg-type]
 
 
 def test_a_tenant_fills_its_own_part_of_the_queue() -> None:

@@ -9,7 +9,9 @@ from paternoster_engine.sampling.beam_search import BeamParams
 
 
 def config(**changes: int | float | str) -> SchedulerConfig:
-    return SchedulerConfig(4, 64, 64, 4, 60, **changes)  # type: ignore[arg-type]
+    return SchedulerConfig(
+        max_num_seqs=4, max_batched_tokens=64, max_model_len=64, block_size=4, num_blocks=60, **changes
+    )  # type: ignore[arg-type]
 
 
 def running(engine: CheckedEngine, tenant: str) -> int:

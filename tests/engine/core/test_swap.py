@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.preemption import MIN_STEPS, PreemptionCost, Swap
+from paternoster_engine.core.preemption import Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.stats import Counters
@@ -63,7 +63,7 @@ def test_i7_the_output_is_that_of_recomputing(
 
 
 def test_a_host_block_is_not_written_in_the_batch_that_reads_it() -> None:
-    swap = Swap(config(host_blocks=2), PreemptionCost(), Counters())
+    swap = Swap(config(host_blocks=2), Counters())
     back, leaves = (Request(name, [1] * 9, SamplingParams(max_tokens=2)) for name in ("back", "leaves"))
     back.block_ids, back.num_computed = [1, 2, 3], 8
     swap.save(back)
@@ -132,30 +132,3 @@ def test_those_that_come_back_take_turns_with_fresh_ones() -> None:
                 seen.add(item.request)
     assert kinds in ([True, False, True], [False, True, False])
     engine.run()
-
-
-def test_the_slope_of_a_step_is_what_a_token_adds() -> None:
-    cost = PreemptionCost()
-    for tokens in (4, 64, 16, 256, 8, 32, 128, 4):
-        assert cost.seconds_per_token is None
-        cost.observe_step(tokens, 0.02 + 0.001 * tokens)
-    assert cost.seconds_per_token is not None
-    assert abs(cost.seconds_per_token - 0.001) < 1e-9
-
-
-def test_the_slope_is_not_known_from_steps_of_one_size() -> None:
-    cost = PreemptionCost()
-    for _ in range(10 * MIN_STEPS):
-        cost.observe_step(32, 0.05)
-    assert cost.seconds_per_token is None
-    assert not cost.swap_is_cheaper(100, 4)
-
-
-def test_auto_takes_the_cheaper_way() -> None:
-    cost = PreemptionCost()
-    for tokens in range(1, 20):
-        cost.observe_step(tokens, 0.02 + 0.001 * tokens)
-    assert cost.swap_is_cheaper(100, 4), "a copy was never measured: try one"
-    cost.observe_copy(10, 0.1)
-    assert cost.swap_is_cheaper(100, 4), "0.08 s of copies against 0.1 s of computing"
-    assert not cost.swap_is_cheaper(70, 4)

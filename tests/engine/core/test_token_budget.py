@@ -13,7 +13,9 @@ MAX_LEN = 60
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.lists(st.integers(1, 32), min_size=1, max_size=6))
 def test_no_step_is_larger_and_no_answer_changes(prompts: list[int], budgets: list[int]) -> None:
-    engine = CheckedEngine(SchedulerConfig(8, 32, MAX_LEN, 4, 200))
+    engine = CheckedEngine(
+        SchedulerConfig(max_num_seqs=8, max_batched_tokens=32, max_model_len=MAX_LEN, block_size=4, num_blocks=200)
+    )
     requests = [engine.add([i % 7 for i in range(length)], 12) for length in prompts]
     step = 0
     while engine.scheduler.has_work:
@@ -27,7 +29,9 @@ def test_no_step_is_larger_and_no_answer_changes(prompts: list[int], budgets: li
 
 
 def test_whoever_runs_advances_under_the_smallest_budget() -> None:
-    engine = CheckedEngine(SchedulerConfig(8, 64, MAX_LEN, 4, 200))
+    engine = CheckedEngine(
+        SchedulerConfig(max_num_seqs=8, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=200)
+    )
     requests = [engine.add([i], 20) for i in range(8)]
     engine.step()
     engine.scheduler.token_budget = 1
@@ -38,7 +42,9 @@ def test_whoever_runs_advances_under_the_smallest_budget() -> None:
 
 
 def test_the_budget_stays_within_capacity() -> None:
-    engine = CheckedEngine(SchedulerConfig(8, 64, MAX_LEN, 4, 60))
+    engine = CheckedEngine(
+        SchedulerConfig(max_num_seqs=8, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=60)
+    )
     for tokens in (0, 65):
         with pytest.raises(ValueError, match=f"token_budget is {tokens}: must be 1 to 64"):
             engine.scheduler.token_budget = tokens

@@ -39,17 +39,17 @@ configs = st.builds(
     force=st.sampled_from([0, 0, 13]),
     await_prefix=st.booleans(),
     mode=st.sampled_from(["continuous", "continuous", "continuous", "static", "dynamic"]),
-    batch_size=st.integers(0, 4),
+    batch_size=st.none() | st.integers(1, 4),
     batch_wait=st.sampled_from([0.0, 3.0]),
     prefill_first=st.booleans(),
     admission=st.sampled_from(["greedy", "greedy", "no-evict", "full-reserve"]),
     victim=st.sampled_from(["least-computed", "last-in", "priority"]),
-    order=st.sampled_from(["fcfs", "priority", "fair-share", "deadline"]),
+    order=st.sampled_from(["fcfs", "priority", "fair-share"]),
     priority_aging=st.sampled_from([0.0, 0.0, 5.0]),
     pause=st.booleans(),
     reserved=st.sampled_from([0, 0, 1, 2]),
     tenant_weights=st.sampled_from([{}, {"a": 3.0}]),
-    preemption=st.sampled_from(["recompute", "recompute", "swap", "auto"]),
+    preemption=st.sampled_from(["recompute", "recompute", "swap"]),
     host=st.integers(1, 40),
 )
 """Every combination of settings, over pools and budgets that are too small more often than not."""
@@ -106,8 +106,8 @@ def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
     rng = Random(seed)
     size = rng.choice([1, 2, 4, 8])
     seqs = rng.randint(2, 8)
-    preemption = rng.choice(["recompute", "swap", "auto"])
-    order = rng.choice(["fcfs", "priority", "fair-share", "deadline"])
+    preemption = rng.choice(["recompute", "swap"])
+    order = rng.choice(["fcfs", "priority", "fair-share"])
     prefill_first = rng.random() < 0.4
     config = SchedulerConfig(
         max_num_seqs=seqs,
@@ -119,7 +119,7 @@ def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
         prefix_cache=rng.random() < 0.6,
         await_prefix=rng.random() < 0.7,
         mode=rng.choice(["continuous"] * 4 + ["static", "dynamic"]),
-        batch_size=rng.choice([0, 3]),
+        batch_size=rng.choice([None, 3]),
         batch_wait=rng.choice([0.0, 4.0]),
         prefill_first=prefill_first,
         admission=rng.choice(["greedy", "greedy", "greedy", "no-evict", "full-reserve"]),

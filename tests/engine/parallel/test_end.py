@@ -79,7 +79,14 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
     model = load_model(args, checkpoint, torch.float32, CPU, ranks.ranks)
     cache = allocate_kv_cache(KVPoolShape(9, BLOCK_SIZE, 0), model.config, torch.float32, CPU)
     runner = ParallelRunner(model, cache, Sampler(VOCAB, CPU), ranks)
-    yield Engine(Scheduler(SchedulerConfig(4, 24, 64, BLOCK_SIZE, 9)), runner)
+    yield Engine(
+        Scheduler(
+            SchedulerConfig(
+                max_num_seqs=4, max_batched_tokens=24, max_model_len=64, block_size=BLOCK_SIZE, num_blocks=9
+            )
+        ),
+        runner,
+    )
     runner.close()
 
 

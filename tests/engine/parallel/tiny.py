@@ -88,7 +88,15 @@ def build(model: str, ranks: int, **settings: object) -> Engine:
         **settings,
     )
     shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, torch.float32, args.kv_cache_memory)
-    config = SchedulerConfig(4, 24, 128, BLOCK_SIZE, BLOCKS, preemption="swap", host_blocks=HOST_BLOCKS)
+    config = SchedulerConfig(
+        max_num_seqs=4,
+        max_batched_tokens=24,
+        max_model_len=128,
+        block_size=BLOCK_SIZE,
+        num_blocks=BLOCKS,
+        preemption="swap",
+        host_blocks=HOST_BLOCKS,
+    )
     scheduler = Scheduler(config)
     loaded = load(args, checkpoint, torch.float32, CPU)
     return Engine(scheduler, build_runner(args, loaded, shape, torch.float32, CPU, scheduler))

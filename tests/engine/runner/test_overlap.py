@@ -1,6 +1,4 @@
-"""The real model computing in a thread of its own while the next step is planned: nothing it says changes."""
-
-from dataclasses import replace
+"""The real model, each of its steps computed after the next one was planned: nothing it says changes."""
 
 import pytest
 import torch
@@ -13,7 +11,6 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
-from paternoster_engine.runner.worker import Worker
 from paternoster_engine.sampling.sampler import Sampler
 
 CPU = torch.device("cpu")
@@ -49,22 +46,19 @@ def _requests() -> list[Request]:
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_tokens_reasons_and_logprobs_are_those_of_a_plain_run(model: Llama, preemption: str) -> None:
-    config = CONFIG if preemption == "recompute" else replace(CONFIG, preemption=preemption, host_blocks=20)
+    config = CONFIG if preemption == "recompute" else CONFIG.replace(preemption=preemption, host_blocks=20)
     told, preemptions = [], []
     for overlap in (False, True):
-        scheduler = Scheduler(replace(config, overlap=overlap))
+        scheduler = Scheduler(config.replace(overlap=overlap))
         shape = KVPoolShape(config.num_blocks, BLOCK_SIZE, 0)
         cache = allocate_kv_cache(shape, model.config, torch.float32, CPU)
         host = HostKVCache(config.host_blocks, cache) if config.host_blocks else None
-        runner = ModelRunner(model, cache, Sampler(model.config.vocab_size, CPU), host)
-        worker = Worker(runner)
-        engine = Engine(scheduler, worker if overlap else runner)
+        engine = Engine(scheduler, ModelRunner(model, cache, Sampler(model.config.vocab_size, CPU), host))
         requests = _requests()
         for request in requests:
             scheduler.add(request)
         while scheduler.has_work:
             engine.step()
-        worker.close()
         scheduler.check_integrity()
         assert scheduler.pool.num_used == 0
         preemptions.append(scheduler.counters.preemptions)

@@ -1,6 +1,6 @@
 """Blocks that leave the KV pool and come back are the same, value for value."""
 
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
-from paternoster_engine.core.preemption import PreemptionCost
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.llama import Llama
@@ -70,9 +69,9 @@ class Overwriting:
         return torch.nn.functional.one_hot(torch.full((len(step.sample_rows),), 7), 10).float()
 
 
-def runner(cache: tuple[torch.Tensor, ...], **changes: Any) -> ModelRunner:
+def runner(cache: tuple[torch.Tensor, ...]) -> ModelRunner:
     cpu = torch.device("cpu")
-    return ModelRunner(cast(Llama, Overwriting()), cache, Sampler(10, cpu), HostKVCache(4, cache), **changes)
+    return ModelRunner(cast(Llama, Overwriting()), cache, Sampler(10, cpu), HostKVCache(4, cache))
 
 
 def request() -> Request:
@@ -91,15 +90,3 @@ def test_copies_are_made_before_the_step_out_before_in() -> None:
     execute(Batch(3, swap_in=((3, 4), (0, 5))))
     assert torch.equal(cache[0][4], first)
     assert torch.equal(cache[0][5], second)
-
-
-def test_copies_and_steps_are_timed_apart() -> None:
-    ticks = iter([0.0, 3.0, 10.0, 10.5])
-    cache = pool("cpu")
-    cost = PreemptionCost()
-    batch = Batch(1, (ScheduledRequest(request(), 0, 1, samples=True),), swap_out=((1, 0), (2, 1)))
-    result = runner(cache, clock=lambda: next(ticks)).execute(batch)
-    assert (result.swap_seconds, result.seconds) == (3.0, 0.5)
-    cost.observe(batch, result)
-    assert cost.seconds_per_block == 1.5
-    assert next(ticks, None) is None

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import httpx
 from fastapi import FastAPI
@@ -18,7 +18,6 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.collect_logprobs import prompt_rows
 from paternoster_engine.runner.protocol import SynchronousRunner
-from paternoster_engine.runner.worker import Worker
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.histograms import Histograms
 from paternoster_engine.server.identity import TenantRules
@@ -121,8 +120,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
     ) -> AsyncIterator[Server]:
         script = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
         runner = ScriptedRunner(script, broken_steps, asyncio.get_running_loop() if paced else None)
-        worker = Worker(runner) if config.get("overlap") else None
-        engine = Engine(Scheduler(replace(CONFIG, **config)), worker or runner, clock)
+        engine = Engine(Scheduler(CONFIG.replace(**config)), runner, clock)
         histograms = Histograms("scripted")
         loop = EngineLoop(engine, histograms, clock)
         registry = process_registry()
@@ -141,8 +139,6 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
                 runner.gate.set()
                 await loop.stop()
                 served.close()
-                if worker is not None:
-                    worker.close()
 
     return serving
 

@@ -50,6 +50,8 @@ def test_defaults_reach_every_part_that_rules_look_at() -> None:
     for name in ("engine", "concurrency", "rollout", "budget", "resources"):
         assert spec[name]["default"] == {}
     assert spec["resources"]["properties"]["gpu"]["default"] == {}
+    for name in ("scheduling", "memory", "tenants"):
+        assert spec["engine"]["properties"][name]["default"] == {}
     assert spec["autoscaling"]["properties"]["scaleToZero"]["default"] == {}
     assert "default" not in spec["autoscaling"], "its presence means something"
 

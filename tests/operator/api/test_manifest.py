@@ -25,6 +25,8 @@ GOOD: list[dict[str, Any]] = [
     {"replicas": 2, "autoscaling": {"maxReplicas": 2, "mode": "External"}},
     {"engine": {"maxNumSeqs": 8, "maxBatchedTokens": 8}},
     {"engine": {"maxNumSeqs": 1024}},
+    {"engine": {"order": "priority", "scheduling": {"pauseLowerClasses": True, "reservedSlots": 63}}},
+    {"engine": {"quantization": "int8", "memory": {"preemption": "swap", "swapMemory": 2147483648}}},
     {"engine": {"blockSize": 8}},
     {"engine": {"blockSize": 64}, "resources": {"gpu": {"count": 1}}},
     {"concurrency": {"mode": "Auto", "min": 2, "initial": 8, "max": 16}},
@@ -45,6 +47,22 @@ GOOD: list[dict[str, Any]] = [
 ]
 
 BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"engine": {"maxNumSeqs": 8, "scheduling": {"reservedSlots": 8}}},
+        "spec.engine.scheduling.reservedSlots: is 8: engine.scheduling.reservedSlots must be below engine.maxNumSeqs",
+    ),
+    (
+        {"engine": {"order": "fair-share", "scheduling": {"pauseLowerClasses": True}}},
+        "spec.engine.scheduling.pauseLowerClasses: is True: engine.scheduling.pauseLowerClasses must be false unless",
+    ),
+    (
+        {"engine": {"order": "priority", "scheduling": {"pauseLowerClasses": True, "prefillFirst": True}}},
+        "spec.engine.scheduling.pauseLowerClasses: is True: engine.scheduling.pauseLowerClasses and",
+    ),
+    (
+        {"engine": {"quantization": "int8"}, "resources": {"gpu": {"count": 1}}},
+        "spec.engine.quantization: is 'int8': engine.quantization must be none on GPUs",
+    ),
     (
         {"engine": {"maxBatchedTokens": 512}, "concurrency": {"tokenBudget": {"min": 513}}},
         "spec.concurrency.tokenBudget.min: is 513: concurrency.tokenBudget.min must be at most engine.maxBatchedTokens",
@@ -122,6 +140,21 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
 ]
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({"engine": {"order": "deadline"}}, "spec.engine.order: is 'deadline': was removed: use 'fcfs'"),
+    (
+        {"engine": {"memory": {"preemption": "auto"}}},
+        "spec.engine.memory.preemption: is 'auto': was removed: use 'swap'",
+    ),
+    ({"engine": {"memory": {"swapMemory": "0"}}}, "spec.engine.memory.swapMemory: is '0': must match"),
+    ({"engine": {"memory": {"swapMemory": "500m"}}}, "spec.engine.memory.swapMemory: is '500m': must match"),
+    (
+        {"engine": {"tenants": {"weights": [{"name": "a=b", "percent": 1}]}}},
+        "spec.engine.tenants.weights[0].name: is 'a=b': must match",
+    ),
+    (
+        {"engine": {"tenants": {"weights": [{"name": "a", "percent": 1}, {"name": "a", "percent": 2}]}}},
+        "spec.engine.tenants.weights: is [",
+    ),
     (
         {"engine": {"maxSeqs": 3}},
         "spec.engine.maxSeqs: unknown field: allowed here: batchInvariant, blockSize,",

@@ -13,7 +13,7 @@ from paternoster_contract.labels import engine_labels
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
-from paternoster_operator.desired.deployment import engine_args
+from paternoster_operator.desired.engine_args import engine_args
 from paternoster_operator.desired.network_policy import Peers
 
 Resource = Callable[..., LLMDeployment]

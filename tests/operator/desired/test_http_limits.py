@@ -4,7 +4,7 @@ from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.http_limits import HttpLimits
 from paternoster_operator.api.http_types import HttpLimits as InTheResource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.desired.deployment import engine_args
+from paternoster_operator.desired.engine_args import engine_args
 
 
 def resource(**http: int) -> LLMDeployment:

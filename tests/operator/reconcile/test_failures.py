@@ -177,3 +177,13 @@ async def test_a_fleet_is_ready_once_every_gateway_knows_it(
     assert await world.look() == Settings().look_seconds
     assert world.cluster.condition("Ready")["reason"] == "ScaledToZero"
     assert world.cluster.condition("Routed")["status"] == "True"
+
+
+async def test_a_stored_value_that_was_removed_since_is_served_with_its_successor(world: World, document: Any) -> None:
+    world.cluster.resource = document(engine={"order": "deadline"})
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    args = world.cluster.children["Deployment"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert not {"--order", "deadline"} & set(args), "first come first served, which is the engine's default"
+    assert world.cluster.condition("Ready")["status"] == "True"
+    assert world.cluster.condition("Stalled") == {}

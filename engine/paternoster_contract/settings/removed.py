@@ -1,0 +1,32 @@
+"""Settings that are gone, and what takes their place: the same words for flags and for manifests."""
+
+from collections.abc import Mapping
+
+from pydantic import BeforeValidator
+
+REMOVED_FLAGS: Mapping[str, str] = {
+    "overlap": "was removed: steps are planned ahead on one CUDA device without swap, and nowhere else",
+    "max_queued_per_user": "was renamed: use --max-queued-per-tenant",
+    "max_running_per_user": "was renamed: use --max-running-per-tenant",
+    "user_tokens_per_second": "was renamed: use --tenant-tokens-per-second",
+    "user_token_burst": "was renamed: use --tenant-token-burst",
+    "user_weights": "was renamed: use --tenant-weights",
+}
+"""By the name of the setting: what to do instead."""
+
+
+REMOVED_ORDERS: Mapping[str, str] = {"deadline": "fcfs"}
+"""By the value of ``order``; a request's ``deadline_ms`` holds in every order."""
+REMOVED_PREEMPTIONS: Mapping[str, str] = {"auto": "swap"}
+"""By the value of ``preemption``."""
+
+
+def refuse(successors: Mapping[str, str]) -> BeforeValidator:
+    """Of the values that a setting had: what to use instead of each that it has no more."""
+
+    def check(value: object) -> object:
+        if isinstance(value, str) and value in successors:
+            raise ValueError(f"was removed: use {successors[value]!r}")
+        return value
+
+    return BeforeValidator(check)

@@ -1,0 +1,117 @@
+"""Who runs when: what the scheduler goes by, and how much it may do at once."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from paternoster_contract.flags import Settings
+from paternoster_contract.settings.removed import REMOVED_ORDERS, refuse
+
+ModeName = Literal["continuous", "dynamic", "static"]
+AdmissionName = Literal["greedy", "no-evict", "full-reserve"]
+OrderName = Literal["fcfs", "priority", "fair-share"]
+VictimName = Literal["least-computed", "last-in", "priority"]
+
+
+class SchedulingSettings(Settings):
+    """What the scheduler takes over as it is said."""
+
+    max_num_seqs: int = Field(
+        default=64, ge=1, le=4096, description="capacity: most sequences that can ever run at once"
+    )
+    max_queued_requests: int = Field(default=1024, ge=1, description="queue length above which requests are refused")
+    mode: ModeName = Field(
+        default="continuous",
+        description="continuous: admit at every step; static: a batch drains whole before the next; dynamic: static, "
+        "and a batch is put off until batch-size requests wait or the oldest has waited batch-wait",
+    )
+    batch_size: int | None = Field(
+        default=None, ge=1, description="mode dynamic: requests that make a batch (default: max-num-seqs)"
+    )
+    batch_wait: float = Field(default=0.05, ge=0, description="mode dynamic: longest wait for a batch, seconds")
+    prefill_first: bool = Field(
+        default=False, description="compute prompts alone before single tokens, instead of mixing them in a step"
+    )
+    await_prefix: bool = Field(
+        default=True, description="let a prompt wait while another one computes the block that it would compute next"
+    )
+    admission: AdmissionName = Field(
+        default="greedy",
+        description="memory an admission must leave. greedy: the watermark; no-evict: the largest future need of all "
+        "that run; full-reserve: everyone's full length at once",
+    )
+    order: Annotated[OrderName, refuse(REMOVED_ORDERS)] = Field(
+        default="fcfs",
+        description="who is next. priority: lowest first, preempting running requests of a lower class; fair-share: "
+        "the tenant served least (VTC)",
+    )
+    priority_aging: float = Field(
+        default=0, ge=0, description="order priority: seconds of waiting that are worth one class; 0 for no aging"
+    )
+    pause_lower_classes: bool = Field(
+        default=False,
+        description="order priority: while prompts of a class are computed, nothing of the classes below it is",
+    )
+    reserved_slots: int = Field(
+        default=0, ge=0, description="slots under the live cap that only requests with a priority below 0 get"
+    )
+    victim: VictimName = Field(default="least-computed", description="who is preempted when the KV pool runs dry")
+
+    @model_validator(mode="after")
+    def _check_scheduling(self) -> Self:
+        if self.reserved_slots >= self.max_num_seqs:
+            raise ValueError(
+                f"reserved_slots is {self.reserved_slots}: must be below max_num_seqs, which is {self.max_num_seqs}"
+            )
+        if self.pause_lower_classes and self.order != "priority":
+            raise ValueError(f"pause_lower_classes is True: must be False with order {self.order!r}")
+        if self.pause_lower_classes and self.prefill_first:
+            raise ValueError("pause_lower_classes is True: must be False with prefill_first")
+        return self
+
+
+class CapacitySettings(SchedulingSettings):
+    """With the sizes that follow from model and device where nothing is said, and what may run at first."""
+
+    max_model_len: int | None = Field(
+        default=None, ge=16, description="longest prompt plus output, in tokens (default: the model's context)"
+    )
+    max_batched_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="capacity: most tokens that one step can ever hold "
+        "(default: 8192 on CUDA, 512 on CPUs; max-num-seqs where that is more)",
+    )
+    live_cap: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="sequences that may run at first, 1..max-num-seqs (default: max-num-seqs)",
+    )
+    token_budget: int | None = Field(
+        default=None,
+        ge=1,
+        description="tokens that a step may hold at first, live-cap..max-batched-tokens (default: max-batched-tokens)",
+    )
+
+    @model_validator(mode="after")
+    def _check_capacity(self) -> Self:
+        if self.live_cap is not None and self.live_cap > self.max_num_seqs:
+            raise ValueError(f"live_cap is {self.live_cap}: must be at most max_num_seqs, which is {self.max_num_seqs}")
+        if self.max_batched_tokens is not None and self.max_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_batched_tokens is {self.max_batched_tokens}: must be at least max_num_seqs, which is "
+                f"{self.max_num_seqs}, so that every running sequence can advance in a step"
+            )
+        if self.token_budget is None:
+            return self
+        if self.max_batched_tokens is not None and self.token_budget > self.max_batched_tokens:
+            raise ValueError(
+                f"token_budget is {self.token_budget}: must be at most max_batched_tokens, which is "
+                f"{self.max_batched_tokens}"
+            )
+        if self.token_budget < (cap := self.live_cap or self.max_num_seqs):
+            raise ValueError(
+                f"token_budget is {self.token_budget}: must be at least {cap}, the sequences that may run at first"
+            )
+        return self

@@ -1,0 +1,53 @@
+"""Where an engine listens, whom it answers, and how it ends."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from paternoster_contract.flags import Settings
+
+
+class ServerSettings(Settings):
+    """Ports, keys, metrics and the drain."""
+
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    admin_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="port of the admin API, on the same address; 0 takes a free one, without one there is no admin API",
+    )
+    api_keys: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file of the keys that clients may send, one a line, or a folder of such files; read again as it "
+        "changes (default: nobody needs a key)",
+    )
+    admin_keys: str | None = Field(
+        default=None, min_length=1, description="the same for the admin API; its keys are not those of the API"
+    )
+    identity_header: bool = Field(
+        default=False,
+        description="believe whom a request is from where it says so in X-Paternoster-Identity; only for an engine "
+        "whose api-keys are a gateway's alone, as whoever has one of them can be any tenant",
+    )
+    parse_special_tokens: bool = Field(
+        default=False,
+        description="let what is spelled like a control token in chat messages, such as <|im_end|>, be that token; "
+        "otherwise it is plain text",
+    )
+    drain_timeout: float = Field(default=300, ge=0, description="seconds that SIGTERM lets running requests finish in")
+    vllm_metrics: bool = Field(
+        default=False,
+        description="also export the core metrics under vLLM's names, as endpoint pickers and recipes for autoscalers "
+        "read them: 256 series more for an idle engine",
+    )
+
+    @model_validator(mode="after")
+    def _check_ports_and_keys(self) -> Self:
+        if self.admin_port == self.port != 0:
+            raise ValueError(f"admin_port is {self.admin_port}: must differ from port; 0 takes a free one")
+        if self.identity_header and self.api_keys is None:
+            raise ValueError("identity_header is True: must be False without api_keys, as anybody could say anything")
+        return self

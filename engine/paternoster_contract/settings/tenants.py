@@ -1,0 +1,83 @@
+"""What one tenant may use, and what its requests may ask for."""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from paternoster_contract.flags import Settings
+from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
+
+
+def _weights(value: object) -> object:
+    """``name=weight,name=weight`` as a mapping; raises ``ValueError`` for what no flag could say."""
+    if isinstance(value, str):
+        pairs = [pair.rpartition("=") for pair in value.split(",") if pair]
+        if not all(equals for _, equals, _ in pairs):
+            raise ValueError("must be name=weight,name=weight")
+        value = {name: weight for name, _, weight in pairs}
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str) or not name or "=" in name or "," in name:
+                raise ValueError(f"a tenant's name is {name!r}: must not be empty and have neither '=' nor ','")
+    return value
+
+
+def _check_weights(weights: Mapping[str, float]) -> Mapping[str, float]:
+    for name, weight in weights.items():
+        if not 0 < weight < math.inf:
+            raise ValueError(f"is {weight} for {name!r}: must be above 0")
+    return weights
+
+
+Weights = Annotated[Mapping[str, float], BeforeValidator(_weights), AfterValidator(_check_weights)]
+"""Shares by tenant; as text ``name=weight,name=weight``."""
+
+
+class TenantSettings(Settings):
+    """What the scheduler holds a tenant to where its key says nothing else."""
+
+    max_queued_per_tenant: int = Field(
+        default=0, ge=0, description="queued requests of one tenant above which its new ones get 429; 0 for no limit"
+    )
+    max_running_per_tenant: int = Field(
+        default=0, ge=0, description="sequences of one tenant that run at once, above which others wait; 0 for no limit"
+    )
+    tenant_tokens_per_second: float = Field(
+        default=0, ge=0, description="prompt and output tokens that one tenant may use per second; 0 for no limit"
+    )
+    tenant_token_burst: float = Field(
+        default=0, ge=0, description="tokens a tenant may use at once; 0 for ten seconds' worth"
+    )
+    tenant_weights: Weights = Field(
+        default_factory=dict,
+        description="order fair-share: shares as name=weight,name=weight; 1 for tenants not named",
+    )
+
+
+class ClientSettings(TenantSettings):
+    """With what the server lets clients ask for and share."""
+
+    cache_isolation: Literal["tenant", "fleet"] = Field(
+        default="tenant",
+        description="who is served from prefixes that a tenant's prompts left. tenant: that tenant alone, where "
+        "identities are known; fleet: everybody",
+    )
+    min_priority: int = Field(
+        default=0,
+        ge=MIN_PRIORITY,
+        le=MAX_PRIORITY,
+        description="most urgent class that a request may ask for, where its key says nothing else",
+    )
+    max_priority: int = Field(
+        default=MAX_PRIORITY, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="the same, least urgent"
+    )
+
+    @model_validator(mode="after")
+    def _check_priorities(self) -> Self:
+        if self.min_priority > self.max_priority:
+            raise ValueError(
+                f"min_priority is {self.min_priority}: must be at most max_priority, which is {self.max_priority}"
+            )
+        return self

@@ -1,0 +1,101 @@
+"""What a manifest says of its engines, as their start-up settings."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from paternoster_contract import labels
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_operator.api.engine_types import Engine
+from paternoster_operator.api.quantity import quantity
+from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
+from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_sources
+from paternoster_operator.desired.resources import gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What the engines of all fleets have in common."""
+
+    engine_image: str = labels.DEFAULT_ENGINE_IMAGE
+    """Where the resource names none."""
+    behind_gateway: bool = False
+    """Engines answer only to the gateway's key."""
+    vllm_metrics: bool = False
+    """They export their core metrics under vLLM's names, too."""
+
+
+ALONE = Installation()
+"""Nothing but what the resource says."""
+
+
+def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> EngineArgs:
+    """The settings of each engine. Live cap and token budget are not in them: they go through the admin API."""
+    spec = resource.spec
+    asks_for = key_sources(resource, behind_gateway=installation.behind_gateway)
+    devices = gpus(spec)
+    return EngineArgs(
+        model=spec.model.source,
+        served_model_name=resource.served_name,
+        host="0.0.0.0",
+        port=labels.ENGINE_PORT,
+        admin_port=labels.ADMIN_PORT,
+        api_keys=key_folder(API) if API in asks_for else None,
+        admin_keys=key_folder(ADMIN),
+        # Its API has the gateway's key alone then, so that nobody else can say whom a request is from.
+        identity_header=installation.behind_gateway,
+        # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
+        device="cuda" if devices else "auto",
+        threads=_threads(spec),
+        tensor_parallel_size=max(1, devices),
+        order=spec.engine.order or ("fair-share" if spec.security.api_keys else "fcfs"),
+        drain_timeout=spec.drain.timeout_seconds,
+        vllm_metrics=installation.vllm_metrics if spec.engine.vllm_metrics is None else spec.engine.vllm_metrics,
+        **_said(spec.engine),
+        **spec.engine.http.settings(),
+    )
+
+
+def _said(engine: Engine) -> dict[str, Any]:
+    """Settings of ``spec.engine`` that need nothing else of the manifest."""
+    scheduling, memory, tenants = engine.scheduling, engine.memory, engine.tenants
+    return {
+        "dtype": engine.dtype,
+        "quantization": engine.quantization,
+        "batch_invariant": engine.batch_invariant,
+        "max_num_seqs": engine.max_num_seqs,
+        "max_model_len": engine.max_model_len,
+        "max_batched_tokens": engine.max_batched_tokens,
+        "max_queued_requests": engine.max_queued_requests,
+        "parse_special_tokens": engine.parse_special_tokens,
+        "cache_isolation": engine.cache_isolation.lower(),
+        "min_priority": engine.min_priority,
+        "max_priority": engine.max_priority,
+        "mode": scheduling.mode,
+        "batch_size": scheduling.batch_size,
+        "batch_wait": scheduling.batch_wait_milliseconds / 1000,
+        "prefill_first": scheduling.prefill_first,
+        "await_prefix": scheduling.await_prefix,
+        "admission": scheduling.admission,
+        "victim": scheduling.victim,
+        "priority_aging": scheduling.priority_aging_seconds,
+        "pause_lower_classes": scheduling.pause_lower_classes,
+        "reserved_slots": scheduling.reserved_slots,
+        "block_size": engine.block_size,
+        "kv_cache_memory": None if engine.kv_cache_memory is None else int(quantity(engine.kv_cache_memory)),
+        "prefix_cache": engine.prefix_cache,
+        "watermark_percent": memory.watermark_percent,
+        "gpu_memory_utilization": memory.gpu_utilization_percent / 100,
+        "preemption": memory.preemption,
+        "swap_memory": int(quantity(memory.swap_memory)),
+        "max_queued_per_tenant": tenants.max_queued,
+        "max_running_per_tenant": tenants.max_running,
+        "tenant_tokens_per_second": tenants.tokens_per_second,
+        "tenant_token_burst": tenants.token_burst,
+        "tenant_weights": {weight.name: weight.percent / 100 for weight in tenants.weights},
+    }
+
+
+def _threads(spec: LLMDeploymentSpec) -> int | None:
+    cpu = spec.resources.limits.get("cpu")
+    return None if cpu is None else max(1, math.ceil(quantity(cpu)))
