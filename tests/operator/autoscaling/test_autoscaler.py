@@ -152,7 +152,7 @@ def test_consolidation_is_refused_when_the_rest_could_not_carry_it(load: dict[st
 
 def test_constant_load_settles() -> None:
     """At most one change of direction, whatever the constant load is."""
-    for running in range(0, 400, 23):
+    for running in range(0, 400, 46):
         state = first_state(policy(), 0.0, replicas=5)
         changes = []
         for step in range(200):
