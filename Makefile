@@ -6,6 +6,9 @@ BIN := .venv/bin
 # tests stay together, for what they load once; files that take long come first (tests/conftest.py).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
+# Bytecode is written, whatever the environment says: without it each process compiles torch's sources anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick e2e cluster cluster-down images package lint chart-lint audit format generate \
 	lock gpu-check bench soak hostile clean

@@ -1,5 +1,6 @@
 """Compiling kernels for a GPU that is not there, from the very launches the operations make."""
 
+import hashlib
 import re
 import subprocess
 import tempfile
@@ -14,6 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
+from triton.runtime.cache import get_cache_manager
 from triton.runtime.jit import JITFunction
 
 TYPES = {
@@ -94,17 +96,29 @@ def _type(value: Any) -> str:
 
 
 def _ptxas(ptx: str, capability: int) -> tuple[int, int]:
-    """Registers a thread and bytes it spills, from ``ptxas -v``."""
+    """Registers a thread and bytes it spills, from ``ptxas -v``; kept in Triton's cache, beside what it compiled."""
+    ptxas = get_ptxas(capability)
+    kept = get_cache_manager(hashlib.sha256(f"{ptxas.version}\n{ptx}".encode()).hexdigest())
+    if file := kept.get_file("ptxas.txt"):
+        said = Path(file).read_text()
+    else:
+        said = _run_ptxas(ptxas.path, ptx)
+        kept.put(said, "ptxas.txt", binary=False)
+    registers = re.search(r"Used (\d+) registers", said)
+    stores = re.search(r"(\d+) bytes spill stores", said)
+    assert registers is not None
+    assert stores is not None
+    return int(registers[1]), int(stores[1])
+
+
+def _run_ptxas(path: str, ptx: str) -> str:
+    """What ``ptxas -v`` says; raises ``CalledProcessError`` where it refuses the program."""
     target = re.search(r"\.target (\w+)", ptx)
     assert target is not None
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernel.ptx").write_text(ptx)
         done = subprocess.run(
-            [get_ptxas(capability).path, "-v", f"--gpu-name={target[1]}", "kernel.ptx", "-o", "kernel.cubin"],
+            [path, "-v", f"--gpu-name={target[1]}", "kernel.ptx", "-o", "kernel.cubin"],
             cwd=folder, capture_output=True, text=True, check=True,
         )  # fmt: skip
-    registers = re.search(r"Used (\d+) registers", done.stderr)
-    stores = re.search(r"(\d+) bytes spill stores", done.stderr)
-    assert registers is not None
-    assert stores is not None
-    return int(registers[1]), int(stores[1])
+    return done.stderr

@@ -57,7 +57,8 @@ class Result:
     faults: list[str] = field(default_factory=list)
 
 
-async def soak(folder: Path, seconds: float) -> Result:
+async def soak(folder: Path, seconds: float, callers: int = CALLERS, pause: float | None = None) -> Result:
+    """Load for ``seconds`` from ``callers`` at once; ``pause``: seconds before each fault (default: a tenth of all)."""
     clock = Clock(folder)
     result = Result(seconds)
     if not clock.available:
@@ -68,7 +69,8 @@ async def soak(folder: Path, seconds: float) -> Result:
         async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
             await Caller(fleet.gateway.url, session, outcomes).short()
         before = {server.name: descriptors(server) for server in fleet.servers}
-        await _load(fleet, outcomes, samples, clock, seconds, result.done)
+        pause = seconds / 10 if pause is None else pause
+        await _load(fleet, outcomes, samples, clock, seconds, callers, pause, result.done)
         await _until_quiet(fleet, before, result)
         for (kind, end), count in sorted(outcomes.counts.items()):
             result.ends.setdefault(kind, {})[end.value] = count
@@ -78,7 +80,14 @@ async def soak(folder: Path, seconds: float) -> Result:
 
 
 async def _load(
-    fleet: Fleet, outcomes: Outcomes, samples: Samples, clock: Clock, seconds: float, done: list[str]
+    fleet: Fleet,
+    outcomes: Outcomes,
+    samples: Samples,
+    clock: Clock,
+    seconds: float,
+    callers: int,
+    pause: float,
+    done: list[str],
 ) -> None:
     ends = time.monotonic() + seconds
 
@@ -92,7 +101,6 @@ async def _load(
 
     async def break_things() -> None:
         first, second = fleet.engines
-        pause = seconds / 10
         faults: dict[str, Callable[[], Awaitable[None]]] = {
             "full disk": partial(full_disk, fleet, 5),
             f"SIGSTOP for {STOPPED_SECONDS} s": partial(stop_and_continue, first, STOPPED_SECONDS),
@@ -123,7 +131,7 @@ async def _load(
                 await asyncio.sleep(1)
 
     async with asyncio.TaskGroup() as tasks:
-        for number in range(CALLERS):
+        for number in range(callers):
             tasks.create_task(call(number))
         tasks.create_task(break_things())
         tasks.create_task(look())

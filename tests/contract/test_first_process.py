@@ -24,6 +24,7 @@ ENDS_WITHIN = 15.0
 """Seconds; what waits for the end of a drain waits for minutes."""
 INTERPRETER_SECONDS = 0.5
 """Of CPU time, in which an interpreter is there and has begun with the command; it takes a tenth of that."""
+POOL = "--kv-cache-memory=50000000"
 SIGTERM_STATUS = 128 + signal.SIGTERM
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -92,7 +93,7 @@ class FirstProcess:
 def terminate_at_every_moment(
     start: Callable[[], FirstProcess], started: Callable[[FirstProcess], bool], step: float = 0.05
 ) -> None:
-    """Start again and again, with SIGTERM later each time, up to the moment when it has ``started``.
+    """Start again and again, with SIGTERM later each time, the last time when it has ``started``.
 
     ``step``: seconds from the first moment to the second; each next one comes twice as late.
     """
@@ -100,8 +101,7 @@ def terminate_at_every_moment(
     while not over:
         with start() as process:
             process.until_begun()
-            time.sleep(seconds)
-            over = started(process)
+            over = within(seconds, lambda: started(process))
             process.terminate()
             try:
                 status = process.ends()
@@ -113,15 +113,23 @@ def terminate_at_every_moment(
         seconds = max(step, 2 * seconds)
 
 
+def within(seconds: float, happened: Callable[[], bool]) -> bool:
+    """Whether it happens in this time; returns at once when it has."""
+    deadline = time.monotonic() + seconds
+    while not (seen := happened()) and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(left, 0.05))
+    return seen
+
+
 def test_an_engine(tmp_path: Path) -> None:
     terminate_at_every_moment(
-        lambda: FirstProcess(tmp_path / "log", "serve", "--port=0", "--threads=1", "--max-num-seqs=4"),
+        lambda: FirstProcess(tmp_path / "log", "serve", "--port=0", "--threads=1", "--max-num-seqs=4", POOL),
         lambda process: "listening on" in process.log.read_text(),
     )
 
 
 def test_an_engine_of_three_ranks(tmp_path: Path) -> None:
-    flags = ("--tensor-parallel-size=3", "--dtype=float32", "--kv-cache-memory=50000000")
+    flags = ("--tensor-parallel-size=3", "--dtype=float32", POOL)
     terminate_at_every_moment(
         lambda: FirstProcess(tmp_path / "log", "serve", "--port=0", "--threads=1", "--max-num-seqs=4", *flags),
         lambda process: "listening on" in process.log.read_text(),

@@ -1,4 +1,4 @@
-"""Two replicas, two hundred requests, one SIGKILL: nobody waits for ever and nobody is left without an answer."""
+"""Two replicas, sixty-four requests, one SIGKILL: nobody waits for ever and nobody is left without an answer."""
 
 import asyncio
 import os
@@ -17,9 +17,9 @@ from paternoster_engine.bench.trace import TraceRow, read_trace
 
 pytestmark = pytest.mark.slow
 
-REQUESTS = 200
+REQUESTS = 64
 TRACES = Path(os.environ.get("PATERNOSTER_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
-PROMPT, OUTPUT = 192, 24
+PROMPT, OUTPUT = 96, 16
 """Longest prompt and output, tokens: the trace's shape at the speed of two cores."""
 
 

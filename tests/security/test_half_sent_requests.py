@@ -1,9 +1,11 @@
 """Connections that send nothing, or half of something, and then wait: they end, and keep nobody out meanwhile."""
 
+import socket
 import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -27,31 +29,42 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         yield running
 
 
-@pytest.mark.parametrize(
-    ("sent", "answer"),
-    [
-        (b"", b""),
-        (b"GET /health HT", b"HTTP/1.1 408"),
-        (b"GET /health HTTP/1.1\r\nHost: x\r\nX:", b"HTTP/1.1 408"),
-        (POST + b"Content-Length: 1000\r\n\r\n{", b"HTTP/1.1 408"),
-        (POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab", b"HTTP/1.1 408"),
-        (GET % b"/health", b"HTTP/1.1 200"),
-    ],
-)
-@pytest.mark.parametrize("over_tls", [False, True])
-def test_who_says_no_more_is_let_go(server: Gateway, sent: bytes, answer: bytes, over_tls: bool) -> None:
+HALF_SENT = [
+    (b"", b""),
+    (b"GET /health HT", b"HTTP/1.1 408"),
+    (b"GET /health HTTP/1.1\r\nHost: x\r\nX:", b"HTTP/1.1 408"),
+    (POST + b"Content-Length: 1000\r\n\r\n{", b"HTTP/1.1 408"),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab", b"HTTP/1.1 408"),
+    (GET % b"/health", b"HTTP/1.1 200"),
+]
+
+
+@pytest.fixture(scope="module")
+def half_sent(server: Gateway) -> Iterator[dict[tuple[bytes, bool], socket.socket]]:
+    """Clients by what they have sent and whether over TLS; all wait at the same time."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with ExitStack() as stack:
-        client = stack.enter_context(server.connect(server.tls_port if over_tls else None))
-        if over_tls:
-            context = ssl.create_default_context()
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            client = stack.enter_context(context.wrap_socket(client))
-        # the plain port of a gateway with TLS answers no prompt, but its body is awaited as any other
-        client.sendall(sent)
-        client.settimeout(SOON)
-        received = b""
-        while data := client.recv(65536):
-            received += data
+        clients: dict[tuple[bytes, bool], socket.socket] = {}
+        for over_tls, (sent, _) in product((False, True), HALF_SENT):
+            client = stack.enter_context(server.connect(server.tls_port if over_tls else None))
+            if over_tls:
+                client = stack.enter_context(context.wrap_socket(client))
+            client.sendall(sent)
+            client.settimeout(SOON)
+            clients[sent, over_tls] = client
+        yield clients
+
+
+@pytest.mark.parametrize(("sent", "answer"), HALF_SENT)
+@pytest.mark.parametrize("over_tls", [False, True])
+def test_who_says_no_more_is_let_go(
+    half_sent: dict[tuple[bytes, bool], socket.socket], sent: bytes, answer: bytes, over_tls: bool
+) -> None:
+    client, received = half_sent[sent, over_tls], b""
+    while data := client.recv(65536):
+        received += data
+    # The plain port of a gateway with TLS answers no prompt, but its body is awaited as any other.
     if sent.startswith(b"POST") and not over_tls:
         answer = b"HTTP/1.1 403"
     assert received.startswith(answer)

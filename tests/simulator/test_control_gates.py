@@ -4,7 +4,7 @@ Each gate is a whole fleet in virtual time: the real scheduler, the real routing
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,9 @@ from paternoster_simulator.profile import Objective, Profile, Startup
 from paternoster_simulator.records import Fate
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
+
+# Some are minutes long on a busy machine; files that ask for more time than others begin first.
+pytestmark = pytest.mark.timeout(600)
 
 SEEDS = range(3)
 STARTUP_SECONDS = 30
@@ -122,8 +125,7 @@ def late(outcome: Outcome, begin: float, end: float) -> float:
     return float(np.mean(missed[came]))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("rate", [2.0, 10.0, 21.0])
+@pytest.mark.parametrize(("rate", "seed"), [*product([2.0, 10.0], SEEDS), (21.0, 0)])
 def test_constant_load_settles(rate: float, seed: int) -> None:
     """At most one change of direction in any window of five minutes, and a fleet that carries the load."""
     outcome = run(constant(rate), duration=1500, seed=seed, start=3)

@@ -8,14 +8,16 @@ from hostile.calls import End
 from hostile.samples import slope
 from hostile.soak import soak
 
-SECONDS = 55
-"""In which each fault has its turn: a pause of a tenth before each, 5 and 12 seconds of two of them, and a start."""
+SECONDS, PAUSE = 34, 1
+"""In which each fault has its turn: a pause before each, 5 and 12 seconds of two of them, and 12 left for a start."""
+CALLERS = 12
+"""Six an engine: all that is in flight when the load ends is waited for, too."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(420)
 async def test_a_short_soak_loses_nothing_and_holds_nothing(tmp_path: Path) -> None:
-    result = await soak(tmp_path, SECONDS)
+    result = await soak(tmp_path, SECONDS, CALLERS, PAUSE)
     assert result.faults == []
     assert {"SIGKILL", "full disk"} <= set(result.done)
     assert any(what.startswith("SIGSTOP") for what in result.done)

@@ -25,6 +25,8 @@ from paternoster_engine.sampling.sampler import Sampler
 BLOCK_SIZE = 32
 MAX_TOKENS = 20
 LENGTHS = (1, 2, 5, 12, 20, 31, 32, 33, 47, 63, 64, 65, 90, 95, 96, 97, 127, 128, 129, 200, 256, 300, 420, 600)
+EDGES = (0, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, 18, 23)
+"""Of these, one in mid-block, all around the first three edges, and the longest, which no step holds."""
 GENERATED_TOGETHER = ((0, 8), (8, 12), (12, 19), (19, 22), (22, 23), (23, 24))
 """Prompts of like length, which transformers pads to the longest and runs at once: it is slow one by one."""
 POOL_BYTES = 400_000_000
@@ -66,9 +68,14 @@ class OracleEngine:
         self.play(scheduler, requests)
         return requests
 
-    def run_mixed(self, scheduler: Scheduler, prompts: list[list[int]], sampled: int) -> Outputs:
-        """As :meth:`run`, every other request greedy; ``sampled``: 0 or 1, the first that is not."""
-        requests = _mixed(prompts, sampled)
+    def run_mixed(
+        self, scheduler: Scheduler, prompts: list[list[int]], sampled: int, chosen: Sequence[int] | None = None
+    ) -> Outputs:
+        """As :meth:`run`, every other request greedy; ``sampled``: 0 or 1, the first that is not.
+
+        ``chosen``: indices of the prompts that are asked; all of them where it is left out.
+        """
+        requests = _mixed(prompts, sampled, chosen)
         self.play(scheduler, requests)
         return [request.output for request in requests]
 
@@ -86,9 +93,9 @@ class OracleEngine:
         """The runner, with so much room to swap to."""
         return ModelRunner(self._model, self._cache, self._sampler, HostKVCache(host_blocks, self._cache))
 
-    def run_alone(self, prompts: list[list[int]], sampled: int) -> Outputs:
+    def run_alone(self, prompts: list[list[int]], sampled: int, chosen: Sequence[int]) -> Outputs:
         """As :meth:`run_mixed`, one request at a time."""
-        requests = _mixed(prompts, sampled)
+        requests = _mixed(prompts, sampled, chosen)
         for request in requests:
             self.play(self.scheduler(), [request])
         return [request.output for request in requests]
@@ -99,8 +106,9 @@ def _request(index: int, prompt: list[int], params: dict[str, float]) -> Request
     return Request(f"r{index}", list(prompt), chosen, seed=index)
 
 
-def _mixed(prompts: list[list[int]], sampled: int) -> list[Request]:
-    return [_request(i, prompt, SAMPLED if i % 2 == sampled else GREEDY) for i, prompt in enumerate(prompts)]
+def _mixed(prompts: list[list[int]], sampled: int, chosen: Sequence[int] | None = None) -> list[Request]:
+    indices = range(len(prompts)) if chosen is None else chosen
+    return [_request(i, prompts[i], SAMPLED if i % 2 == sampled else GREEDY) for i in indices]
 
 
 @pytest.fixture(scope="session")
@@ -113,6 +121,12 @@ def prompts(tokenizer: Tokenizer) -> list[list[int]]:
     """Cuts of a text, from one token to nineteen blocks, at and around block edges."""
     tokens = tokenizer.encode(default_text())
     return [tokens[71 * i : 71 * i + length] for i, length in enumerate(LENGTHS)]
+
+
+@pytest.fixture(scope="session")
+def edges() -> Sequence[int]:
+    """Indices of few prompts, for one test after another."""
+    return EDGES
 
 
 @pytest.fixture(scope="session")
@@ -194,11 +208,11 @@ def sampled_together(engine: OracleEngine, prompts: list[list[int]]) -> Outputs:
 
 
 @pytest.fixture
-def expected(sampled_together: Outputs, transformers_greedy: Outputs) -> Callable[[int], Outputs]:
+def expected(sampled_together: Outputs, transformers_greedy: Outputs) -> Callable[..., Outputs]:
     """What :meth:`OracleEngine.run_mixed` must say, however the requests are scheduled."""
 
-    def of(sampled: int) -> Outputs:
-        both = zip(sampled_together, transformers_greedy, strict=True)
-        return [seeded if i % 2 == sampled else greedy for i, (seeded, greedy) in enumerate(both)]
+    def of(sampled: int, chosen: Sequence[int] | None = None) -> Outputs:
+        indices = range(len(transformers_greedy)) if chosen is None else chosen
+        return [(sampled_together if i % 2 == sampled else transformers_greedy)[i] for i in indices]
 
     return of

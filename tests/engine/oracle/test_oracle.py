@@ -1,21 +1,25 @@
 """The engine's float32 output is transformers' output, token for token, however the requests are scheduled.
 
 Greedy output is compared with transformers; seeded output with the engine's own, alone and in any company. Both run
-side by side, every other request; which half is greedy changes from test to test.
+side by side, every other request; which half is greedy changes from test to test. All prompts are asked once together;
+other schedules get those around block edges and the longest, which is longer than a step and than a chunk of attention.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 pytestmark = pytest.mark.timeout(900)
 
+NUM_BLOCKS = 22
+"""Of the 54 that these prompts and their outputs fill."""
+
 Outputs = list[list[int]]
-Expected = Callable[[int], Outputs]
+Expected = Callable[..., Outputs]
 
 
-def test_alone(engine, prompts: Outputs, expected: Expected) -> None:
-    assert engine.run_alone(prompts, sampled=1) == expected(1)
+def test_alone(engine, prompts: Outputs, edges: Sequence[int], expected: Expected) -> None:
+    assert engine.run_alone(prompts, 1, edges) == expected(1, edges)
 
 
 def test_seeds_matter(sampled_together: Outputs, transformers_greedy: Outputs) -> None:
@@ -28,27 +32,32 @@ def test_batched_together(engine, prompts: Outputs, expected: Expected, sampled:
 
 
 @pytest.mark.parametrize(("budget", "sampled"), [(31, 0), (32, 1), (33, 0)])
-def test_chunks_at_block_edges(engine, prompts: Outputs, expected: Expected, budget: int, sampled: int) -> None:
-    scheduler = engine.scheduler(max_batched_tokens=budget, max_num_seqs=budget // 2)
-    assert engine.run_mixed(scheduler, prompts, sampled) == expected(sampled)
+def test_chunks_at_block_edges(
+    engine, prompts: Outputs, edges: Sequence[int], expected: Expected, budget: int, sampled: int
+) -> None:
+    scheduler = engine.scheduler(max_batched_tokens=budget, max_num_seqs=budget // 4)
+    assert engine.run_mixed(scheduler, prompts, sampled, edges) == expected(sampled, edges)
 
 
-def test_preempted_every_third_step(engine, prompts: Outputs, expected: Expected) -> None:
+def test_preempted_every_third_step(engine, prompts: Outputs, edges: Sequence[int], expected: Expected) -> None:
     scheduler = engine.scheduler(force_preempt_every=3)
-    assert engine.run_mixed(scheduler, prompts, 1) == expected(1)
+    assert engine.run_mixed(scheduler, prompts, 1, edges) == expected(1, edges)
     assert scheduler.counters.preemptions >= 5
     assert scheduler.counters.recomputed_tokens > 0
 
 
-def test_preempted_for_want_of_blocks(engine, prompts: Outputs, expected: Expected) -> None:
-    scheduler = engine.scheduler(num_blocks=40)
-    assert engine.run_mixed(scheduler, prompts, 0) == expected(0)
+def test_preempted_for_want_of_blocks(engine, prompts: Outputs, edges: Sequence[int], expected: Expected) -> None:
+    scheduler = engine.scheduler(num_blocks=NUM_BLOCKS)
+    assert engine.run_mixed(scheduler, prompts, 0, edges) == expected(0, edges)
+    assert scheduler.counters.preemptions > 0
 
 
 @pytest.mark.parametrize(("force", "sampled"), [(0, 1), (3, 0)])
-def test_swapped_to_the_host_and_back(engine, prompts: Outputs, expected: Expected, force: int, sampled: int) -> None:
-    scheduler = engine.scheduler(num_blocks=40, preemption="swap", host_blocks=200, force_preempt_every=force)
-    assert engine.run_mixed(scheduler, prompts, sampled) == expected(sampled)
+def test_swapped_to_the_host_and_back(
+    engine, prompts: Outputs, edges: Sequence[int], expected: Expected, force: int, sampled: int
+) -> None:
+    scheduler = engine.scheduler(num_blocks=NUM_BLOCKS, preemption="swap", host_blocks=200, force_preempt_every=force)
+    assert engine.run_mixed(scheduler, prompts, sampled, edges) == expected(sampled, edges)
     assert scheduler.counters.swapped_in_blocks > 0
     assert scheduler.counters.recomputed_tokens == 0
 
@@ -60,9 +69,10 @@ def test_identical_prompts_are_computed_once(engine, prompts: Outputs, transform
     assert scheduler.counters.cached_prompt_tokens == 3 * ((len(prompts[-1]) - 1) // 32 * 32)
 
 
-def test_warm_prefix_cache(engine, prompts: Outputs, expected: Expected) -> None:
+def test_warm_prefix_cache(engine, prompts: Outputs, edges: Sequence[int], expected: Expected) -> None:
     scheduler = engine.scheduler(prefix_cache=True)
-    engine.run(scheduler, prompts, temperature=0.0)
+    assert engine.run_mixed(scheduler, prompts, 0, edges) == expected(0, edges)
     cached = scheduler.counters.cached_prompt_tokens
-    assert engine.run_mixed(scheduler, prompts, 1) == expected(1)
-    assert scheduler.counters.cached_prompt_tokens - cached > 2000
+    assert engine.run_mixed(scheduler, prompts, 1, edges) == expected(1, edges)
+    # Whole blocks; of a prompt the last token is computed again.
+    assert scheduler.counters.cached_prompt_tokens - cached == sum((len(prompts[i]) - 1) // 32 * 32 for i in edges)

@@ -17,6 +17,8 @@ from scripted_server import Serve, scripted_server
 from paternoster_engine.model.tokenizer import Tokenizer
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
+POOL = ("--kv-cache-memory", "160000000")
+"""3,400 tokens in float32; filling the default pool of 512 MiB with zeros takes a second."""
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ class EngineUnderTest:
 
 @contextmanager
 def _running(*flags: str, **environment: str) -> Iterator[EngineUnderTest]:
-    command = [PATERNOSTER, "serve", "--port", "0", "--admin-port", "0", "--threads", "1", *flags]
+    command = [PATERNOSTER, "serve", "--port", "0", "--admin-port", "0", "--threads", "1", *POOL, *flags]
     process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

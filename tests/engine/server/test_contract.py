@@ -21,7 +21,9 @@ PROMPT: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is
 def engine(run_engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One real engine for all tests here."""
     # In bfloat16 a row may depend on the others beside it, and then a seed's tokens on how many are drawn.
+    # Answers of 8,000 tokens, which are cut, need room.
     settings = ("--max-num-seqs", "8", "--served-model-name", MODEL, "--dtype", "float32")
+    settings += ("--kv-cache-memory", str(2**29))
     keys = tmp_path_factory.mktemp("keys") / "admin"
     keys.write_text("admin-key\n")
     with run_engine(*settings, "--admin-keys", str(keys)) as running:

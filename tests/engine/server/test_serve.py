@@ -16,7 +16,7 @@ from paternoster_contract.command import main
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
-LONG = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
+LONG = {"prompt": "Once upon a time", "max_tokens": 10, "ignore_eos": True, "temperature": 0}
 
 
 def _draining(stats: dict[str, Any]) -> bool:
@@ -91,10 +91,11 @@ async def test_sigterm_drains_and_a_long_drain_is_cut(run_engine: Any, until_sta
     """Readiness falls at once, the new is refused, the old is finished or told, the exit code is 0."""
     with run_engine("--drain-timeout", "5") as engine:
         async with httpx.AsyncClient(base_url=engine.url, timeout=60) as http:
-            short = asyncio.create_task(http.post("/v1/completions", json=LONG))
             endless = asyncio.create_task(
-                http.post("/v1/completions", json=LONG | {"max_tokens": 8000, "stream": True})
+                http.post("/v1/completions", json=LONG | {"max_tokens": 3000, "stream": True})
             )
+            await until_stats(engine.url, lambda stats: stats["running"] == 1)
+            short = asyncio.create_task(http.post("/v1/completions", json=LONG))
             await until_stats(engine.url, lambda stats: stats["running"] == 2)
             engine.process.send_signal(signal.SIGTERM)
             await until_stats(engine.url, _draining)
@@ -104,7 +105,7 @@ async def test_sigterm_drains_and_a_long_drain_is_cut(run_engine: Any, until_sta
             refused = await http.post("/v1/completions", json=LONG)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
             answer = (await short).json()
-            assert answer["usage"]["completion_tokens"] == 60
+            assert answer["usage"]["completion_tokens"] == 10
             *_, error, done = (await endless).text.strip().split("\n\n")
             assert '"code": 503' in error
             assert done == "data: [DONE]"
@@ -114,7 +115,7 @@ async def test_sigterm_drains_and_a_long_drain_is_cut(run_engine: Any, until_sta
 async def test_a_second_sigterm_ends_at_once(run_engine: Any, until_stats: Any) -> None:
     with run_engine("--drain-timeout", "300") as engine:
         async with httpx.AsyncClient(base_url=engine.url, timeout=60) as http:
-            endless = asyncio.create_task(http.post("/v1/completions", json=LONG | {"max_tokens": 8000}))
+            endless = asyncio.create_task(http.post("/v1/completions", json=LONG | {"max_tokens": 3000}))
             await until_stats(engine.url, lambda stats: stats["running"] == 1)
             engine.process.send_signal(signal.SIGTERM)
             await until_stats(engine.url, _draining)

@@ -5,6 +5,8 @@ its bits, loses the carry when it rounds to fp8, and turns arrays of one element
 2.4 refuses. Its products are numpy's, which on some processors sum a row otherwise where more rows are beside it.
 """
 
+import inspect
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,19 @@ def _wide(operand: Any) -> np.ndarray:
     return convert_float(operand.data, dtype.scalar, tl.float16, None).view(np.float16)
 
 
+@cache
+def builtins(package: Any) -> list[tuple[str, Any]]:
+    """Builtins of a part of the language, as they are before any kernel is interpreted."""
+    return [(name, member) for name, member in inspect.getmembers(package) if tl.core.is_builtin(member)]
+
+
+def patch_builtins(package: Any, builder: Any, scope: Any) -> None:
+    """Inside a kernel all are patched already; Triton looks at every member to find that out."""
+    for name, member in builtins(package):
+        if getattr(package, name) is member:
+            interpreter._patch_attr(package, name, member, builder, scope)
+
+
 def install() -> None:
     patch_tensor = interpreter._patch_lang_tensor
 
@@ -63,4 +78,5 @@ def install() -> None:
     interpreter.InterpreterBuilder.cast_impl = cast_by_float32
     interpreter.InterpreterBuilder.create_dot = dot
     interpreter._patch_lang_tensor = patch
+    interpreter._patch_builtin = patch_builtins
     interpreter._convert_float = convert_float

@@ -143,7 +143,7 @@ def test_nobody_who_serves_goes_while_others_are_on_their_way() -> None:
 
 def test_constant_load_settles() -> None:
     """At most one change of direction, whatever the constant load is."""
-    for running in range(0, 400, 23):
+    for running in range(0, 400, 46):
         state = first_state(policy(), 0.0, replicas=5)
         changes = []
         for step in range(200):

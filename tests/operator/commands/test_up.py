@@ -80,12 +80,6 @@ def test_a_port_out_of_range_is_named(paternoster: Any, tmp_path: Path, ride: An
     assert "--port 70000" in done.stderr
 
 
-def test_a_model_that_is_not_there_is_named(up: Any, ride: Any) -> None:
-    fleet = up(ride(model=MODEL | {"source": "file:///there/is/no.gguf"}))
-    fleet.until_printed("/there/is/no.gguf")
-    assert fleet.interrupt() == 0
-
-
 def test_manifests_are_followed(up: Any, paternoster: Any, ride: Any) -> None:
     """Documents come, change and go; fleets of no replica need no model."""
 

@@ -67,7 +67,8 @@ def _read(path: Path) -> GgufFile:
     size = path.stat().st_size
     if size == 0:
         raise ModelError("it is empty, and begins with no magic 'GGUF'")
-    head = _Head(np.memmap(path, mode="r"))
+    # As a plain array: every slice of a memmap runs Python code, and a head is a hundred thousand slices.
+    head = _Head(np.memmap(path, mode="r").view(np.ndarray))
     if (magic := bytes(head.take(4, "the magic"))) != b"GGUF":
         raise ModelError(f"its magic is {magic!r}: must be b'GGUF'")
     version = head.number("<I", "the version")
