@@ -15,6 +15,7 @@ RUNNERS = (
     "control.compare",
     "control.foresight",
     "control.sensitivity",
+    "control.token_budget",
     "engine.batch_invariant_cost",
     "engine.decode_roofline",
     "engine.idle",

