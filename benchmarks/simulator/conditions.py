@@ -24,6 +24,8 @@ class Conditions:
     max_batched_tokens: int = 256
     kv_cache_mib: int = 48
     threads: int = 1
+    itl_limit_ms: int = 400
+    """Time between two tokens that the law keeps: below what a step of ``max_batched_tokens`` takes here."""
 
     @property
     def engine_args(self) -> EngineArgs:
@@ -37,11 +39,12 @@ class Conditions:
         )
 
     def manifest(self, *, law: bool) -> dict[str, Any]:
-        """The fleet as a document: replicas fixed, and the cap too unless ``law``."""
+        """The fleet as a document: replicas fixed; the cap and the tokens of a step too, unless ``law``."""
         concurrency = {
             "mode": "Auto", "min": 2, "windowSeconds": 10, "cooldownSeconds": 5, "increaseStep": 1,
-            "minFinishedRequests": 3,
+            "minFinishedRequests": 3, "tokenBudget": {"min": 32},
         }  # fmt: skip
+        limited = {"concurrency": concurrency, "slo": {"itlP95Milliseconds": self.itl_limit_ms}}
         return {
             "apiVersion": "paternoster.dev/v1alpha1",
             "kind": "LLMDeployment",
@@ -57,7 +60,7 @@ class Conditions:
                 },
                 "resources": {"limits": {"cpu": str(self.threads)}},
                 "replicas": self.replicas,
-                **({"concurrency": concurrency} if law else {}),
+                **(limited if law else {}),
             },
         }
 

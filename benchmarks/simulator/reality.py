@@ -7,7 +7,8 @@ after the real run, and the profile is fitted to both, so that a machine that ch
 gateway and operator run on the same processors; what they take of them is counted, and steps are simulated on the rest.
 A preemption more or less moves the law's next cut, so the simulated numbers are means of runs that are nearly alike.
 Requests come at a multiple of what the first calibration says the fleet can answer; queue and preemptions are what it
-does with that. A fixed cap first, then the scaling law on. Exit code 0 only if every ratio is within the bar.
+does with that. A fixed cap first, then the scaling law on: cap and tokens of a step. Exit code 0 only if every ratio is
+within the bar.
 """
 
 import argparse
@@ -124,6 +125,10 @@ def main() -> int:
     parser.add_argument("--max-num-seqs", type=int, default=defaults.max_num_seqs, metavar="N")
     parser.add_argument("--kv-cache-mib", type=int, default=defaults.kv_cache_mib, metavar="MIB")
     parser.add_argument(
+        "--itl-limit", type=int, default=defaults.itl_limit_ms, metavar="MS",
+        help="time between tokens that the law keeps (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
         "--folder", type=Path, help="where logs, samples and profiles are kept (default: a temporary one)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
@@ -134,7 +139,9 @@ def main() -> int:
     policies = options.policies.split(",")
     if not set(policies) <= {"fixed", "law"}:
         parser.error(f"policies is {options.policies!r}: must be of fixed, law")
-    conditions = Conditions(max_num_seqs=options.max_num_seqs, kv_cache_mib=options.kv_cache_mib)
+    conditions = Conditions(
+        max_num_seqs=options.max_num_seqs, kv_cache_mib=options.kv_cache_mib, itl_limit_ms=options.itl_limit
+    )
     folder = options.folder or Path(tempfile.mkdtemp(prefix="reality-"))
     comparisons = []
     try:
