@@ -42,7 +42,7 @@ def asking_pod() -> Document:
     }
 
 
-def test_the_whole_ride(kubectl: Kubectl) -> None:
+def test_from_apply_to_delete(kubectl: Kubectl) -> None:
     with restricted_namespace(kubectl, SYSTEM), restricted_namespace(kubectl, NAMESPACE):
         install(kubectl)
         kubectl.helm("test", RELEASE, f"--namespace={SYSTEM}")

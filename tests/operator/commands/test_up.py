@@ -17,13 +17,13 @@ ENGINE = {"maxNumSeqs": 4, "maxModelLen": 512, "maxBatchedTokens": 64, "kvCacheM
 
 
 @pytest.fixture
-def ride(document: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+def chat(document: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
     """A small fleet of the real engine."""
 
     def build(**spec: Any) -> dict[str, Any]:
         resources = {"limits": {"cpu": "1"}}
         one = document(**{"model": MODEL, "engine": ENGINE, "resources": resources, "replicas": 1, **spec})
-        return one | {"metadata": {"name": "ride"}}
+        return one | {"metadata": {"name": "chat"}}
 
     return build
 
@@ -34,9 +34,9 @@ def chat(endpoint: str, **more: Any) -> httpx.Response:
     return httpx.post(f"{endpoint}/v1/chat/completions", json=body, timeout=120)
 
 
-def test_every_fault_of_a_manifest_is_named_and_nothing_starts(paternoster: Any, tmp_path: Path, ride: Any) -> None:
+def test_every_fault_of_a_manifest_is_named_and_nothing_starts(paternoster: Any, tmp_path: Path, chat: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
-    manifest.write_text(json.dumps(ride(engine={"maxNumSeqs": "many"}, replicaz=1)))
+    manifest.write_text(json.dumps(chat(engine={"maxNumSeqs": "many"}, replicaz=1)))
     done = paternoster("up", "-f", str(manifest), "--log-dir", str(tmp_path / "logs"))
     assert done.returncode == 2
     assert done.stdout == ""
@@ -49,8 +49,8 @@ def test_every_fault_of_a_manifest_is_named_and_nothing_starts(paternoster: Any,
 @pytest.mark.parametrize(
     "spec", [{"autoscaling": {"minReplicas": 3, "maxReplicas": 2}, "replicas": None}, {"autoscaling": {}}]
 )
-def test_settings_that_contradict_each_other_are_named(paternoster: Any, tmp_path: Path, ride: Any, spec: Any) -> None:
-    one = ride(**spec)
+def test_settings_that_contradict_each_other_are_named(paternoster: Any, tmp_path: Path, chat: Any, spec: Any) -> None:
+    one = chat(**spec)
     one["spec"] = {name: value for name, value in one["spec"].items() if value is not None}
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(json.dumps(one))
@@ -60,9 +60,9 @@ def test_settings_that_contradict_each_other_are_named(paternoster: Any, tmp_pat
     assert "eplicas" in line
 
 
-def test_a_port_in_use_is_named(paternoster: Any, tmp_path: Path, ride: Any) -> None:
+def test_a_port_in_use_is_named(paternoster: Any, tmp_path: Path, chat: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
-    manifest.write_text(json.dumps(ride()))
+    manifest.write_text(json.dumps(chat()))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = paternoster("up", "-f", str(manifest), "--port", str(port))
@@ -72,19 +72,19 @@ def test_a_port_in_use_is_named(paternoster: Any, tmp_path: Path, ride: Any) -> 
     assert "in use" in line
 
 
-def test_a_port_out_of_range_is_named(paternoster: Any, tmp_path: Path, ride: Any) -> None:
+def test_a_port_out_of_range_is_named(paternoster: Any, tmp_path: Path, chat: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
-    manifest.write_text(json.dumps(ride()))
+    manifest.write_text(json.dumps(chat()))
     done = paternoster("up", "-f", str(manifest), "--port", "70000")
     assert done.returncode == 2
     assert "--port 70000" in done.stderr
 
 
-def test_manifests_are_followed(up: Any, paternoster: Any, ride: Any) -> None:
+def test_manifests_are_followed(up: Any, paternoster: Any, chat: Any) -> None:
     """Documents come, change and go; fleets of no replica need no model."""
 
     def named(name: str, **spec: Any) -> dict[str, Any]:
-        one = ride(replicas=0, **{"model": MODEL | {"servedName": name}, **spec})
+        one = chat(replicas=0, **{"model": MODEL | {"servedName": name}, **spec})
         return one | {"metadata": {"name": name}}
 
     def names() -> list[str]:
@@ -112,8 +112,8 @@ def test_manifests_are_followed(up: Any, paternoster: Any, ride: Any) -> None:
     assert fleet.interrupt() == 0
 
 
-def test_a_gateway_that_ends_comes_back(up: Any, ride: Any) -> None:
-    fleet = up(ride(replicas=0))
+def test_a_gateway_that_ends_comes_back(up: Any, chat: Any) -> None:
+    fleet = up(chat(replicas=0))
     health = f"{fleet.endpoint}/health"
     (killed,) = fleet.pids("gateway")
     os.kill(killed, signal.SIGKILL)
@@ -130,8 +130,8 @@ def test_a_gateway_that_ends_comes_back(up: Any, ride: Any) -> None:
     assert fleet.interrupt() == 0
 
 
-def test_the_address_of_a_later_session_is_left_alone(up: Any, paternoster: Any, ride: Any) -> None:
-    first = up(ride(replicas=0))
+def test_the_address_of_a_later_session_is_left_alone(up: Any, paternoster: Any, chat: Any) -> None:
+    first = up(chat(replicas=0))
     first.until_printed("endpoint")
     state = first.folder / "paternoster" / "up.json"
     other = json.loads(state.read_text()) | {"pid": 1}
@@ -141,9 +141,9 @@ def test_the_address_of_a_later_session_is_left_alone(up: Any, paternoster: Any,
 
 
 @pytest.mark.slow
-def test_a_ride(up: Any, paternoster: Any, ride: Any) -> None:
+def test_an_interactive_session(up: Any, paternoster: Any, chat: Any) -> None:
     """Answer, edit, broken edit, killed engine, drain: one session, because an engine takes seconds to start."""
-    fleet = up(ride())
+    fleet = up(chat())
     endpoint = fleet.endpoint
     # Held at the gateway until the first engine is ready.
     assert "Tokyo" in chat(endpoint).json()["choices"][0]["message"]["content"]
@@ -151,15 +151,15 @@ def test_a_ride(up: Any, paternoster: Any, ride: Any) -> None:
     def row() -> list[str]:
         return list(paternoster("get", "-o", "wide").stdout.splitlines()[1].split())
 
-    fleet.until(lambda: row()[:5] == ["ride", "True", "MinimumReplicasAvailable", "1", "1"])
+    fleet.until(lambda: row()[:5] == ["chat", "True", "MinimumReplicasAvailable", "1", "1"])
     assert endpoint in row()
 
-    fleet.write(ride(replicas=2))
-    fleet.until_printed("ride: changed")
+    fleet.write(chat(replicas=2))
+    fleet.until_printed("chat: changed")
     fleet.until_printed("2 of 2 replicas ready")
     assert len(fleet.engine_pids) == 2
 
-    fleet.write(ride(replicas=-1))
+    fleet.write(chat(replicas=-1))
     fleet.until_printed("spec.replicas")
     assert "the fleet goes on as it was" in fleet.output
     fleet.write("replicas: [")
@@ -184,12 +184,12 @@ def test_a_ride(up: Any, paternoster: Any, ride: Any) -> None:
 
     documents = [json.loads(line) for line in fleet.record.read_text().splitlines()]
     (last,) = documents[-1]["deployments"]
-    assert (last["name"], last["desired"], documents[-1]["endpoint"]) == ("ride", 2, endpoint)
+    assert (last["name"], last["desired"], documents[-1]["endpoint"]) == ("chat", 2, endpoint)
     assert max(one["ready"] for document in documents for one in document["deployments"]) == 2
 
 
-def test_nothing_outlives_a_killed_session(up: Any, ride: Any) -> None:
-    fleet = up(ride())
+def test_nothing_outlives_a_killed_session(up: Any, chat: Any) -> None:
+    fleet = up(chat())
     assert chat(fleet.endpoint).status_code == 200
     assert len(fleet.pids("serve")) == len(fleet.pids("gateway")) == 1
     fleet.process.kill()
@@ -200,8 +200,8 @@ def test_nothing_outlives_a_killed_session(up: Any, ride: Any) -> None:
         time.sleep(0.1)
 
 
-def test_a_second_interrupt_does_not_wait_for_answers(up: Any, ride: Any) -> None:
-    fleet = up(ride())
+def test_a_second_interrupt_does_not_wait_for_answers(up: Any, chat: Any) -> None:
+    fleet = up(chat())
     assert chat(fleet.endpoint).status_code == 200
     body = {"model": "smol", "prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", f"{fleet.endpoint}/v1/completions", json=body, timeout=120) as answer:
