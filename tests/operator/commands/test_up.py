@@ -17,7 +17,7 @@ ENGINE = {"maxNumSeqs": 4, "maxModelLen": 512, "maxBatchedTokens": 64, "kvCacheM
 
 
 @pytest.fixture
-def chat(document: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+def small(document: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
     """A small fleet of the real engine."""
 
     def build(**spec: Any) -> dict[str, Any]:
@@ -34,9 +34,9 @@ def chat(endpoint: str, **more: Any) -> httpx.Response:
     return httpx.post(f"{endpoint}/v1/chat/completions", json=body, timeout=120)
 
 
-def test_every_fault_of_a_manifest_is_named_and_nothing_starts(paternoster: Any, tmp_path: Path, chat: Any) -> None:
+def test_every_fault_of_a_manifest_is_named_and_nothing_starts(paternoster: Any, tmp_path: Path, small: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
-    manifest.write_text(json.dumps(chat(engine={"maxNumSeqs": "many"}, replicaz=1)))
+    manifest.write_text(json.dumps(small(engine={"maxNumSeqs": "many"}, replicaz=1)))
     done = paternoster("up", "-f", str(manifest), "--log-dir", str(tmp_path / "logs"))
     assert done.returncode == 2
     assert done.stdout == ""
@@ -49,8 +49,8 @@ def test_every_fault_of_a_manifest_is_named_and_nothing_starts(paternoster: Any,
 @pytest.mark.parametrize(
     "spec", [{"autoscaling": {"minReplicas": 3, "maxReplicas": 2}, "replicas": None}, {"autoscaling": {}}]
 )
-def test_settings_that_contradict_each_other_are_named(paternoster: Any, tmp_path: Path, chat: Any, spec: Any) -> None:
-    one = chat(**spec)
+def test_settings_that_contradict_each_other_are_named(paternoster: Any, tmp_path: Path, small: Any, spec: Any) -> None:
+    one = small(**spec)
     one["spec"] = {name: value for name, value in one["spec"].items() if value is not None}
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(json.dumps(one))
@@ -60,9 +60,9 @@ def test_settings_that_contradict_each_other_are_named(paternoster: Any, tmp_pat
     assert "eplicas" in line
 
 
-def test_a_port_in_use_is_named(paternoster: Any, tmp_path: Path, chat: Any) -> None:
+def test_a_port_in_use_is_named(paternoster: Any, tmp_path: Path, small: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
-    manifest.write_text(json.dumps(chat()))
+    manifest.write_text(json.dumps(small()))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = paternoster("up", "-f", str(manifest), "--port", str(port))
@@ -72,19 +72,19 @@ def test_a_port_in_use_is_named(paternoster: Any, tmp_path: Path, chat: Any) -> 
     assert "in use" in line
 
 
-def test_a_port_out_of_range_is_named(paternoster: Any, tmp_path: Path, chat: Any) -> None:
+def test_a_port_out_of_range_is_named(paternoster: Any, tmp_path: Path, small: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
-    manifest.write_text(json.dumps(chat()))
+    manifest.write_text(json.dumps(small()))
     done = paternoster("up", "-f", str(manifest), "--port", "70000")
     assert done.returncode == 2
     assert "--port 70000" in done.stderr
 
 
-def test_manifests_are_followed(up: Any, paternoster: Any, chat: Any) -> None:
+def test_manifests_are_followed(up: Any, paternoster: Any, small: Any) -> None:
     """Documents come, change and go; fleets of no replica need no model."""
 
     def named(name: str, **spec: Any) -> dict[str, Any]:
-        one = chat(replicas=0, **{"model": MODEL | {"servedName": name}, **spec})
+        one = small(replicas=0, **{"model": MODEL | {"servedName": name}, **spec})
         return one | {"metadata": {"name": name}}
 
     def names() -> list[str]:
@@ -112,8 +112,8 @@ def test_manifests_are_followed(up: Any, paternoster: Any, chat: Any) -> None:
     assert fleet.interrupt() == 0
 
 
-def test_a_gateway_that_ends_comes_back(up: Any, chat: Any) -> None:
-    fleet = up(chat(replicas=0))
+def test_a_gateway_that_ends_comes_back(up: Any, small: Any) -> None:
+    fleet = up(small(replicas=0))
     health = f"{fleet.endpoint}/health"
     (killed,) = fleet.pids("gateway")
     os.kill(killed, signal.SIGKILL)
@@ -130,8 +130,8 @@ def test_a_gateway_that_ends_comes_back(up: Any, chat: Any) -> None:
     assert fleet.interrupt() == 0
 
 
-def test_the_address_of_a_later_session_is_left_alone(up: Any, paternoster: Any, chat: Any) -> None:
-    first = up(chat(replicas=0))
+def test_the_address_of_a_later_session_is_left_alone(up: Any, paternoster: Any, small: Any) -> None:
+    first = up(small(replicas=0))
     first.until_printed("endpoint")
     state = first.folder / "paternoster" / "up.json"
     other = json.loads(state.read_text()) | {"pid": 1}
@@ -141,9 +141,9 @@ def test_the_address_of_a_later_session_is_left_alone(up: Any, paternoster: Any,
 
 
 @pytest.mark.slow
-def test_an_interactive_session(up: Any, paternoster: Any, chat: Any) -> None:
+def test_an_interactive_session(up: Any, paternoster: Any, small: Any) -> None:
     """Answer, edit, broken edit, killed engine, drain: one session, because an engine takes seconds to start."""
-    fleet = up(chat())
+    fleet = up(small())
     endpoint = fleet.endpoint
     # Held at the gateway until the first engine is ready.
     assert "Tokyo" in chat(endpoint).json()["choices"][0]["message"]["content"]
@@ -154,12 +154,12 @@ def test_an_interactive_session(up: Any, paternoster: Any, chat: Any) -> None:
     fleet.until(lambda: row()[:5] == ["chat", "True", "MinimumReplicasAvailable", "1", "1"])
     assert endpoint in row()
 
-    fleet.write(chat(replicas=2))
+    fleet.write(small(replicas=2))
     fleet.until_printed("chat: changed")
     fleet.until_printed("2 of 2 replicas ready")
     assert len(fleet.engine_pids) == 2
 
-    fleet.write(chat(replicas=-1))
+    fleet.write(small(replicas=-1))
     fleet.until_printed("spec.replicas")
     assert "the fleet goes on as it was" in fleet.output
     fleet.write("replicas: [")
@@ -188,8 +188,8 @@ def test_an_interactive_session(up: Any, paternoster: Any, chat: Any) -> None:
     assert max(one["ready"] for document in documents for one in document["deployments"]) == 2
 
 
-def test_nothing_outlives_a_killed_session(up: Any, chat: Any) -> None:
-    fleet = up(chat())
+def test_nothing_outlives_a_killed_session(up: Any, small: Any) -> None:
+    fleet = up(small())
     assert chat(fleet.endpoint).status_code == 200
     assert len(fleet.pids("serve")) == len(fleet.pids("gateway")) == 1
     fleet.process.kill()
@@ -200,8 +200,8 @@ def test_nothing_outlives_a_killed_session(up: Any, chat: Any) -> None:
         time.sleep(0.1)
 
 
-def test_a_second_interrupt_does_not_wait_for_answers(up: Any, chat: Any) -> None:
-    fleet = up(chat())
+def test_a_second_interrupt_does_not_wait_for_answers(up: Any, small: Any) -> None:
+    fleet = up(small())
     assert chat(fleet.endpoint).status_code == 200
     body = {"model": "smol", "prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", f"{fleet.endpoint}/v1/completions", json=body, timeout=120) as answer:

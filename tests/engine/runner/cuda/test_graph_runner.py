@@ -29,6 +29,13 @@ CAPACITY = 6
 MODEL_LEN = 60
 
 
+def config(num_blocks: int) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_num_seqs=CAPACITY, max_batched_tokens=64, max_model_len=MODEL_LEN, block_size=BLOCK_SIZE,
+        num_blocks=num_blocks,
+    )  # fmt: skip
+
+
 def cache_of(model: Llama, blocks: int, block_size: int = BLOCK_SIZE) -> tuple[torch.Tensor, ...]:
     config = model.config
     shape = KVPoolShape.fit(
@@ -141,15 +148,7 @@ def test_decodes_do_not_use_the_plain_runner(tiny: Llama) -> None:
     runner, eager = graphs(tiny, cache)
     drive(
         runner,
-        Scheduler(
-            SchedulerConfig(
-                max_num_seqs=CAPACITY,
-                max_batched_tokens=64,
-                max_model_len=MODEL_LEN,
-                block_size=BLOCK_SIZE,
-                num_blocks=40,
-            )
-        ),
+        Scheduler(config(40)),
         plain([1, 2], [3]),
         [0, 0],
     )
@@ -161,15 +160,7 @@ def test_what_graphs_do_not_do_goes_to_the_plain_runner(tiny: Llama, params: dic
     runner, eager = graphs(tiny, cache_of(tiny, 40))
     drive(
         runner,
-        Scheduler(
-            SchedulerConfig(
-                max_num_seqs=CAPACITY,
-                max_batched_tokens=64,
-                max_model_len=MODEL_LEN,
-                block_size=BLOCK_SIZE,
-                num_blocks=40,
-            )
-        ),
+        Scheduler(config(40)),
         plain([1, 2], **params),
         [0],
     )
@@ -182,26 +173,14 @@ def test_steps_follow_each_other_without_the_host(tiny: Llama) -> None:
     runner, _ = graphs(tiny, cache_of(tiny, 40))
     drive(
         runner,
-        Scheduler(
-            SchedulerConfig(
-                max_num_seqs=CAPACITY,
-                max_batched_tokens=64,
-                max_model_len=MODEL_LEN,
-                block_size=BLOCK_SIZE,
-                num_blocks=40,
-            )
-        ),
+        Scheduler(config(40)),
         whole,
         [0, 0, 0],
     )
 
     runner, _ = graphs(tiny, cache_of(tiny, 40))
     again = plain([5, 6, 7], [8, 9], [10], temperature=0.9)
-    scheduler = Scheduler(
-        SchedulerConfig(
-            max_num_seqs=CAPACITY, max_batched_tokens=64, max_model_len=MODEL_LEN, block_size=BLOCK_SIZE, num_blocks=40
-        )
-    )
+    scheduler = Scheduler(config(40))
     for request in again:
         scheduler.add(request)
     Engine(scheduler, runner).step()
@@ -254,15 +233,7 @@ def test_an_unknown_token_leaves_a_runner_that_works(tiny: Llama) -> None:
     again = plain([1, 2, 3])
     drive(
         runner,
-        Scheduler(
-            SchedulerConfig(
-                max_num_seqs=CAPACITY,
-                max_batched_tokens=64,
-                max_model_len=MODEL_LEN,
-                block_size=BLOCK_SIZE,
-                num_blocks=40,
-            )
-        ),
+        Scheduler(config(40)),
         again,
         [0],
     )
@@ -278,15 +249,7 @@ def test_padding_writes_nothing(tiny: Llama) -> None:
     requests = plain([1, 2], [3], [4, 5, 6], max_tokens=3)
     drive(
         runner,
-        Scheduler(
-            SchedulerConfig(
-                max_num_seqs=CAPACITY,
-                max_batched_tokens=64,
-                max_model_len=MODEL_LEN,
-                block_size=BLOCK_SIZE,
-                num_blocks=19,
-            )
-        ),
+        Scheduler(config(19)),
         requests,
         [0, 0, 0],
     )
