@@ -13,7 +13,7 @@ Manifest = Callable[..., Document]
 API_WORDS = {
     "is missing": ("Required value",),
     "unknown field": ("unknown field",),
-    "is": ("Invalid value", "Unsupported value"),
+    "is": ("Invalid value", "Unsupported value", "Duplicate value"),
 }
 """What a fault begins with in the manifest's own check -> what the API server calls it."""
 

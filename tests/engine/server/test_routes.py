@@ -204,8 +204,8 @@ async def test_wrong_model_and_wrong_path(serve: Any) -> None:
 
 
 async def test_a_full_queue_answers_503(serve: Any) -> None:
-    async with serve(max_queued_requests=0) as server:
-        response = await server.client.post("/v1/completions", json={"prompt": "Hi"})
+    async with serve(max_queued_requests=2) as server:
+        response = await server.client.post("/v1/completions", json={"prompt": ["Hi", "Hi", "Hi"]})
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
         assert response.json()["error"]["type"] == "Service Unavailable"
 

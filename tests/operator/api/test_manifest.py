@@ -26,7 +26,7 @@ GOOD: list[dict[str, Any]] = [
     {"engine": {"maxNumSeqs": 8, "maxBatchedTokens": 8}},
     {"engine": {"maxNumSeqs": 1024}},
     {"engine": {"order": "priority", "scheduling": {"pauseLowerClasses": True, "reservedSlots": 63}}},
-    {"engine": {"quantization": "int8", "memory": {"preemption": "swap", "swapMemory": 2147483648}}},
+    {"engine": {"quantization": "int8", "memory": {"preemption": "swap", "swapMemory": "2Gi"}}},
     {"engine": {"blockSize": 8}},
     {"engine": {"blockSize": 64}, "resources": {"gpu": {"count": 1}}},
     {"concurrency": {"mode": "Auto", "min": 2, "initial": 8, "max": 16}},
