@@ -1,11 +1,12 @@
 """A model's shape, read from GGUF metadata or from a Hugging Face ``config.json``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields
+from paternoster_engine.model.rope_scaling import RopeScaling, Yarn, from_gguf, from_hf
 
 LARGEST_SIZE = 2**31 - 1
 """Of what the tensors' shapes are compared with."""
@@ -32,22 +33,27 @@ class ModelConfig:
     rms_norm_eps: float
     tied_embeddings: bool
     """The output projection is the embedding table."""
+    rope_scaling: RopeScaling | None = None
+    """None for the plain rotary embedding."""
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any], name: str) -> "ModelConfig":
         """From a parsed ``config.json``; ``name`` is used where the file has none."""
         fields = Fields(config, "config.json")
         rope = Fields(fields.mapping("rope_parameters") or fields.mapping("rope_scaling"), "config.json")
-        _plain_rope(rope.text("rope_type", default=rope.text("type", default="default")))
         for key in ("attention_bias", "mlp_bias"):
             if fields.flag(key):
                 raise UnsupportedModelError(f"{key} is true in config.json: only projections without bias are built in")
-        if fields.flag("use_sliding_window"):
-            raise UnsupportedModelError(
-                "use_sliding_window is true in config.json: only attention to all tokens is built in"
-            )
         hidden = fields.whole("hidden_size", LARGEST_SIZE)
         heads = fields.whole("num_attention_heads", hidden)
+        context = fields.whole("max_position_embeddings", LONGEST_CONTEXT)
+        _refuse_windows(fields, context)
+        scaling = from_hf(rope, context)
+        if isinstance(scaling, Yarn):
+            # As vLLM has it: files are told the stretched length by their rope_parameters alone.
+            context = max(context, int(scaling.original * scaling.factor))
+            if context > LONGEST_CONTEXT:
+                raise rope.refusal("factor", scaling.factor, f"at most {LONGEST_CONTEXT / scaling.original:g}")
         return cls(
             architecture=fields.text("model_type"),
             name=fields.text("_name_or_path", default="") or name,
@@ -58,23 +64,27 @@ class ModelConfig:
             num_heads=heads,
             num_kv_heads=_key_heads(fields, "num_key_value_heads", heads),
             head_dim=_head_dim(fields, "head_dim", hidden // heads),
-            context_length=fields.whole("max_position_embeddings", LONGEST_CONTEXT),
+            context_length=context,
             rope_theta=rope.positive("rope_theta", default=fields.positive("rope_theta", default=10_000.0)),
             rms_norm_eps=fields.positive("rms_norm_eps"),
             tied_embeddings=fields.flag("tie_word_embeddings"),
+            rope_scaling=scaling,
         )
 
     @classmethod
-    def from_gguf(cls, metadata: Mapping[str, Any], tensor_names: frozenset[str], name: str) -> "ModelConfig":
-        """From GGUF key-value ``metadata``; keys as in the GGUF specification."""
+    def from_gguf(
+        cls, metadata: Mapping[str, Any], tensor_names: frozenset[str], name: str, rope_divisors: Sequence[float] = ()
+    ) -> "ModelConfig":
+        """From GGUF key-value ``metadata``; keys as in the GGUF specification. ``rope_divisors``: ``rope_freqs``."""
         fields = Fields(metadata, "the GGUF file")
         arch = fields.text("general.architecture")
-        _plain_rope(fields.text(f"{arch}.rope.scaling.type", default="none"))
-        if "rope_freqs.weight" in tensor_names:
-            _plain_rope("rope_freqs.weight")
         hidden = fields.whole(f"{arch}.embedding_length", LARGEST_SIZE)
         heads = fields.whole(f"{arch}.attention.head_count", hidden)
         vocabulary = fields.whole(f"{arch}.vocab_size", LARGEST_SIZE, default=0)
+        head_dim = _head_dim(fields, f"{arch}.attention.key_length", hidden // heads)
+        context = fields.whole(f"{arch}.context_length", LONGEST_CONTEXT)
+        if rope_divisors and len(rope_divisors) != head_dim // 2:
+            raise fields.refusal("the size of rope_freqs.weight", len(rope_divisors), f"{head_dim // 2}, half a head")
         return cls(
             architecture=arch,
             name=fields.text("general.name", default="") or name,
@@ -85,11 +95,12 @@ class ModelConfig:
             num_layers=fields.whole(f"{arch}.block_count", max(1, len(tensor_names))),
             num_heads=heads,
             num_kv_heads=_key_heads(fields, f"{arch}.attention.head_count_kv", heads),
-            head_dim=_head_dim(fields, f"{arch}.attention.key_length", hidden // heads),
-            context_length=fields.whole(f"{arch}.context_length", LONGEST_CONTEXT),
+            head_dim=head_dim,
+            context_length=context,
             rope_theta=fields.positive(f"{arch}.rope.freq_base", default=10_000.0),
             rms_norm_eps=fields.positive(f"{arch}.attention.layer_norm_rms_epsilon"),
             tied_embeddings="output.weight" not in tensor_names,
+            rope_scaling=from_gguf(fields, arch, rope_divisors, context),
         )
 
 
@@ -107,6 +118,11 @@ def _head_dim(fields: Fields, key: str, default: int) -> int:
     return size
 
 
-def _plain_rope(kind: str) -> None:
-    if kind not in ("default", "none"):
-        raise UnsupportedModelError(f"rotary embedding scaling is {kind!r}: only unscaled embeddings are built in")
+def _refuse_windows(fields: Fields, context: int) -> None:
+    """Mistral's window counts where it is there, Qwen's where it is asked for; one that no request outgrows is none."""
+    window = fields.whole("sliding_window", LARGEST_SIZE, default=context)
+    if fields.flag("use_sliding_window", default=fields.text("model_type") == "mistral") and window < context:
+        raise UnsupportedModelError(
+            f"sliding_window is {window} in config.json: must be null or at least {context}, the context, as only "
+            "attention to all tokens is built in"
+        )

@@ -43,9 +43,9 @@ class Fields:
             raise self.refusal(key, value, "a finite number above 0")
         return number
 
-    def flag(self, key: str) -> bool:
-        """Absent is false."""
-        return self._of(key, bool, "true or false", default=False)  # type: ignore[no-any-return]
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """True or false."""
+        return self._of(key, bool, "true or false", default=default)  # type: ignore[no-any-return]
 
     def text(self, key: str, *, default: Any = _REQUIRED) -> str:
         return self._of(key, str, "a text", default)  # type: ignore[no-any-return]

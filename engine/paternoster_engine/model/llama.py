@@ -67,7 +67,9 @@ class Llama:
         self._layers = [_load_layer(f"model.layers.{i}.", load, linear, gate) for i in range(config.num_layers)]
         self._norm = load("model.norm")
         self._lm_head = linear(self._embedding.weight if config.tied_embeddings else load("lm_head"))
-        self._rotary = rotary_table(config.head_dim, config.context_length, config.rope_theta, device)
+        self._rotary = rotary_table(
+            config.head_dim, config.context_length, config.rope_theta, device, config.rope_scaling
+        )
         self._scale = config.head_dim**-0.5
         self._rms_norm = choose("rms_norm", device)
         self._rope_kv_write = choose("rope_kv_write", device)

@@ -5,7 +5,7 @@ from paternoster_engine.model.fields import shown
 from paternoster_engine.model.llama import Llama
 from paternoster_engine.model.qwen3 import Qwen3
 
-ARCHITECTURES: dict[str, type[Llama]] = {"llama": Llama, "qwen3": Qwen3}
+ARCHITECTURES: dict[str, type[Llama]] = {"llama": Llama, "mistral": Llama, "qwen3": Qwen3}
 """``general.architecture`` of a GGUF file, ``model_type`` of a config.json."""
 
 

@@ -59,9 +59,13 @@ def test_shape_from_config_json() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rope_scaling": {"rope_type": "yarn"}}, "rotary embedding scaling is 'yarn'"),
+        (
+            {"rope_scaling": {"rope_type": "dynamic"}},
+            "scaling is 'dynamic': must be one of default, linear, llama3, yarn",
+        ),
         ({"attention_bias": True}, "attention_bias is true"),
-        ({"use_sliding_window": True}, "use_sliding_window is true"),
+        ({"use_sliding_window": True, "sliding_window": 128}, "sliding_window is 128 in config.json: must be null or"),
+        ({"model_type": "mistral", "sliding_window": 255}, "sliding_window is 255 in config.json: must be null or"),
         ({"vocab_size": None}, "no field 'vocab_size'"),
     ],
 )
@@ -82,7 +86,7 @@ def _write_gguf(path: Path, architecture: str) -> None:
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     _write_gguf(tmp_path / "model.gguf", "mamba")
     checkpoint = open_checkpoint(resolve((tmp_path / "model.gguf").as_uri()))
-    with pytest.raises(UnsupportedModelError, match="model architecture 'mamba': supported are llama, qwen3"):
+    with pytest.raises(UnsupportedModelError, match="model architecture 'mamba': supported are llama, mistral, qwen3"):
         find_architecture(checkpoint.architecture)
 
 

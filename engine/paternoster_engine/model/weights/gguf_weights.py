@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from gguf import TensorNameMap, get_tensor_name_map
 from gguf.constants import MODEL_ARCH_NAMES
+from gguf.constants import GGMLQuantizationType as QuantizationType
 from gguf.quants import dequantize
 
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.config import LARGEST_HEAD, ModelConfig
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -27,7 +28,8 @@ class GgufCheckpoint:
 
     @cached_property
     def config(self) -> ModelConfig:
-        return ModelConfig.from_gguf(self._fields, frozenset(self._tensors), self._path.stem)
+        names = frozenset(self._tensors)
+        return ModelConfig.from_gguf(self._fields, names, self._path.stem, self._rope_divisors())
 
     @cached_property
     def _names(self) -> TensorNameMap:
@@ -53,6 +55,16 @@ class GgufCheckpoint:
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.from_gguf(self._fields)
+
+    def _rope_divisors(self) -> list[float]:
+        """Of each frequency of the rotary embedding; empty where the file has none."""
+        stored = self._tensors.get("rope_freqs.weight")
+        if stored is None:
+            return []
+        if len(stored.shape) != 1 or stored.shape[0] > LARGEST_HEAD // 2 or stored.kind is not QuantizationType.F32:
+            kind = f"{stored.kind.name} of shape {list(stored.shape)}"
+            raise ModelError(f"{self._path.name}: rope_freqs.weight is {kind}: must be at most {LARGEST_HEAD // 2} F32")
+        return [float(value) for value in stored.data]
 
     def _stored(self, name: str) -> StoredTensor:
         stored = self._names.get_name(name, try_suffixes=(".weight",))

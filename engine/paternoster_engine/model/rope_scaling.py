@@ -1,0 +1,159 @@
+"""How the rotary embedding of a model that learnt on short texts is made to reach further.
+
+Each kind turns the frequencies of the plain embedding into others, as the models' own reference does it
+(``modeling_rope_utils`` of transformers; ``llama_rope_scaling_type`` and ``rope_freqs`` of llama.cpp for GGUF).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.model.fields import Fields
+
+LONGEST_ORIGINAL = 2**21
+"""Tokens."""
+KINDS = "default, linear, llama3, yarn"
+
+
+class RopeScaling(Protocol):
+    """One kind, with its numbers."""
+
+    @property
+    def amplitude(self) -> float:
+        """What cosines and sines are multiplied with."""
+        ...
+
+    def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
+        """Radians a token from those of the plain embedding with base ``theta``, ``[head_dim / 2]`` float32."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Positions are as far apart as if there were ``factor`` times fewer (arXiv 2306.15595)."""
+
+    factor: float
+    amplitude: float = 1.0
+
+    def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
+        return frequencies / self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Each frequency has a divisor of its own: what a GGUF file has for Llama 3.1 and later."""
+
+    divisors: tuple[float, ...]
+    amplitude: float = 1.0
+
+    def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
+        return frequencies / torch.tensor(self.divisors, dtype=frequencies.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Llama3:
+    """Llama 3.1 and later: slow frequencies are divided by ``factor``, fast ones stay, those between blend."""
+
+    factor: float
+    low: float
+    high: float
+    """Turns within ``original`` tokens below which a frequency is slow, and above which it is fast."""
+    original: int
+    amplitude: float = 1.0
+
+    def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
+        wavelengths = 2 * math.pi / frequencies
+        slow = torch.where(wavelengths > self.original / self.low, frequencies / self.factor, frequencies)
+        share = (self.original / wavelengths - self.low) / (self.high - self.low)
+        blended = (1 - share) * slow / self.factor + share * slow
+        between = (wavelengths >= self.original / self.high) & (wavelengths <= self.original / self.low)
+        return torch.where(between, blended, slow)
+
+
+@dataclass(frozen=True, slots=True)
+class Yarn:
+    """YaRN (arXiv 2309.00071): as linear below ``slow`` turns within ``original`` tokens, plain above ``fast``."""
+
+    factor: float
+    original: int
+    fast: float
+    slow: float
+    amplitude: float
+    whole: bool = True
+    """Bounds are whole dimensions."""
+
+    def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
+        size = 2 * len(frequencies)
+        low, high = (self._dimension(turns, size, theta) for turns in (self.fast, self.slow))
+        if self.whole:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, size - 1)
+        if low == high:
+            high += 0.001
+        plain = 1 - ((torch.arange(len(frequencies), dtype=frequencies.dtype) - low) / (high - low)).clamp(0, 1)
+        return frequencies / self.factor * (1 - plain) + frequencies * plain
+
+    def _dimension(self, turns: float, size: int, theta: float) -> float:
+        """That turns so often within the original context."""
+        return size * math.log(self.original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+
+def from_hf(rope: Fields, context: int) -> RopeScaling | None:
+    """Of ``rope_parameters``, or ``rope_scaling``, of a ``config.json``; ``context``: ``max_position_embeddings``.
+
+    Raises :class:`UnsupportedModelError` for a kind that is not built in.
+    """
+    kind = rope.text("rope_type", default=rope.text("type", default="default"))
+    if kind == "default":
+        return None
+    if kind not in ("linear", "llama3", "yarn"):
+        raise UnsupportedModelError(f"rotary embedding scaling is {kind!r}: must be one of {KINDS}")
+    factor = rope.positive("factor")
+    if kind == "linear":
+        return Linear(factor)
+    original = rope.whole("original_max_position_embeddings", LONGEST_ORIGINAL, default=context)
+    if kind == "llama3":
+        low, high = rope.positive("low_freq_factor"), rope.positive("high_freq_factor")
+        if high <= low:
+            raise rope.refusal("high_freq_factor", high, f"above low_freq_factor, which is {low}")
+        return Llama3(factor, low, high, original)
+    fast, slow = rope.positive("beta_fast", default=32.0), rope.positive("beta_slow", default=1.0)
+    amplitude = rope.positive("attention_factor", default=None)
+    if amplitude is None:
+        above, below = rope.positive("mscale", default=None), rope.positive("mscale_all_dim", default=None)
+        amplitude = _amplitude(factor)
+        if above is not None and below is not None:
+            amplitude = _amplitude(factor, above) / _amplitude(factor, below)
+    whole = rope.flag("truncate", default=True)
+    return Yarn(factor, original, fast, slow, amplitude, whole)
+
+
+def from_gguf(fields: Fields, arch: str, divisors: Sequence[float], context: int) -> RopeScaling | None:
+    """Of the keys ``{arch}.rope.scaling.*``; ``divisors``: the tensor ``rope_freqs.weight``, empty where it is not."""
+    key = f"{arch}.rope.scaling"
+    kind = fields.text(f"{key}.type", default="none")
+    if divisors:
+        if kind != "none":
+            raise fields.refusal(f"{key}.type", kind, "'none' beside rope_freqs.weight")
+        if not all(0 < divisor < math.inf for divisor in divisors):
+            raise fields.refusal("rope_freqs.weight", list(divisors), "finite numbers above 0")
+        return Divided(tuple(divisors))
+    if kind == "none":
+        return None
+    if kind not in ("linear", "yarn"):
+        raise UnsupportedModelError(f"rotary embedding scaling is {kind!r}: must be one of none, linear, yarn")
+    factor = fields.positive(f"{key}.factor")
+    if kind == "linear":
+        return Linear(factor)
+    original = fields.whole(f"{key}.original_context_length", LONGEST_ORIGINAL, default=context)
+    amplitude = fields.positive(f"{key}.attn_factor", default=1.0) * _amplitude(factor)
+    fast = fields.positive(f"{key}.yarn_beta_fast", default=32.0)
+    return Yarn(factor, original, fast, fields.positive(f"{key}.yarn_beta_slow", default=1.0), amplitude)
+
+
+def _amplitude(factor: float, scale: float = 1.0) -> float:
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
