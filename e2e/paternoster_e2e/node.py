@@ -182,6 +182,8 @@ class Node:
             "cgroupDriver": "cgroupfs",
             # A kubelet takes away the groups of pods it does not know: below a root of its own it meets no other's.
             "cgroupRoot": f"/{self._cgroup}",
+            # The same with their logs, which all kubelets of a machine keep in one folder by default.
+            "podLogsDir": str(self._folder / "pod-logs"),
             "failCgroupV1": False,
             "failSwapOn": False,
             "clusterDNS": [NODE_ADDRESS],
