@@ -22,6 +22,7 @@ TRITON_MODULES: dict[str, str] = {
     "argmax": "triton.sample",
     "copy_blocks": "triton.copy_blocks",
     "gelu_mul": "triton.gated_mul",
+    "grouped_matmul": "triton.grouped_matmul",
     "head_norm": "triton.head_norm",
     "int4_matmul": "triton.int4_matmul",
     "kv_write": "triton.kv_write",

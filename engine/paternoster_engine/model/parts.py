@@ -30,7 +30,8 @@ class Parts:
     ) -> None:
         self.config = config
         self.ranks = ranks
-        self._tensor, self._dtype, self._device = tensor, dtype, device
+        self.device = device
+        self._tensor, self._dtype = tensor, dtype
         self._pick = pick_invariant if invariant else pick
         if not config.plain_attention:
             self._pick = partial(pick_general, invariant=invariant)
@@ -40,7 +41,7 @@ class Parts:
 
     def operation(self, name: str) -> Op:
         """The implementation for this device."""
-        return self._pick(name, self._device)
+        return self._pick(name, self.device)
 
     def weight(self, *names: str) -> torch.Tensor:
         """Matrices below each other."""
@@ -64,5 +65,5 @@ class Parts:
         return self._exact_linear(self.weight(name))
 
     def _load(self, names: list[str]) -> torch.Tensor:
-        tensors = [self._tensor(name).to(device=self._device, dtype=self._dtype) for name in names]
+        tensors = [self._tensor(name).to(device=self.device, dtype=self._dtype) for name in names]
         return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
