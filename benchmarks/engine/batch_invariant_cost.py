@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from paternoster_engine.model.checkpoint import open_checkpoint
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve
 from paternoster_engine.runner.device import DTYPES, available_cpus, resolve_device
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache, kv_block_bytes
@@ -55,7 +55,7 @@ def steps(vocab: int, context: int, batches: list[int], prompt: int) -> dict[str
 
 @torch.inference_mode()
 def measure(
-    models: dict[str, Llama],
+    models: dict[str, Decoder],
     cache: tuple[torch.Tensor, ...],
     made: dict[str, HostStep],
     repeats: int,
@@ -101,7 +101,7 @@ def main() -> int:
     for name in options.dtypes:
         dtype = DTYPES[name]
         models = {
-            kind: Llama(config, checkpoint.tensor, dtype, device, invariant=kind == "invariant")
+            kind: Decoder(config, checkpoint.tensor, dtype, device, invariant=kind == "invariant")
             for kind in ("plain", "invariant")
         }
         shape = KVPoolShape(blocks, BLOCK_SIZE, kv_block_bytes(config, BLOCK_SIZE, dtype))

@@ -29,8 +29,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.checkpoint import open_checkpoint
-from paternoster_engine.model.llama import Llama
-from paternoster_engine.model.registry import find_architecture
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve
 from paternoster_engine.runner.device import available_cpus
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
@@ -50,7 +49,7 @@ Clock = Callable[[], float]
 class Decode:
     """``batch`` requests of a real engine, their prompts computed, one token each a step."""
 
-    def __init__(self, model: Llama, batch: int, context: int, steps: int) -> None:
+    def __init__(self, model: Decoder, batch: int, context: int, steps: int) -> None:
         draw = random.Random(0)
         # Around the context by up to a half, and at it in the middle of the measurement.
         lengths = [round(context * draw.uniform(0.5, 1.5)) for _ in range(batch)]
@@ -83,7 +82,7 @@ class Decode:
         return statistics.mean(request.num_tokens for request in self.requests)
 
 
-def kv_bytes(model: Llama, tokens: int) -> int:
+def kv_bytes(model: Decoder, tokens: int) -> int:
     """Bytes of the keys and values of ``tokens`` tokens in all layers."""
     config = model.config
     return tokens * 2 * config.num_layers * config.num_kv_heads * config.head_dim * DTYPE.itemsize
@@ -95,7 +94,7 @@ def timed(function: Callable[[], object], clock: Clock) -> float:
     return clock() - start
 
 
-def linears_alone(model: Llama, batch: int) -> Callable[[], None]:
+def linears_alone(model: Decoder, batch: int) -> Callable[[], None]:
     """One pass through every matrix of the model, the output projection included."""
     inputs = {n: torch.randn(batch, n, dtype=DTYPE) for n in {linear.in_features for linear in model.linears()}}
 
@@ -107,7 +106,7 @@ def linears_alone(model: Llama, batch: int) -> Callable[[], None]:
     return run
 
 
-def torch_linears_alone(model: Llama, batch: int) -> Callable[[], None]:
+def torch_linears_alone(model: Decoder, batch: int) -> Callable[[], None]:
     """The same pass with matrices of the same sizes in torch's own layout for them; their numbers do not matter."""
     shapes = [(linear.out_features, linear.in_features) for linear in model.linears()]
     weights = [torch.ops.mkldnn._reorder_linear_weight(torch.randn(shape, dtype=DTYPE)) for shape in shapes]
@@ -121,7 +120,7 @@ def torch_linears_alone(model: Llama, batch: int) -> Callable[[], None]:
     return run
 
 
-def measure(model: Llama, batch: int, options: argparse.Namespace, clock: Clock) -> dict[str, float]:
+def measure(model: Decoder, batch: int, options: argparse.Namespace, clock: Clock) -> dict[str, float]:
     """Best seconds of each part, and what follows from them."""
     steps = options.rounds * options.steps
     decode = Decode(model, batch, options.context, steps + 1)
@@ -191,8 +190,7 @@ def main() -> int:
     clock: Clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
 
     checkpoint = open_checkpoint(resolve(options.model))
-    architecture = find_architecture(checkpoint.architecture)
-    model = architecture(checkpoint.config, checkpoint.tensor, DTYPE, CPU, int8=options.quantization == "int8")
+    model = Decoder(checkpoint.config, checkpoint.tensor, DTYPE, CPU, int8=options.quantization == "int8")
     found = [measure(model, batch, options, clock) for batch in options.batches]
     print(f"quantization {options.quantization}, {threads} threads, {options.clock} clock")
     print("roofline = linear layers alone + KV reads; best of each, ms; ratios: best, median")

@@ -24,7 +24,7 @@ from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve
 from paternoster_engine.runner.device import available_cpus
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
@@ -36,12 +36,12 @@ BLOCK_SIZE = 32
 NAMES = ("float32", "bfloat16", "int8 weights only", "int8")
 
 
-def load(name: str, checkpoint: Checkpoint) -> Llama:
+def load(name: str, checkpoint: Checkpoint) -> Decoder:
     if name == "float32":
-        return Llama(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
+        return Decoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
     if name == "int8 weights only":
-        return Llama(checkpoint.config, lambda n: rounded(n, checkpoint.tensor(n)), torch.float32, CPU)
-    return Llama(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU, int8=name == "int8")
+        return Decoder(checkpoint.config, lambda n: rounded(n, checkpoint.tensor(n)), torch.float32, CPU)
+    return Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU, int8=name == "int8")
 
 
 def rounded(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -53,7 +53,7 @@ def rounded(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def next_tokens(model: Llama, window: list[int], dtype: torch.dtype) -> torch.Tensor:
+def next_tokens(model: Decoder, window: list[int], dtype: torch.dtype) -> torch.Tensor:
     """Log probabilities ``[tokens, vocab]`` of what follows each token of ``window``, float32."""
     shape = KVPoolShape(-(-len(window) // BLOCK_SIZE), BLOCK_SIZE, 0)
     cache = allocate_kv_cache(shape, model.config, dtype, CPU)
@@ -65,7 +65,7 @@ def next_tokens(model: Llama, window: list[int], dtype: torch.dtype) -> torch.Te
 
 
 def speeds(
-    models: dict[str, Llama], batches: list[int], rounds: int, clock: Callable[[], float]
+    models: dict[str, Decoder], batches: list[int], rounds: int, clock: Callable[[], float]
 ) -> list[dict[str, float]]:
     """Best milliseconds of all linear layers one after another, in turns."""
     rows = []
@@ -109,7 +109,7 @@ def main() -> int:
 
     best: dict[str, list[torch.Tensor]] = {}
     losses: dict[str, list[float]] = {}
-    models: dict[str, Llama] = {}
+    models: dict[str, Decoder] = {}
     with tqdm(total=len(NAMES) * len(windows), unit="window", disable=None) as bar:
         for name in NAMES:
             model = load(name, checkpoint)

@@ -140,7 +140,7 @@ def _kv_write(generator: torch.Generator) -> tuple[Any, ...]:
     cache = torch.zeros(9, 8, 64, 256, dtype=BF16)
     plan = plan_attention(RaggedBatch([1, 200], [64, 300], [[3], [1, 2, 4, 5, 8]]), cache)
     heads = _normal(generator, 201, 48, 128)
-    return heads[:, 32:40], heads[:, 40:], cache, plan
+    return heads[:, 32:40], heads[:, 40:], cache, plan.slots
 
 
 def _sampling(generator: torch.Generator) -> tuple[Any, ...]:
@@ -203,6 +203,18 @@ def _plain_weights(rows: int) -> Callable[[torch.Generator], tuple[Any, ...]]:
     return lambda g: (_normal(g, rows, 4096), _normal(g, 4096, 4096) / 64)
 
 
+def _experts(tokens: int) -> Callable[[torch.Generator], tuple[Any, ...]]:
+    """Qwen3-30B-A3B's: 128 experts of 768 columns, 8 of them for a token."""
+
+    def make(generator: torch.Generator) -> tuple[Any, ...]:
+        chosen = torch.rand(tokens, 128, generator=generator).topk(8, -1).indices
+        by_expert, order = chosen.flatten().sort(stable=True)
+        starts = torch.searchsorted(by_expert, torch.arange(129), out_int32=True)
+        return _normal(generator, tokens, 2048), _normal(generator, 128, 1536, 2048) / 45, order // 8, starts
+
+    return make
+
+
 def _int4(rows: int) -> Callable[[torch.Generator], tuple[Any, ...]]:
     return lambda g: (_normal(g, rows, 4096), *quantize_int4(torch.randn(4096, 4096, generator=g) / 64, 128))
 
@@ -238,6 +250,8 @@ def cases() -> list[Case]:
         Case("next step", "advance_decode", _advance, 0.0, written=(1, 2)),
         Case("weights, 1 row", "matmul", _plain_weights(1), 1e-2),
         Case("weights, 128 rows", "matmul", _plain_weights(128), 1e-2),
+        Case("experts, 16 tokens", "grouped_matmul", _experts(16), 1e-2),
+        Case("experts, 512 tokens", "grouped_matmul", _experts(512), 1e-2),
         Case("int8 weights, 1 row", "weight_only_matmul", _weights(1, INT8), 1e-2),
         Case("int8 weights, 128 rows", "weight_only_matmul", _weights(128, INT8), 1e-2),
         Case("fp8 weights, 1 row", "weight_only_matmul", _weights(1, FP8), 1e-2, min_capability=89),

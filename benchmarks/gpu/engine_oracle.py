@@ -9,11 +9,10 @@ import torch
 
 from gpu.random_weights import random_weights
 from gpu.setting import Limits, Setting, forced, run
-from gpu.shapes import TINY, TINY_QWEN3
+from gpu.shapes import TINY, TINY_EXPERTS, TINY_GEMMA, TINY_QWEN3
 from paternoster_engine.core.request import Request
 from paternoster_engine.model.config import ModelConfig
-from paternoster_engine.model.llama import Llama
-from paternoster_engine.model.registry import find_architecture
+from paternoster_engine.model.decoder import Decoder
 
 LIMITS = Limits(max_num_seqs=8, max_batched_tokens=128, max_model_len=256, pool_tokens=4096)
 LENGTHS = (1, 5, 31, 32, 33, 64, 90, 140)
@@ -37,11 +36,11 @@ class Verdict:
         return self.same + self.near_ties == self.requests
 
 
-def verdicts(device: torch.device, tokens: int, load: Callable[[torch.device], Llama] | None) -> Iterator[Verdict]:
+def verdicts(device: torch.device, tokens: int, load: Callable[[torch.device], Decoder] | None) -> Iterator[Verdict]:
     """``tokens`` a request, with random weights, and with those that ``load`` puts on a device in float32, if any."""
     torch.set_float32_matmul_precision("highest")
-    models: dict[str, Callable[[torch.device], Llama]]
-    models = {config.name: partial(_random, config) for config in (TINY, TINY_QWEN3)}
+    models: dict[str, Callable[[torch.device], Decoder]]
+    models = {config.name: partial(_random, config) for config in (TINY, TINY_QWEN3, TINY_GEMMA, TINY_EXPERTS)}
     if load is not None:
         models["SmolLM2-135M-Instruct"] = load
     host = torch.device("cpu")
@@ -55,10 +54,10 @@ def verdicts(device: torch.device, tokens: int, load: Callable[[torch.device], L
             yield _compare(f"{name}, {kind}", expected, got)
 
 
-def _random(config: ModelConfig, device: torch.device) -> Llama:
+def _random(config: ModelConfig, device: torch.device) -> Decoder:
     """The same weights on every device: they are drawn on the host."""
     drawn = random_weights(config, torch.float32, torch.Generator().manual_seed(11), spread=3.0)
-    return find_architecture(config.architecture)(config, drawn, torch.float32, device)
+    return Decoder(config, drawn, torch.float32, device)
 
 
 def _requests(setting: Setting, tokens: int, *, captured: bool, **params: Any) -> list[Request]:

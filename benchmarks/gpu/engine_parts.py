@@ -14,7 +14,7 @@ from gpu.engine_oracle import verdicts
 from gpu.shapes import LLAMA3, QWEN3, QWEN3_SMALL, SMOLLM2, TINY
 from gpu.theirs import Work, compare
 from paternoster_engine.model.config import ModelConfig
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 
 BATCHES = (1, 8, 32, 64, 128, 256, 512)
 
@@ -52,7 +52,7 @@ QUICK = Plan(
 )
 
 
-def smollm2_file(source: str) -> Callable[[torch.device], Llama] | None:
+def smollm2_file(source: str) -> Callable[[torch.device], Decoder] | None:
     """What loads the model at ``source`` in float32; None, and a note, when it or a library for it is missing."""
     try:
         from paternoster_engine.model.checkpoint import open_checkpoint
@@ -62,7 +62,7 @@ def smollm2_file(source: str) -> Callable[[torch.device], Llama] | None:
     except Exception as raised:
         print(f"oracle on {source}: skipped, {type(raised).__name__}: {raised}", flush=True)
         return None
-    return lambda device: Llama(checkpoint.config, checkpoint.tensor, torch.float32, device)
+    return lambda device: Decoder(checkpoint.config, checkpoint.tensor, torch.float32, device)
 
 
 def check_engine(plan: Plan, device: torch.device, source: str | None, budget: Budget) -> list[dict[str, Any]]:

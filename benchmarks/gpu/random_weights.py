@@ -6,26 +6,7 @@ from collections.abc import Callable
 import torch
 
 from paternoster_engine.model.config import ModelConfig
-
-
-def weight_shape(name: str, config: ModelConfig) -> tuple[int, ...]:
-    """Of the tensor with this Hugging Face name; norms are vectors."""
-    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    hidden, wide = config.hidden_size, config.intermediate_size
-    matrices = {
-        "embed_tokens": (config.vocab_size, hidden),
-        "lm_head": (config.vocab_size, hidden),
-        "q_proj": (heads, hidden),
-        "k_proj": (kv_heads, hidden),
-        "v_proj": (kv_heads, hidden),
-        "o_proj": (hidden, heads),
-        "gate_proj": (wide, hidden),
-        "up_proj": (wide, hidden),
-        "down_proj": (hidden, wide),
-        "q_norm": (config.head_dim,),
-        "k_norm": (config.head_dim,),
-    }
-    return matrices.get(name.split(".")[-2], (hidden,))
+from paternoster_engine.model.weights.shapes import expected_shapes
 
 
 def random_weights(
@@ -33,8 +14,10 @@ def random_weights(
 ) -> Callable[[str], torch.Tensor]:
     """Weights by name, made on the generator's device; logits vary by about ``spread``."""
 
+    shapes = dict(expected_shapes(config))
+
     def tensor(name: str) -> torch.Tensor:
-        shape = weight_shape(name, config)
+        shape = shapes[name]
         weight = torch.randn(shape, generator=generator, dtype=dtype, device=generator.device)
         if len(shape) == 1:
             return weight.mul_(0.1).add_(1.0)

@@ -12,8 +12,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelConfig
-from paternoster_engine.model.llama import Llama
-from paternoster_engine.model.registry import find_architecture
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache, kv_block_bytes
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -33,16 +32,16 @@ class Limits:
     """Tokens that the KV pool holds."""
 
 
-def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Llama:
+def random_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Decoder:
     """Weights made on ``device`` itself: there are gigabytes of them."""
     weights = random_weights(config, dtype, torch.Generator(device).manual_seed(11))
-    return find_architecture(config.architecture)(config, weights, dtype, device)
+    return Decoder(config, weights, dtype, device)
 
 
 class Setting:
     """A model, its KV pool and its captured decode steps; each engine starts with an empty pool."""
 
-    def __init__(self, model: Llama, dtype: torch.dtype, device: torch.device, limits: Limits) -> None:
+    def __init__(self, model: Decoder, dtype: torch.dtype, device: torch.device, limits: Limits) -> None:
         self.model = model
         self.config = model.config
         self.limits = limits

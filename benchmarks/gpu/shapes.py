@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.config import Block, Experts, Layer, ModelConfig
 
 
 def _llama(name: str, **sizes: Any) -> ModelConfig:
@@ -12,7 +12,7 @@ def _llama(name: str, **sizes: Any) -> ModelConfig:
 
 
 def _qwen3(name: str, **sizes: Any) -> ModelConfig:
-    return _llama(name, architecture="qwen3", rope_theta=1e6, rms_norm_eps=1e-6, **sizes)
+    return _llama(name, architecture="qwen3", block=Block(head_norm="each"), rope_theta=1e6, rms_norm_eps=1e-6, **sizes)
 
 
 SMOLLM2 = _llama(
@@ -36,4 +36,21 @@ TINY = _llama(
     head_dim=64, tied_embeddings=False, context_length=256,
 )  # fmt: skip
 """For runs that only show that everything runs, and for the oracle where no model file is at hand."""
-TINY_QWEN3 = replace(TINY, name="tiny Qwen3", architecture="qwen3")
+TINY_QWEN3 = replace(TINY, name="tiny Qwen3", architecture="qwen3", block=Block(head_norm="each"))
+TINY_GEMMA = replace(
+    TINY,
+    name="tiny Gemma 3, with an unrotated layer",
+    architecture="gemma3",
+    num_layers=3,
+    block=Block(norms="around", head_norm="each", activation="gelu", attention_scale=0.2, attention_softcap=20.0),
+    layer_kinds=(Layer(TINY.rope, window=20), Layer(TINY.rope), Layer(None)),
+    embedding_scale=8.0,
+    logit_softcap=30.0,
+)
+TINY_EXPERTS = replace(
+    TINY,
+    name="tiny Qwen3-MoE, biased",
+    architecture="qwen3_moe",
+    block=Block(head_norm="each", qkv_bias=True, out_bias=True),
+    layer_kinds=(Layer(TINY.rope, experts=Experts(8, 2, 48, normalized=True)), Layer(TINY.rope)),
+)

@@ -14,9 +14,8 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits, scheduler_config
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.llama import Llama
-from paternoster_engine.model.registry import find_architecture
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.shapes import check_shapes
@@ -46,7 +45,6 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
     """
     started = time.monotonic()
     checkpoint = open_checkpoint(resolve(args.model))
-    find_architecture(checkpoint.architecture)
     config = checkpoint.config
     check_shapes(checkpoint)
     tokenizer = _tokenizer(checkpoint)
@@ -115,7 +113,7 @@ def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 class Loaded:
     """Rank 0's part of the model, and the other ranks where there are any."""
 
-    model: Llama
+    model: Decoder
     workers: Workers | None = None
 
     @property

@@ -3,7 +3,7 @@
 import pytest
 
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import ModelSource, resolve
 from paternoster_engine.model.tokenizer import Tokenizer
 
@@ -24,8 +24,8 @@ def tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def model(checkpoint: Checkpoint) -> Llama:
+def model(checkpoint: Checkpoint) -> Decoder:
     """In float32, the number format of the exact comparisons."""
     import torch
 
-    return Llama(checkpoint.config, checkpoint.tensor, torch.float32, torch.device("cpu"))
+    return Decoder(checkpoint.config, checkpoint.tensor, torch.float32, torch.device("cpu"))

@@ -57,7 +57,7 @@ def test_slots_are_where_the_plan_of_the_reference_writes() -> None:
     cache = torch.zeros(7, 2, 4, 6)
     batch = RaggedBatch([3, 1, 5], [3, 9, 7], [[4], [1, 6, 2], [5, 3]])
     keys, values = torch.randn(9, 2, 3), torch.randn(9, 2, 3)
-    reference.kv_write(keys, values, cache, reference.plan_attention(batch, cache))
+    reference.kv_write(keys, values, cache, reference.plan_attention(batch, cache).slots)
     slots = plan_attention(batch, cache).slots
     assert torch.equal(cache[slots // 4, :, slots % 4], torch.cat((keys, values), -1))
 
@@ -73,7 +73,9 @@ def test_rope_kv_write_is_rope_then_kv_write() -> None:
     split = qkv.clone().view(tokens, -1, head_dim)
     cos, sin = angles.cos()[positions], angles.sin()[positions]
     reference.rope(split[:, :-kv_heads], torch.cat((cos, cos), -1)[:, None], torch.cat((-sin, sin), -1)[:, None])
-    reference.kv_write(split[:, heads:-kv_heads], split[:, -kv_heads:], other, reference.plan_attention(batch, other))
+    reference.kv_write(
+        split[:, heads:-kv_heads], split[:, -kv_heads:], other, reference.plan_attention(batch, other).slots
+    )
 
     table = torch.cat((angles.cos(), angles.sin()), -1)
     reference.rope_kv_write(qkv, positions, table, cache, plan_attention(batch, cache).slots)

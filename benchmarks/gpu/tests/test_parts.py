@@ -9,25 +9,18 @@ from gpu.budget import Budget
 from gpu.end_to_end import prefill_flops
 from gpu.engine_oracle import Verdict, _compare
 from gpu.engine_parts import FULL
-from gpu.random_weights import random_weights, weight_shape
+from gpu.random_weights import random_weights
 from gpu.setting import forced
 from gpu.shapes import LLAMA3, QWEN3, QWEN3_SMALL, SMOLLM2, TINY
 from gpu.theirs import Work
 from paternoster_engine.core.request import TokenLogprobs
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.weights.shapes import expected_shapes
 
 
 def parameters(config: ModelConfig) -> int:
-    """Counted by the names that its architecture asks for."""
-    names = ["model.embed_tokens.weight", "model.norm.weight", *([] if config.tied_embeddings else ["lm_head.weight"])]
-    for part in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"):
-        names.append(f"model.layers.0.{part}.weight")
-    for part in ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm"):
-        names.append(f"model.layers.0.{part}.weight")
-    if config.architecture == "qwen3":
-        names += [f"model.layers.0.self_attn.{name}.weight" for name in ("q_norm", "k_norm")]
-    sizes = {name: torch.Size(weight_shape(name, config)).numel() for name in names}
-    return sum(size * (config.num_layers if ".layers." in name else 1) for name, size in sizes.items())
+    """Counted by the tensors that are loaded."""
+    return sum(torch.Size(shape).numel() for _, shape in expected_shapes(config))
 
 
 @pytest.mark.parametrize(

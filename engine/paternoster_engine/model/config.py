@@ -1,26 +1,84 @@
-"""A model's shape, read from GGUF metadata or from a Hugging Face ``config.json``."""
+"""What a model is: its sizes, and what its layers do. Families fill it in from a file's own fields."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.model.fields import Fields
-from paternoster_engine.model.rope_scaling import RopeScaling, Yarn, from_gguf, from_hf
+from paternoster_engine.model.rope_scaling import RopeScaling
 
 LARGEST_SIZE = 2**31 - 1
 """Of what the tensors' shapes are compared with."""
-LONGEST_CONTEXT = 2**21
-"""Tokens; the rotary table has a row for each before anything else shows how many there can be."""
 LARGEST_HEAD = 512
+"""Numbers of a key: the scratch that attention keeps a head grows with it, and no tensor's size bounds it."""
+LONGEST_CONTEXT = 2**24
+"""Tokens: the rotary embedding is worked out for each position of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """A rotary embedding (arXiv 2104.09864)."""
+
+    theta: float
+    scaling: RopeScaling | None = None
+    """None for the plain one."""
+    dim: int | None = None
+    """Numbers of a head that are rotated, the first ones; None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts in place of an MLP (arXiv 2101.03961)."""
+
+    count: int
+    active: int
+    """That a token goes through, those with the best scores."""
+    intermediate_size: int
+    """Of each."""
+    normalized: bool
+    """Whether the shares of the active ones are made to sum to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """In what a layer may differ from its neighbours."""
+
+    rope: Rope | None
+    """None: tokens are told apart by the causal mask alone (NoPE, arXiv 2305.19466)."""
+    window: int | None = None
+    """A token sees itself and ``window - 1`` before it; None: all before it."""
+    experts: Experts | None = None
+    """None for one MLP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What all layers of a model have in common, beside sizes; the defaults are Llama's."""
+
+    norms: Literal["before", "after", "around"] = "before"
+    """Where a norm stands: before attention and MLP, after them and before the sum, or both."""
+    head_norm: Literal["none", "each", "all"] = "none"
+    """Of queries and keys, before they are rotated: one for each head, or one for all heads together."""
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    activation: Literal["silu", "gelu"] = "silu"
+    """Of the gate; ``gelu`` in its tanh form."""
+    attention_scale: float | None = None
+    """Of scores; None for one over the root of ``head_dim``."""
+    attention_softcap: float | None = None
+    """Scores become ``softcap * tanh(score / softcap)``."""
+    residual_scale: float = 1.0
+    """Of what attention and MLP add."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Sizes of a decoder-only transformer."""
+    """What the weights' shapes, the KV pool and the forward pass are derived from."""
 
     architecture: str
+    """``model_type`` of a config.json, ``general.architecture`` of a GGUF file."""
     name: str
+    """Of the file, for logs."""
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -29,100 +87,41 @@ class ModelConfig:
     num_kv_heads: int
     head_dim: int
     context_length: int
+    """Tokens the rotary embedding was trained for: the longest ``max_model_len`` allowed."""
     rope_theta: float
     rms_norm_eps: float
     tied_embeddings: bool
     """The output projection is the embedding table."""
     rope_scaling: RopeScaling | None = None
     """None for the plain rotary embedding."""
+    rotary_dim: int | None = None
+    """As :attr:`Rope.dim`."""
+    block: Block = Block()
+    layer_kinds: tuple[Layer, ...] = ()
+    """One a layer; empty where all are :attr:`layers`' default."""
+    embedding_scale: float = 1.0
+    """Of the embeddings."""
+    logit_scale: float = 1.0
+    """Of the logits, before the cap."""
+    logit_softcap: float | None = None
+    """Logits become ``softcap * tanh(logit / softcap)``."""
 
-    @classmethod
-    def from_hf(cls, config: Mapping[str, Any], name: str) -> "ModelConfig":
-        """From a parsed ``config.json``; ``name`` is used where the file has none."""
-        fields = Fields(config, "config.json")
-        rope = Fields(fields.mapping("rope_parameters") or fields.mapping("rope_scaling"), "config.json")
-        for key in ("attention_bias", "mlp_bias"):
-            if fields.flag(key):
-                raise UnsupportedModelError(f"{key} is true in config.json: only projections without bias are built in")
-        hidden = fields.whole("hidden_size", LARGEST_SIZE)
-        heads = fields.whole("num_attention_heads", hidden)
-        context = fields.whole("max_position_embeddings", LONGEST_CONTEXT)
-        _refuse_windows(fields, context)
-        scaling = from_hf(rope, context)
-        if isinstance(scaling, Yarn):
-            # As vLLM has it: files are told the stretched length by their rope_parameters alone.
-            context = max(context, int(scaling.original * scaling.factor))
-            if context > LONGEST_CONTEXT:
-                raise rope.refusal("factor", scaling.factor, f"at most {LONGEST_CONTEXT / scaling.original:g}")
-        return cls(
-            architecture=fields.text("model_type"),
-            name=fields.text("_name_or_path", default="") or name,
-            vocab_size=fields.whole("vocab_size", LARGEST_SIZE),
-            hidden_size=hidden,
-            intermediate_size=fields.whole("intermediate_size", LARGEST_SIZE),
-            num_layers=fields.whole("num_hidden_layers", LARGEST_SIZE),
-            num_heads=heads,
-            num_kv_heads=_key_heads(fields, "num_key_value_heads", heads),
-            head_dim=_head_dim(fields, "head_dim", hidden // heads),
-            context_length=context,
-            rope_theta=rope.positive("rope_theta", default=fields.positive("rope_theta", default=10_000.0)),
-            rms_norm_eps=fields.positive("rms_norm_eps"),
-            tied_embeddings=fields.flag("tie_word_embeddings"),
-            rope_scaling=scaling,
-        )
+    @property
+    def layers(self) -> Sequence[Layer]:
+        """Each layer's own, first to last."""
+        return self.layer_kinds or (Layer(self.rope),) * self.num_layers
 
-    @classmethod
-    def from_gguf(
-        cls, metadata: Mapping[str, Any], tensor_names: frozenset[str], name: str, rope_divisors: Sequence[float] = ()
-    ) -> "ModelConfig":
-        """From GGUF key-value ``metadata``; keys as in the GGUF specification. ``rope_divisors``: ``rope_freqs``."""
-        fields = Fields(metadata, "the GGUF file")
-        arch = fields.text("general.architecture")
-        hidden = fields.whole(f"{arch}.embedding_length", LARGEST_SIZE)
-        heads = fields.whole(f"{arch}.attention.head_count", hidden)
-        vocabulary = fields.whole(f"{arch}.vocab_size", LARGEST_SIZE, default=0)
-        head_dim = _head_dim(fields, f"{arch}.attention.key_length", hidden // heads)
-        context = fields.whole(f"{arch}.context_length", LONGEST_CONTEXT)
-        if rope_divisors and len(rope_divisors) != head_dim // 2:
-            raise fields.refusal("the size of rope_freqs.weight", len(rope_divisors), f"{head_dim // 2}, half a head")
-        return cls(
-            architecture=arch,
-            name=fields.text("general.name", default="") or name,
-            vocab_size=vocabulary or len(fields.texts("tokenizer.ggml.tokens")),
-            hidden_size=hidden,
-            intermediate_size=fields.whole(f"{arch}.feed_forward_length", LARGEST_SIZE),
-            # Each layer has tensors of its own; the names of all layers are made before the first is looked for.
-            num_layers=fields.whole(f"{arch}.block_count", max(1, len(tensor_names))),
-            num_heads=heads,
-            num_kv_heads=_key_heads(fields, f"{arch}.attention.head_count_kv", heads),
-            head_dim=head_dim,
-            context_length=context,
-            rope_theta=fields.positive(f"{arch}.rope.freq_base", default=10_000.0),
-            rms_norm_eps=fields.positive(f"{arch}.attention.layer_norm_rms_epsilon"),
-            tied_embeddings="output.weight" not in tensor_names,
-            rope_scaling=from_gguf(fields, arch, rope_divisors, context),
-        )
+    @property
+    def rope(self) -> Rope:
+        """Of layers that have no other."""
+        return Rope(self.rope_theta, self.rope_scaling, self.rotary_dim)
 
+    @property
+    def plain_attention(self) -> bool:
+        """Whether a token's scores with all tokens before it are taken as they are."""
+        return self.block.attention_softcap is None and all(layer.window is None for layer in self.layer_kinds)
 
-def _key_heads(fields: Fields, key: str, heads: int) -> int:
-    count = fields.whole(key, heads, default=heads)
-    if heads % count:
-        raise fields.refusal(key, count, f"a divisor of {heads}, the number of query heads")
-    return count
-
-
-def _head_dim(fields: Fields, key: str, default: int) -> int:
-    size = fields.whole(key, LARGEST_HEAD, default=default)
-    if size % 2 or not 0 < size <= LARGEST_HEAD:
-        raise fields.refusal(f"the size of a head ({key})", size, f"an even number up to {LARGEST_HEAD}")
-    return size
-
-
-def _refuse_windows(fields: Fields, context: int) -> None:
-    """Mistral's window counts where it is there, Qwen's where it is asked for; one that no request outgrows is none."""
-    window = fields.whole("sliding_window", LARGEST_SIZE, default=context)
-    if fields.flag("use_sliding_window", default=fields.text("model_type") == "mistral") and window < context:
-        raise UnsupportedModelError(
-            f"sliding_window is {window} in config.json: must be null or at least {context}, the context, as only "
-            "attention to all tokens is built in"
-        )
+    @property
+    def uniform(self) -> bool:
+        """Whether all layers are Llama's."""
+        return self.block == Block() and not self.layer_kinds and self.rotary_dim is None

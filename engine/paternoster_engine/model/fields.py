@@ -14,12 +14,13 @@ _REQUIRED: Any = object()
 class Fields:
     """Fields by name; each reader raises :class:`UnsupportedModelError` naming the field, its value and what may be.
 
-    ``default`` is for a field that is absent or null.
+    ``default`` is for a field that is absent or null. ``prefix`` is put before every name.
     """
 
-    def __init__(self, values: Mapping[str, Any], file: str) -> None:
+    def __init__(self, values: Mapping[str, Any], file: str, prefix: str = "") -> None:
         self._values = values
         self._file = file
+        self._prefix = prefix
 
     def whole(self, key: str, most: int, *, least: int = 1, default: Any = _REQUIRED) -> int:
         """A whole number from ``least`` to ``most``."""
@@ -50,12 +51,26 @@ class Fields:
     def text(self, key: str, *, default: Any = _REQUIRED) -> str:
         return self._of(key, str, "a text", default)  # type: ignore[no-any-return]
 
-    def texts(self, key: str) -> list[str]:
+    def texts(self, key: str, *, default: Any = _REQUIRED) -> list[str]:
         """A list of texts."""
-        value = self._of(key, list, "a list of texts", _REQUIRED)
-        if not all(isinstance(item, str) for item in value):
+        value = self._of(key, list, "a list of texts", default)
+        if value is not default and not all(isinstance(item, str) for item in value):
             raise self.refusal(key, value, "a list of texts")
         return value  # type: ignore[no-any-return]
+
+    def wholes(self, key: str, most: int, *, default: Any = _REQUIRED) -> list[int]:
+        """A list of whole numbers from 0 to ``most``."""
+        value = self._of(key, list, "a list of whole numbers", default)
+        if value is not default and not all(type(item) is int and 0 <= item <= most for item in value):
+            raise self.refusal(key, value, f"a list of whole numbers from 0 to {most}")
+        return value  # type: ignore[no-any-return]
+
+    def positives(self, key: str) -> list[float]:
+        """A list of finite numbers above 0."""
+        value = self._of(key, list, "a list of numbers", _REQUIRED)
+        if not all(type(item) in (int, float) and 0 < item < math.inf for item in value):
+            raise self.refusal(key, value, "a list of finite numbers above 0")
+        return [float(item) for item in value]
 
     def mapping(self, key: str) -> "Mapping[str, Any]":
         """Absent is empty."""
@@ -63,7 +78,7 @@ class Fields:
 
     def refusal(self, key: str, value: Any, allowed: str) -> UnsupportedModelError:
         """The error to raise."""
-        return UnsupportedModelError(f"{self._file}: {key} is {shown(value)}: must be {allowed}")
+        return UnsupportedModelError(f"{self._file}: {self._prefix}{key} is {shown(value)}: must be {allowed}")
 
     def _of(self, key: str, kind: type, allowed: str, default: Any) -> Any:
         value = self._get(key, default)
@@ -72,11 +87,11 @@ class Fields:
         return value
 
     def _get(self, key: str, default: Any) -> Any:
-        value = self._values.get(key)
+        value = self._values.get(self._prefix + key)
         if value is not None:
             return value
         if default is _REQUIRED:
-            raise UnsupportedModelError(f"{self._file} has no field {key!r}")
+            raise UnsupportedModelError(f"{self._file} has no field {self._prefix + key!r}")
         return default
 
 

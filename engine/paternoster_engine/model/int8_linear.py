@@ -13,13 +13,15 @@ class Int8Linear(Linear):
     Sums are exact in int32, so a row's result does not depend on the rows beside it.
     """
 
-    def __init__(self, weight: torch.Tensor, gate: Gate | None = None) -> None:
+    def __init__(
+        self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None, *, silu: bool = True
+    ) -> None:
         self.out_features, self.in_features = weight.shape
         self._gate = gate
+        self._bias = bias
         quantized, self._scales = quantize_weight(weight, torch.int8)
         self.weight = pick("pack_int8_weight", weight.device)(quantized)
         self._matmul = pick("int8_matmul", weight.device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        product: torch.Tensor = self._matmul(x, self.weight, self._scales)
-        return product if self._gate is None else self._gate(product)
+        return self._finish(self._matmul(x, self.weight, self._scales))

@@ -10,8 +10,10 @@ from paternoster_kernels.invariant.matmul import in_tiles
 class InvariantLinear(Linear):
     """As :class:`Linear`: by one shape of tile in Triton on CUDA, natively on CPUs, or else in tiles of rows."""
 
-    def __init__(self, weight: torch.Tensor, gate: Gate | None = None) -> None:
-        super().__init__(weight, gate)
+    def __init__(
+        self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None, *, silu: bool = True
+    ) -> None:
+        super().__init__(weight, gate, bias, silu=silu)
         if weight.is_cuda:
             self._product = pick("matmul", weight.device)
         elif not self.in_native_tiles(self.weight):

@@ -12,23 +12,30 @@ Gate = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Linear:
-    """``y = x @ weight.T`` for ``weight [out, in]`` and ``x [rows, in]``; with a ``gate``, what that makes of ``y``.
+    """``y = x @ weight.T + bias`` for ``weight [out, in]``, ``x [rows, in]``; with a ``gate``, what it makes of ``y``.
 
     A bfloat16 weight on a CPU is put into another order once: into tiles for the native product, which also does the
     gate, or where there is none into oneDNN's blocked layout, which torch would otherwise make anew in every call.
     """
 
-    def __init__(self, weight: torch.Tensor, gate: Gate | None = None) -> None:
+    def __init__(
+        self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None, *, silu: bool = True
+    ) -> None:
+        """``silu``: the gate is SiLU's, which is the one that the native product has."""
         self.out_features, self.in_features = weight.shape
         self._gate = gate
+        self._bias = bias
         self.weight = weight
         """As it is multiplied with."""
         self._product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.linear
         if weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
-            packed = pick("pack_weight", weight.device)(weight, gate is not None)
+            gated = gate is not None and bias is None and silu
+            packed = pick("pack_weight", weight.device)(weight, gated)
             if self.in_native_tiles(packed):
-                self.weight, self._gate = packed, None
-                self._product = pick("packed_matmul" if gate is None else "packed_gated_matmul", weight.device)
+                self.weight = packed
+                if gated:
+                    self._gate = None
+                self._product = pick("packed_gated_matmul" if gated else "packed_matmul", weight.device)
             else:
                 self.weight, self._product = torch.ops.mkldnn._reorder_linear_weight(weight), _blocked
 
@@ -38,7 +45,12 @@ class Linear:
         return weight.dim() > 2
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        product = self._product(x, self.weight)
+        return self._finish(self._product(x, self.weight))
+
+    def _finish(self, product: torch.Tensor) -> torch.Tensor:
+        """With bias and gate."""
+        if self._bias is not None:
+            product = product.add_(self._bias)
         return product if self._gate is None else self._gate(product)
 
 

@@ -7,7 +7,6 @@ Each kind turns the frequencies of the plain embedding into others, as the model
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -16,24 +15,27 @@ from paternoster_engine.model.fields import Fields
 
 LONGEST_ORIGINAL = 2**21
 """Tokens."""
-KINDS = "default, linear, llama3, yarn"
+KINDS = "default, dynamic, linear, llama3, longrope, yarn"
 
 
-class RopeScaling(Protocol):
+class RopeScaling:
     """One kind, with its numbers."""
 
-    @property
-    def amplitude(self) -> float:
-        """What cosines and sines are multiplied with."""
-        ...
+    __slots__ = ()
+    amplitude: float
+    """What cosines and sines are multiplied with."""
 
     def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
-        """Radians a token from those of the plain embedding with base ``theta``, ``[head_dim / 2]`` float32."""
-        ...
+        """Radians a token from those of the plain embedding with base ``theta``, ``[rotated / 2]`` float32."""
+        raise NotImplementedError
+
+    def reach(self, context: int) -> int:
+        """Tokens that it is good for in a model whose file says ``context``."""
+        return context
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(RopeScaling):
     """Positions are as far apart as if there were ``factor`` times fewer (arXiv 2306.15595)."""
 
     factor: float
@@ -44,19 +46,24 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Divided:
-    """Each frequency has a divisor of its own: what a GGUF file has for Llama 3.1 and later."""
+class Divided(RopeScaling):
+    """Each frequency has a divisor of its own: what a GGUF file has for Decoder 3.1 and later, and LongRoPE."""
 
     divisors: tuple[float, ...]
     amplitude: float = 1.0
+    longest: int | None = None
+    """Tokens that the divisors are for, where it is not the whole context."""
 
     def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
         return frequencies / torch.tensor(self.divisors, dtype=frequencies.dtype)
 
+    def reach(self, context: int) -> int:
+        return context if self.longest is None else min(context, self.longest)
+
 
 @dataclass(frozen=True, slots=True)
-class Llama3:
-    """Llama 3.1 and later: slow frequencies are divided by ``factor``, fast ones stay, those between blend."""
+class Llama3(RopeScaling):
+    """Decoder 3.1 and later: slow frequencies are divided by ``factor``, fast ones stay, those between blend."""
 
     factor: float
     low: float
@@ -75,7 +82,7 @@ class Llama3:
 
 
 @dataclass(frozen=True, slots=True)
-class Yarn:
+class Yarn(RopeScaling):
     """YaRN (arXiv 2309.00071): as linear below ``slow`` turns within ``original`` tokens, plain above ``fast``."""
 
     factor: float
@@ -97,6 +104,10 @@ class Yarn:
         plain = 1 - ((torch.arange(len(frequencies), dtype=frequencies.dtype) - low) / (high - low)).clamp(0, 1)
         return frequencies / self.factor * (1 - plain) + frequencies * plain
 
+    def reach(self, context: int) -> int:
+        # As vLLM has it: files are told the stretched length by their rope_parameters alone.
+        return max(context, int(self.original * self.factor))
+
     def _dimension(self, turns: float, size: int, theta: float) -> float:
         """That turns so often within the original context."""
         return size * math.log(self.original / (turns * 2 * math.pi)) / (2 * math.log(theta))
@@ -108,14 +119,17 @@ def from_hf(rope: Fields, context: int) -> RopeScaling | None:
     Raises :class:`UnsupportedModelError` for a kind that is not built in.
     """
     kind = rope.text("rope_type", default=rope.text("type", default="default"))
-    if kind == "default":
+    # Dynamic scaling changes nothing up to the model's own context, which is what is served.
+    if kind in ("default", "dynamic"):
         return None
-    if kind not in ("linear", "llama3", "yarn"):
+    if kind not in ("linear", "llama3", "yarn", "longrope", "su"):
         raise UnsupportedModelError(f"rotary embedding scaling is {kind!r}: must be one of {KINDS}")
+    original = rope.whole("original_max_position_embeddings", LONGEST_ORIGINAL, default=context)
+    if kind in ("longrope", "su"):
+        return _long_rope(rope, original, context)
     factor = rope.positive("factor")
     if kind == "linear":
         return Linear(factor)
-    original = rope.whole("original_max_position_embeddings", LONGEST_ORIGINAL, default=context)
     if kind == "llama3":
         low, high = rope.positive("low_freq_factor"), rope.positive("high_freq_factor")
         if high <= low:
@@ -132,9 +146,22 @@ def from_hf(rope: Fields, context: int) -> RopeScaling | None:
     return Yarn(factor, original, fast, slow, amplitude, whole)
 
 
-def from_gguf(fields: Fields, arch: str, divisors: Sequence[float], context: int) -> RopeScaling | None:
-    """Of the keys ``{arch}.rope.scaling.*``; ``divisors``: the tensor ``rope_freqs.weight``, empty where it is not."""
-    key = f"{arch}.rope.scaling"
+def _long_rope(rope: Fields, original: int, context: int) -> Divided:
+    """LongRoPE (arXiv 2402.13753), as far as the model's short divisors reach.
+
+    Beyond, all keys would have to be rotated anew by the long ones, those that other requests share too.
+    """
+    divisors = rope.positives("short_factor")
+    amplitude = rope.positive("attention_factor", default=None)
+    if amplitude is None:
+        factor = context / original
+        amplitude = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return Divided(tuple(divisors), amplitude, original)
+
+
+def from_gguf(fields: Fields, divisors: Sequence[float], context: int) -> RopeScaling | None:
+    """Of the keys ``rope.scaling.*``; ``divisors``: the tensor ``rope_freqs.weight``, empty where it is not."""
+    key = "rope.scaling"
     kind = fields.text(f"{key}.type", default="none")
     if divisors:
         if kind != "none":

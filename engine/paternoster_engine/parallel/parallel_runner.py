@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from paternoster_engine.core.batch import Batch, BlockCopy, ScheduledRequest, StepResult
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.parallel.messages import CopyBlocks, LoadBlocks, SaveBlocks
 from paternoster_engine.parallel.workers import Workers
 from paternoster_engine.runner.device import device_fault
@@ -22,7 +22,7 @@ class ParallelRunner(ModelRunner):
 
     def __init__(
         self,
-        model: Llama,
+        model: Decoder,
         kv_cache: Sequence[torch.Tensor],
         sampler: Sampler | DeviceSampler | RowSampler,
         workers: Workers,

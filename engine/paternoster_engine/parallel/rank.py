@@ -7,8 +7,7 @@ import torch
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
-from paternoster_engine.model.llama import Llama
-from paternoster_engine.model.registry import find_architecture
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve
 from paternoster_engine.parallel.messages import Start
 from paternoster_engine.parallel.ranks import ProcessGroup, Ranks
@@ -23,7 +22,7 @@ from paternoster_engine.runner.step_input import HostStep
 class Rank:
     """What a rank computes with."""
 
-    model: Llama
+    model: Decoder
     kv_cache: tuple[torch.Tensor, ...]
     host: HostKVCache
 
@@ -55,12 +54,11 @@ class Rank:
 
 def load_model(
     args: EngineArgs, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, ranks: Ranks
-) -> Llama:
+) -> Decoder:
     """The part of the model that belongs to ``ranks.rank``; raises :class:`ModelError`."""
-    architecture = find_architecture(checkpoint.architecture)
     config = shard_config(checkpoint.config, ranks.size)
-    tensor = shard_loader(checkpoint.tensor, ranks.rank, ranks.size)
-    return architecture(
+    tensor = shard_loader(checkpoint.config, checkpoint.tensor, ranks.rank, ranks.size)
+    return Decoder(
         config, tensor, dtype, device, ranks, invariant=args.batch_invariant, int8=args.quantization == "int8"
     )
 

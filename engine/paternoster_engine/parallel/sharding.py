@@ -11,12 +11,14 @@ from dataclasses import replace
 
 import torch
 
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.config import Layer, ModelConfig
 from paternoster_engine.model.errors import UnsupportedModelError
 
 BY_OUTPUTS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 BY_INPUTS = ("o_proj", "down_proj")
 BY_VOCABULARY = ("embed_tokens", "lm_head")
+HEAD_NORMS = ("q_norm", "k_norm")
+"""By outputs where they are over all heads."""
 
 Load = Callable[[str], torch.Tensor]
 
@@ -24,7 +26,7 @@ Load = Callable[[str], torch.Tensor]
 def possible_sizes(config: ModelConfig) -> list[int]:
     """Numbers of ranks that the model can be split over, whole heads and equal parts for each."""
     # Key heads are not copied to several ranks: a copy would take the memory of the KV pool that more ranks bring.
-    common = math.gcd(config.num_heads, config.num_kv_heads, config.intermediate_size)
+    common = math.gcd(config.num_heads, config.num_kv_heads, *_widths(config))
     return [size for size in range(1, common + 1) if common % size == 0]
 
 
@@ -35,25 +37,46 @@ def shard_config(config: ModelConfig, size: int) -> ModelConfig:
         raise UnsupportedModelError(
             f"tensor_parallel_size is {size}: must be one of {', '.join(map(str, possible))} for {config.name}, as it "
             f"must divide {config.num_heads} query heads, {config.num_kv_heads} key heads and "
-            f"{config.intermediate_size} columns of the MLP"
+            f"{' and '.join(map(str, sorted(_widths(config))))} columns of the MLP"
         )
     return replace(
         config,
         num_heads=config.num_heads // size,
         num_kv_heads=config.num_kv_heads // size,
         intermediate_size=config.intermediate_size // size,
+        layer_kinds=tuple(_shard_layer(layer, size) for layer in config.layer_kinds),
     )
 
 
-def shard(name: str, tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
-    """Rank ``rank``'s part of the tensor with the Hugging Face name ``name``, in memory of its own.
+def _widths(config: ModelConfig) -> set[int]:
+    """Columns of every MLP and of every expert: each is split."""
+    return {
+        config.intermediate_size if layer.experts is None else layer.experts.intermediate_size
+        for layer in config.layers
+    }
+
+
+def _shard_layer(layer: Layer, size: int) -> Layer:
+    if layer.experts is None:
+        return layer
+    width = layer.experts.intermediate_size // size
+    return replace(layer, experts=replace(layer.experts, intermediate_size=width))
+
+
+def shard(config: ModelConfig, name: str, tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
+    """Rank ``rank``'s part of the tensor that the decoder calls ``name``, in memory of its own.
 
     A vocabulary that ``size`` does not divide ends with rows of zeros on the last ranks.
     """
-    layer = name.removesuffix(".weight").rpartition(".")[2]
-    if size == 1 or layer not in (*BY_OUTPUTS, *BY_INPUTS, *BY_VOCABULARY):
+    stem, _, kind = name.rpartition(".")
+    part = stem.rpartition(".")[2]
+    over_heads = part in HEAD_NORMS and config.block.head_norm == "all"
+    if size == 1 or not (over_heads or part in (*BY_OUTPUTS, *BY_INPUTS, *BY_VOCABULARY)):
         return tensor
-    dim = 1 if layer in BY_INPUTS else 0
+    if part in BY_INPUTS and kind == "bias":
+        # The ranks' products are summed, so one of them adds it.
+        return tensor if rank == 0 else torch.zeros_like(tensor)
+    dim = 1 if part in BY_INPUTS else 0
     length = -(-tensor.shape[dim] // size)
     first = min(rank * length, tensor.shape[dim])
     part = tensor.narrow(dim, first, min(length, tensor.shape[dim] - first))
@@ -63,10 +86,10 @@ def shard(name: str, tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor
     return torch.cat((part, part.new_zeros(length - len(part), *part.shape[1:])))
 
 
-def shard_loader(load: Load, rank: int, size: int) -> Load:
+def shard_loader(config: ModelConfig, load: Load, rank: int, size: int) -> Load:
     """``load``, which gives tensors by name, made to give this rank's parts."""
 
     def load_part(name: str) -> torch.Tensor:
-        return shard(name, load(name), rank, size)
+        return shard(config, name, load(name), rank, size)
 
     return load_part

@@ -7,7 +7,7 @@ import torch
 
 from paternoster_engine.core.batch import Batch, BlockCopy, ScheduledRequest, StepResult
 from paternoster_engine.core.request import Request, TokenLogprobs
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.collect_continuations import collect_continuations
 from paternoster_engine.runner.collect_logprobs import collect_logprobs, collect_prompt_logprobs
 from paternoster_engine.runner.kv_pool import HostMemory, copy_blocks
@@ -23,7 +23,7 @@ class ModelRunner(SynchronousRunner):
 
     def __init__(
         self,
-        model: Llama,
+        model: Decoder,
         kv_cache: Sequence[torch.Tensor],
         sampler: Sampler | DeviceSampler | RowSampler,
         host: HostMemory | None = None,

@@ -1,4 +1,4 @@
-"""All layers of a Llama in one native call.
+"""All layers of a Decoder in one native call.
 
 Each call of an operation from Python costs little by itself, but finds the caches full of the weights that went before.
 """

@@ -8,8 +8,6 @@ import torch
 
 from paternoster_kernels import reference
 from paternoster_kernels.cpu.library import library
-from paternoster_kernels.device_batch import DeviceBatch
-from paternoster_kernels.reference.plan_attention import AttentionPlan
 
 HEAD_DIMS = (64, 128)
 STEP = 32
@@ -23,12 +21,12 @@ def is_tiled(cache: torch.Tensor) -> bool:
     return cache.dtype == torch.bfloat16 and whole_steps and cache.is_contiguous()
 
 
-def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, plan: DeviceBatch | AttentionPlan) -> None:
+def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
     """As the reference."""
-    if isinstance(plan, AttentionPlan):
-        reference.kv_write(keys, values, cache, plan)
+    if is_tiled(cache):
+        _write(torch.cat((keys, values), 1), cache, slots)
     else:
-        _write(torch.cat((keys, values), 1), cache, plan.slots)
+        reference.kv_write(keys, values, cache, slots)
 
 
 def rope_kv_write(

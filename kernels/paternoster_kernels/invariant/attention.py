@@ -39,6 +39,11 @@ def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | Til
         native = cpu_attention.plan_attention(batch, cache)
         if isinstance(native, DeviceBatch):
             return native
+    return plan_tiles(batch, cache)
+
+
+def plan_tiles(batch: RaggedBatch, cache: torch.Tensor) -> TilePlan:
+    """A plan for ``cache``, a layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``, that holds rows."""
     block_size = cache.shape[2]
     step = max(1, CHUNK // block_size)
     rows, limits, tables = [], [], []
@@ -65,7 +70,13 @@ def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | Til
 
 
 def paged_attention(
-    queries: torch.Tensor, cache: torch.Tensor, plan: DeviceBatch | TilePlan, scale: float
+    queries: torch.Tensor,
+    cache: torch.Tensor,
+    plan: DeviceBatch | TilePlan,
+    scale: float,
+    *,
+    window: int | None = None,
+    softcap: float | None = None,
 ) -> torch.Tensor:
     """As the reference; in float32 whatever the numbers are stored as."""
     if isinstance(plan, DeviceBatch):
@@ -86,7 +97,12 @@ def paged_attention(
     for number, (keys, _) in enumerate(chunks):
         first, stop = (chunk * step * block_size for chunk in (number, number + 1))
         part = torch.bmm(asked[: len(keys)], keys.transpose(1, 2)).unflatten(0, (-1, kv_heads))
-        hidden = torch.arange(first, stop, device=cache.device) > limits[: len(part)]
+        if softcap is not None:
+            part = softcap * torch.tanh(part / softcap)
+        keys_at, limit = torch.arange(first, stop, device=cache.device), limits[: len(part)]
+        hidden = keys_at > limit
+        if window is not None:
+            hidden |= keys_at <= limit - window
         scores[: len(keys), :, first:stop] = part.masked_fill_(hidden, float("-inf")).flatten(0, 1)
     # What follows a row's last key weighs nothing, so a row's sum is the same however long the longest row is.
     weights = torch.softmax(scores, -1)

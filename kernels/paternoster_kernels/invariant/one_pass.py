@@ -6,6 +6,14 @@ from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.triton.unified_attention import unified_attention
 
 
-def paged_attention(queries: torch.Tensor, cache: torch.Tensor, plan: DeviceBatch, scale: float) -> torch.Tensor:
+def paged_attention(
+    queries: torch.Tensor,
+    cache: torch.Tensor,
+    plan: DeviceBatch,
+    scale: float,
+    *,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> torch.Tensor:
     """As the reference, by one tile shape and without splits: a prompt's chunks depend on what else is in a step."""
-    return unified_attention(queries, cache, plan, scale, one_pass=True)
+    return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap, one_pass=True)

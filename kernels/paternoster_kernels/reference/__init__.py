@@ -5,6 +5,7 @@ from paternoster_kernels.reference.apply_penalties import apply_penalties
 from paternoster_kernels.reference.argmax import argmax
 from paternoster_kernels.reference.copy_blocks import copy_blocks
 from paternoster_kernels.reference.gelu_mul import gelu_mul
+from paternoster_kernels.reference.grouped_matmul import grouped_matmul
 from paternoster_kernels.reference.head_norm import head_norm
 from paternoster_kernels.reference.int4_matmul import int4_matmul
 from paternoster_kernels.reference.int8_matmul import int8_matmul, pack_int8_weight
@@ -28,6 +29,7 @@ __all__ = [
     "argmax",
     "copy_blocks",
     "gelu_mul",
+    "grouped_matmul",
     "head_norm",
     "int4_matmul",
     "int8_matmul",

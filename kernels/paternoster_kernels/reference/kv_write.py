@@ -2,14 +2,14 @@
 
 import torch
 
-from paternoster_kernels.reference.plan_attention import AttentionPlan
 
+def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+    """Write ``keys`` and ``values`` ``[tokens, kv_heads, head_dim]`` into ``cache``.
 
-def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, plan: AttentionPlan) -> None:
-    """Write ``keys`` and ``values`` ``[tokens, kv_heads, head_dim]`` to the places ``plan`` gives them.
-
-    ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``.
+    ``slots [tokens]``; slot -1: the token is left alone. ``cache``: one layer's ``[blocks, kv_heads, block_size,
+    2 * head_dim]``.
     """
-    width = cache.shape[-1]
-    rows = torch.cat((keys, values), -1).view(-1, width)
-    cache.view(-1, width).index_copy_(0, plan.write_rows, rows)
+    block_size = cache.shape[2]
+    real = (slots >= 0).nonzero().squeeze(-1)
+    block, offset = slots[real] // block_size, slots[real] % block_size
+    cache[block, :, offset] = torch.cat((keys[real], values[real]), -1).to(cache.dtype)

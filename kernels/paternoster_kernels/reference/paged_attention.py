@@ -9,16 +9,22 @@ from paternoster_kernels.reference.unified_attention import unified_attention
 
 
 def paged_attention(
-    queries: torch.Tensor, cache: torch.Tensor, plan: AttentionPlan | DeviceBatch, scale: float
+    queries: torch.Tensor,
+    cache: torch.Tensor,
+    plan: AttentionPlan | DeviceBatch,
+    scale: float,
+    *,
+    window: int | None = None,
+    softcap: float | None = None,
 ) -> torch.Tensor:
     """Attention of each new token to the tokens of its sequence up to itself.
 
     ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``,
     with the new tokens' keys and values already in it. Returns ``[tokens, heads, head_dim]``. A :class:`DeviceBatch`
-    is what a step on fixed buffers has in place of a plan.
+    is what a step on fixed buffers has in place of a plan. ``window``, ``softcap``: as in :func:`unified_attention`.
     """
     if isinstance(plan, DeviceBatch):
-        return unified_attention(queries, cache, plan, scale)
+        return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap)
     tokens, heads, head_dim = queries.shape
     kv_heads = cache.shape[1]
     pages = cache.view(cache.shape[0] * kv_heads, -1)
@@ -30,20 +36,30 @@ def paged_attention(
         torch.index_select(pages, 0, group.pages, out=group.gathered)
         keys_values = group.gathered.view(group.rows.stop - group.rows.start, kv_heads, -1, 2 * head_dim)
         keys, values = keys_values.split(head_dim, -1)
-        grouped_out[group.rows] = functional.scaled_dot_product_attention(
-            grouped[group.rows], keys, values, attn_mask=group.mask, scale=scale
-        )
+        grouped_out[group.rows] = _attend(grouped[group.rows], keys, values, group.masked(window), scale, softcap)
     for chunk in plan.prefills:
         torch.index_select(pages, 0, chunk.pages, out=chunk.gathered)
         keys_values = chunk.gathered.view(kv_heads, 1, -1, 2 * head_dim)[:, :, : chunk.seq_len]
         keys, values = keys_values.expand(-1, heads // kv_heads, -1, -1).split(head_dim, -1)
-        mixed = functional.scaled_dot_product_attention(
-            grouped[chunk.rows].permute(1, 2, 0, 3),
-            keys,
-            values,
-            attn_mask=chunk.mask,
-            is_causal=chunk.mask is None,
-            scale=scale,
-        )
+        mixed = _attend(grouped[chunk.rows].permute(1, 2, 0, 3), keys, values, chunk.masked(window), scale, softcap)
         grouped_out[chunk.rows] = mixed.permute(2, 0, 1, 3)
     return out
+
+
+def _attend(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    softcap: float | None,
+) -> torch.Tensor:
+    """``mask``: what is added to the scores; None for plain causal."""
+    if softcap is None:
+        return functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale
+        )
+    scores = softcap * torch.tanh(queries @ keys.transpose(-1, -2) * (scale / softcap))
+    if mask is None:
+        mask = torch.full(scores.shape[-2:], float("-inf"), dtype=scores.dtype, device=scores.device).triu(1)
+    return (scores + mask).softmax(-1) @ values

@@ -1,7 +1,7 @@
 """Index tensors of one step, made once and used by every layer."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -21,6 +21,19 @@ class DecodeGroup:
     """``[sequences, 1, 1, blocks * block_size]``: 0 where a sequence has a token, -inf in its padding."""
     gathered: torch.Tensor
     """``[sequences * kv_heads * blocks, page]`` working memory, written anew by each layer."""
+    positions: np.ndarray
+    """``[sequences, 1]``: of each new token in its own sequence."""
+    windows: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Window -> the mask with it, made when the first layer asks."""
+
+    def masked(self, window: int | None) -> torch.Tensor:
+        """The mask of a layer."""
+        if window is None:
+            return self.mask
+        if window not in self.windows:
+            hidden = np.arange(self.mask.shape[-1]) <= self.positions - window
+            self.windows[window] = _hide(self.mask, hidden[:, None, None, :])
+        return self.windows[window]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +46,25 @@ class PrefillChunk:
     mask: torch.Tensor | None
     """``[new tokens, seq_len]`` with 0 where attention is allowed, -inf elsewhere; None for plain causal."""
     gathered: torch.Tensor
+    windows: dict[int, torch.Tensor] = field(default_factory=dict)
+    """As :attr:`DecodeGroup.windows`."""
+
+    def masked(self, window: int | None) -> torch.Tensor | None:
+        """The mask of a layer; None for plain causal."""
+        if window is None or window >= self.seq_len:
+            return self.mask
+        if window not in self.windows:
+            positions = np.arange(self.seq_len - (self.rows.stop - self.rows.start), self.seq_len)[:, None]
+            keys = np.arange(self.seq_len)
+            allowed = (keys <= positions) & (keys > positions - window)
+            self.windows[window] = _additive(allowed, self.gathered)
+        return self.windows[window]
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
     """Where each new token's key and value go, and which pages each sequence reads."""
 
-    write_rows: torch.Tensor
-    """``[tokens * kv_heads]`` int64 rows of the cache seen as ``[blocks * kv_heads * block_size, 2 * head_dim]``."""
     slots: torch.Tensor
     """``[tokens]`` int64: ``block * block_size + offset`` of each new token."""
     decodes: tuple[DecodeGroup, ...]
@@ -73,7 +97,7 @@ def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> AttentionPlan:
         if batch.query_lens[first] == 1:
             lengths = np.asarray(batch.seq_lens[first:last])
             mask = _additive(np.arange(width * block_size) < lengths[:, None], cache)
-            decodes.append(DecodeGroup(rows, index, mask[:, None, None, :], gathered))
+            decodes.append(DecodeGroup(rows, index, mask[:, None, None, :], gathered, lengths[:, None] - 1))
         else:
             count, seq_len = batch.query_lens[first], batch.seq_lens[first]
             mask = None
@@ -81,11 +105,8 @@ def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> AttentionPlan:
                 limits = np.arange(seq_len - count, seq_len)
                 mask = _additive(np.arange(seq_len) <= limits[:, None], cache)
             prefills.append(PrefillChunk(rows, index, seq_len, mask, gathered))
-    slots = _slots(batch, tables, block_size)
-    pages = (slots // block_size)[:, None] * kv_heads + heads
-    write_rows = (pages * block_size + (slots % block_size)[:, None]).reshape(-1)
-    on_device = (torch.from_numpy(index).to(cache.device) for index in (write_rows, slots))
-    return AttentionPlan(*on_device, tuple(decodes), tuple(prefills))
+    slots = torch.from_numpy(_slots(batch, tables, block_size)).to(cache.device)
+    return AttentionPlan(slots, tuple(decodes), tuple(prefills))
 
 
 def _groups(query_lens: Sequence[int], blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -101,6 +122,10 @@ def _groups(query_lens: Sequence[int], blocks: Sequence[int]) -> Iterator[tuple[
             last += 1
         yield first, last
         first = last
+
+
+def _hide(mask: torch.Tensor, hidden: np.ndarray) -> torch.Tensor:
+    return mask.masked_fill(torch.from_numpy(hidden).to(mask.device), float("-inf"))
 
 
 def _additive(allowed: np.ndarray, cache: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,6 @@ import torch
 import triton
 import triton.language as tl
 
-from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.triton.store_token import store_token
 
 
@@ -27,11 +26,11 @@ def kv_write_kernel(
     store_token(value.to(tl.float32), cache, cache, slot, kv_head, 1, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, 0.0)
 
 
-def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, plan: DeviceBatch) -> None:
-    """As the reference, with the places from ``plan.slots``; any strides but the last are welcome."""
+def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+    """As the reference; any strides but the last are welcome."""
     tokens, kv_heads, head_dim = keys.shape
     kv_write_kernel[(tokens, kv_heads)](
-        keys, values, cache, plan.slots, keys.stride(0), values.stride(0), keys.stride(1), values.stride(1),
+        keys, values, cache, slots, keys.stride(0), values.stride(0), keys.stride(1), values.stride(1),
         KV_HEADS=kv_heads, HEAD_DIM=head_dim, HEAD_PAD=triton.next_power_of_2(head_dim), BLOCK_SIZE=cache.shape[2],
         num_warps=1,
     )  # fmt: skip

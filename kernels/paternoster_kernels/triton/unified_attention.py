@@ -214,6 +214,14 @@ def unified_attention(
     return out
 
 
-def paged_attention(queries: torch.Tensor, cache: torch.Tensor, plan: DeviceBatch, scale: float) -> torch.Tensor:
-    """:func:`unified_attention` without options, as a model calls it: on CUDA the plan is a :class:`DeviceBatch`."""
-    return unified_attention(queries, cache, plan, scale)
+def paged_attention(
+    queries: torch.Tensor,
+    cache: torch.Tensor,
+    plan: DeviceBatch,
+    scale: float,
+    *,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> torch.Tensor:
+    """:func:`unified_attention` as a model calls it: on CUDA the plan is a :class:`DeviceBatch`."""
+    return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap)

@@ -10,8 +10,9 @@ from safetensors.torch import save_file
 
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError, UnsupportedModelError
-from paternoster_engine.model.registry import find_architecture
+from paternoster_engine.model.families.read import config_from_hf
 from paternoster_engine.model.source import resolve
 
 LLAMA = {
@@ -50,29 +51,43 @@ def test_shape_of_the_default_model(checkpoint: Checkpoint) -> None:
 
 
 def test_shape_from_config_json() -> None:
-    config = ModelConfig.from_hf(LLAMA, "tiny")
+    config = config_from_hf(LLAMA, "tiny")
     assert (config.name, config.head_dim, config.num_kv_heads, config.rope_theta) == ("tiny", 16, 2, 5000.0)
     newer = {**LLAMA, "rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}
-    assert ModelConfig.from_hf(newer, "tiny").rope_theta == 7.0
+    assert config_from_hf(newer, "tiny").rope_theta == 7.0
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (
-            {"rope_scaling": {"rope_type": "dynamic"}},
-            "scaling is 'dynamic': must be one of default, linear, llama3, yarn",
+            {"rope_scaling": {"rope_type": "ntk"}},
+            "scaling is 'ntk': must be one of default, dynamic, linear, llama3, longrope, yarn",
         ),
-        ({"attention_bias": True}, "attention_bias is true"),
-        ({"use_sliding_window": True, "sliding_window": 128}, "sliding_window is 128 in config.json: must be null or"),
-        ({"model_type": "mistral", "sliding_window": 255}, "sliding_window is 255 in config.json: must be null or"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu': must be one of silu, gelu_pytorch_tanh"),
+        ({"model_type": "mistral", "sliding_window": 0}, "sliding_window is 0: must be a whole number from 1 to"),
+        (
+            {"model_type": "gemma2", "sliding_window": 8, "layer_types": ["full_attention"] * 3},
+            "the length of layer_types is 3: must be 2, the number of layers",
+        ),
+        (
+            {"model_type": "gemma2", "sliding_window": 8, "layer_types": ["chunked_attention"] * 2},
+            "layer_types is 'chunked_attention': must be full_attention or sliding_attention",
+        ),
+        ({"model_type": "smollm3", "no_rope_layers": [1]}, "the length of no_rope_layers is 1: must be 2"),
+        ({"model_type": "smollm3", "no_rope_layers": [1, 2]}, "no_rope_layers is .*: must be a list of whole numbers"),
+        (
+            {"model_type": "phi3", "rope_scaling": {"rope_type": "longrope", "short_factor": [1.0]}},
+            "the length of short_factor is 1: must be 8, half of what is rotated",
+        ),
+        ({"partial_rotary_factor": 0.7}, "partial_rotary_factor is 0.7: must be so that an even number of 16"),
         ({"vocab_size": None}, "no field 'vocab_size'"),
     ],
 )
 def test_what_the_architecture_cannot_do_is_refused(change: dict, message: str) -> None:
     config = {key: value for key, value in {**LLAMA, **change}.items() if value is not None}
     with pytest.raises(UnsupportedModelError, match=message):
-        ModelConfig.from_hf(config, "tiny")
+        config_from_hf(config, "tiny")
 
 
 def _write_gguf(path: Path, architecture: str) -> None:
@@ -86,8 +101,8 @@ def _write_gguf(path: Path, architecture: str) -> None:
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     _write_gguf(tmp_path / "model.gguf", "mamba")
     checkpoint = open_checkpoint(resolve((tmp_path / "model.gguf").as_uri()))
-    with pytest.raises(UnsupportedModelError, match="model architecture 'mamba': supported are llama, mistral, qwen3"):
-        find_architecture(checkpoint.architecture)
+    with pytest.raises(UnsupportedModelError, match=r"model architecture 'mamba': supported are gemma2, .*, smollm3"):
+        _ = checkpoint.config
 
 
 def test_file_that_is_no_gguf(tmp_path: Path) -> None:
@@ -126,7 +141,7 @@ def test_safetensors_folder_serves_as_transformers_does(tmp_path: Path) -> None:
 
     checkpoint = open_checkpoint(resolve(f"file://{tmp_path}"))
     config, cpu = checkpoint.config, torch.device("cpu")
-    model = find_architecture(checkpoint.architecture)(config, checkpoint.tensor, torch.float32, cpu)
+    model = Decoder(config, checkpoint.tensor, torch.float32, cpu)
     cache = allocate_kv_cache(KVPoolShape.fit(config, 4, torch.float32, 1_000_000), config, torch.float32, cpu)
     request = Request("r", list(range(3, 20)), SamplingParams(max_tokens=1), block_ids=[3, 1, 2, 7, 5])
     batch = Batch(0, (ScheduledRequest(request, 0, 17, samples=True),))

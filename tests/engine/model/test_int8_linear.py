@@ -8,8 +8,8 @@ from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.int8_linear import Int8Linear
-from paternoster_engine.model.llama import Llama
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.parallel.rank import load_model
 from paternoster_engine.parallel.ranks import ALONE
@@ -36,7 +36,7 @@ def test_is_near_the_matrix_it_was_made_from(rows: int) -> None:
 
 
 @torch.inference_mode()
-def _log_probabilities(model: Llama, tokens: list[int], dtype: torch.dtype) -> torch.Tensor:
+def _log_probabilities(model: Decoder, tokens: list[int], dtype: torch.dtype) -> torch.Tensor:
     """Of the token after each of ``tokens`` but the last: ``(tokens - 1, vocabulary)``."""
     blocks = -(-len(tokens) // 32)
     cache = allocate_kv_cache(KVPoolShape(1 + blocks, 32, 0), model.config, dtype, CPU)
@@ -47,7 +47,7 @@ def _log_probabilities(model: Llama, tokens: list[int], dtype: torch.dtype) -> t
     return logits.float().log_softmax(-1)
 
 
-def test_the_model_says_nearly_what_it_said(model: Llama, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
+def test_the_model_says_nearly_what_it_said(model: Decoder, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
     """In mean divergence: how many best tokens are the same depends on the processor, as many are near another."""
     args = EngineArgs(quantization="int8", dtype="bfloat16")
     int8 = load_model(args, checkpoint, torch.bfloat16, CPU, ALONE)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from paternoster_engine.model.checkpoint import Checkpoint
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_kernels import RaggedBatch
@@ -19,7 +19,7 @@ BATCHES = [
 """Prompts; then those decode beside a new one; then all decode."""
 
 
-def _step(model: Llama, cache: torch.Tensor, batch: RaggedBatch) -> StepInput:
+def _step(model: Decoder, cache: torch.Tensor, batch: RaggedBatch) -> StepInput:
     tokens = torch.Generator().manual_seed(sum(batch.seq_lens))
     pairs = zip(batch.seq_lens, batch.query_lens, strict=True)
     return StepInput(
@@ -34,7 +34,7 @@ def _step(model: Llama, cache: torch.Tensor, batch: RaggedBatch) -> StepInput:
 def test_they_are_the_same(checkpoint: Checkpoint) -> None:
     if library() is None:
         pytest.skip("no native operations here")
-    model = Llama(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU)
+    model = Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU)
     at_once, one_by_one = (
         allocate_kv_cache(KVPoolShape(7, 32, 0), checkpoint.config, torch.bfloat16, CPU) for _ in range(2)
     )
@@ -49,5 +49,5 @@ def test_they_are_the_same(checkpoint: Checkpoint) -> None:
     assert all(map(torch.equal, at_once, one_by_one))
 
 
-def test_other_numbers_go_one_by_one(model: Llama) -> None:
+def test_other_numbers_go_one_by_one(model: Decoder) -> None:
     assert model._native_layers is None

@@ -15,10 +15,11 @@ from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoint import open_checkpoint
-from paternoster_engine.model.config import LONGEST_CONTEXT, ModelConfig
+from paternoster_engine.model.config import LONGEST_CONTEXT, ModelConfig, Rope
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError, UnsupportedModelError
+from paternoster_engine.model.families.read import config_from_hf
 from paternoster_engine.model.fields import Fields
-from paternoster_engine.model.registry import find_architecture
 from paternoster_engine.model.rope_scaling import Divided, Linear, Llama3, RopeScaling, Yarn, from_hf
 from paternoster_engine.model.rotary import rotary_table
 from paternoster_engine.model.source import resolve
@@ -110,7 +111,7 @@ def test_logits_are_those_of_transformers(model_type: str, kind: str | None, tmp
     (tmp_path / "tokenizer.json").write_text("{}")
     checkpoint = open_checkpoint(resolve(tmp_path.as_uri()))
     assert (checkpoint.config.rope_scaling is None) == (kind is None)
-    model = find_architecture(checkpoint.architecture)(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
+    model = Decoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
     pool = KVPoolShape.fit(model.config, 8, torch.float32, 2_000_000)
     cache = allocate_kv_cache(pool, model.config, torch.float32, CPU)
     prompt = torch.randint(320, (200,)).tolist()
@@ -199,26 +200,26 @@ def test_a_gguf_file_that_contradicts_itself_is_refused(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"rope_type": "longrope"}, "rotary embedding scaling is 'longrope'"),
+        ({"rope_type": "longrope"}, "no field 'short_factor'"),
         ({"factor": None}, "no field 'factor'"),
         ({"factor": -1.0}, "factor is -1.0: must be a finite number above 0"),
         ({"high_freq_factor": 1.0}, "high_freq_factor is 1.0: must be above low_freq_factor, which is 1.0"),
         ({"original_max_position_embeddings": 0}, "original_max_position_embeddings is 0: must be a whole number"),
-        ({"rope_type": "yarn", "factor": 1e9}, "factor is 1000000000.0: must be at most"),
+        ({"rope_type": "yarn", "factor": 1e9}, "factor is 1000000000.0: must be so that the context is at most"),
         ({"rope_type": "yarn", "truncate": 3}, "truncate is 3: must be true or false"),
     ],
 )
 def test_a_config_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UnsupportedModelError, match=said):
-        ModelConfig.from_hf({**LLAMA, "rope_scaling": {**KINDS["llama3"], **change}}, "tiny")
+        config_from_hf({**LLAMA, "rope_scaling": {**KINDS["llama3"], **change}}, "tiny")
 
 
 def test_yarn_says_how_far_it_reaches() -> None:
     """Qwen's cards have a longer context switched on by this alone; others have the long one in both places."""
     rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 200}
-    assert ModelConfig.from_hf({**LLAMA, "rope_scaling": rope}, "tiny").context_length == 800
+    assert config_from_hf({**LLAMA, "rope_scaling": rope}, "tiny").context_length == 800
     long = {**LLAMA, "max_position_embeddings": 1000, "rope_scaling": rope}
-    assert ModelConfig.from_hf(long, "tiny").context_length == 1000
+    assert config_from_hf(long, "tiny").context_length == 1000
 
 
 def test_a_config_of_llama_3_1_as_it_is_published() -> None:
@@ -229,9 +230,9 @@ def test_a_config_of_llama_3_1_as_it_is_published() -> None:
         '"rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, '
         '"original_max_position_embeddings": 8192, "rope_type": "llama3"}}'
     )
-    config = ModelConfig.from_hf(published, "llama")
+    config = config_from_hf(published, "llama")
     assert config.rope_scaling == Llama3(8.0, 1.0, 4.0, 8192)
     assert config.context_length == 131_072 <= LONGEST_CONTEXT
-    table = rotary_table(config.head_dim, 16, config.rope_theta, CPU, config.rope_scaling)
+    table = rotary_table(config.rope, config.head_dim, 16, CPU)
     assert table.shape == (16, 128)
-    assert torch.equal(table[:, :20], rotary_table(128, 16, 500_000.0, CPU)[:, :20]), "what turns fast stays"
+    assert torch.equal(table[:, :20], rotary_table(Rope(500_000.0), 128, 16, CPU)[:, :20]), "what turns fast stays"

@@ -15,7 +15,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
@@ -39,7 +39,7 @@ Outputs = list[list[int]]
 class OracleEngine:
     """Engines on one model: each call has a scheduler of its own, and a pool as fresh as its prefix cache."""
 
-    def __init__(self, model: Llama) -> None:
+    def __init__(self, model: Decoder) -> None:
         cpu = torch.device("cpu")
         self._shape = KVPoolShape.fit(model.config, BLOCK_SIZE, torch.float32, POOL_BYTES)
         cache = allocate_kv_cache(self._shape, model.config, torch.float32, cpu)
@@ -112,7 +112,7 @@ def _mixed(prompts: list[list[int]], sampled: int, chosen: Sequence[int] | None 
 
 
 @pytest.fixture(scope="session")
-def engine(model: Llama) -> OracleEngine:
+def engine(model: Decoder) -> OracleEngine:
     return OracleEngine(model)
 
 

@@ -8,7 +8,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling.sampler import Sampler
@@ -45,7 +45,7 @@ def _requests() -> list[Request]:
 
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
-def test_tokens_reasons_and_logprobs_are_those_of_a_plain_run(model: Llama, preemption: str) -> None:
+def test_tokens_reasons_and_logprobs_are_those_of_a_plain_run(model: Decoder, preemption: str) -> None:
     config = CONFIG if preemption == "recompute" else CONFIG.replace(preemption=preemption, host_blocks=20)
     told, preemptions = [], []
     for overlap in (False, True):

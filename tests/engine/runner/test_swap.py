@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.runner.kv_pool import HostKVCache
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -71,7 +71,7 @@ class Overwriting:
 
 def runner(cache: tuple[torch.Tensor, ...]) -> ModelRunner:
     cpu = torch.device("cpu")
-    return ModelRunner(cast(Llama, Overwriting()), cache, Sampler(10, cpu), HostKVCache(4, cache))
+    return ModelRunner(cast(Decoder, Overwriting()), cache, Sampler(10, cpu), HostKVCache(4, cache))
 
 
 def request() -> Request:

@@ -82,7 +82,7 @@ def _tiled(rows: torch.Tensor) -> torch.Tensor:
     """A cache of tiles that these were written to."""
     cache, tokens = torch.zeros_like(rows), rows.transpose(1, 2).flatten(0, 1)
     plan = attention.plan_attention(RaggedBatch([len(tokens)], [len(tokens)], [list(range(len(rows)))]), cache)
-    kv_cache.kv_write(*tokens.chunk(2, -1), cache, plan)
+    kv_cache.kv_write(*tokens.chunk(2, -1), cache, plan.slots)
     return cache
 
 
@@ -181,7 +181,7 @@ def test_what_the_tiles_do_not_take_goes_to_the_reference(cache: torch.Tensor) -
     plan = attention.plan_attention(batch, cache)
     assert isinstance(plan, AttentionPlan)
     new = _normal(3, kv_heads, width // 2, dtype=cache.dtype)
-    kv_cache.kv_write(new, new, cache, plan)
+    kv_cache.kv_write(new, new, cache, plan.slots)
     assert torch.equal(cache.transpose(1, 2).reshape(-1, width)[plan.slots], torch.cat((new, new), -1).squeeze(1))
     got = attention.paged_attention(new, cache, plan, 0.2)
     assert torch.equal(got, reference.paged_attention(new, cache, plan, 0.2))

@@ -8,8 +8,9 @@ import torch
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.model import llama
+from paternoster_engine.model import parts
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner import step_input
 from paternoster_engine.runner.cuda import decode_step
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
@@ -48,7 +49,7 @@ def weights(name: str) -> torch.Tensor:
 
 def drive(device: torch.device, captured: bool) -> list[list[int]]:
     """Four requests at block edges; one leaves and another joins on the way. Steps are submitted two at a time."""
-    model = llama.Llama(CONFIG, weights, torch.float32, device)
+    model = Decoder(CONFIG, weights, torch.float32, device)
     shape = KVPoolShape.fit(CONFIG, BLOCK_SIZE, torch.float32, 12 * kv_block_bytes(CONFIG, BLOCK_SIZE, torch.float32))
     cache = allocate_kv_cache(shape, CONFIG, torch.float32, device)
     plain = ModelRunner(model, cache, device_sampler.DeviceSampler(device))
@@ -85,7 +86,7 @@ def drive(device: torch.device, captured: bool) -> list[list[int]]:
 
 
 def test_same_tokens_as_the_references(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    modules = (llama, decode_step, device_sampler, step_input)
+    modules = (parts, decode_step, device_sampler, step_input)
     for module in modules:
         monkeypatch.setattr(module, "pick", lambda op, device: OPS[op])
     expected = drive(torch.device("cpu"), captured=False)

@@ -7,6 +7,7 @@ from guard_bands import guarded_outputs
 from paternoster_kernels import reference
 from paternoster_kernels.reference.int4_matmul import quantize_int4
 from paternoster_kernels.reference.weight_only_matmul import quantize_weight
+from paternoster_kernels.triton.grouped_matmul import grouped_matmul
 from paternoster_kernels.triton.int4_matmul import int4_matmul
 from paternoster_kernels.triton.lora_expand import lora_expand
 from paternoster_kernels.triton.lora_shrink import lora_shrink
@@ -51,6 +52,32 @@ def test_plain(rows: int, outputs: int, inputs: int, dtype: torch.dtype, generat
     for row in (0, rows - 1):
         assert torch.equal(matmul(x[row : row + 1], weight)[0], got[row])
     assert matmul(x[:0], weight).shape == (0, outputs)
+
+
+@dtypes
+@pytest.mark.parametrize(
+    ("counts", "outputs", "inputs"), [((0, 1, 0), 33, 64), ((65, 0, 3, 130), 32, 70), ((5,), 1, 1)]
+)
+def test_grouped(
+    counts: tuple[int, ...], outputs: int, inputs: int, dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    """Experts without a row, with more than a tile, and rows that several ask for."""
+    device, pairs = generator.device, sum(counts)
+    x = torch.randn(11, inputs + 5, generator=generator, device=device).to(dtype)[:, :inputs]
+    weight = torch.randn(len(counts), outputs, inputs, generator=generator, device=device).to(dtype)
+    rows = torch.randint(11, (pairs,), generator=generator, device=device)
+    starts = torch.tensor((0, *counts), device=device).cumsum(0).int()
+    with guarded_outputs():
+        got = grouped_matmul(x, weight, rows, starts)
+    close(
+        got,
+        reference.grouped_matmul(x.double(), weight.double(), rows, starts),
+        reference.grouped_matmul(x.double().abs(), weight.double().abs(), rows, starts),
+    )
+    if counts[-1]:
+        alone = grouped_matmul(x, weight[-1:].contiguous(), rows[-1:], starts.new_tensor([0, 1]))
+        assert torch.equal(alone[0], got[-1])
+    assert grouped_matmul(x, weight, rows[:0], torch.zeros_like(starts)).shape == (0, outputs)
 
 
 @dtypes

@@ -42,6 +42,12 @@ class StoredTensor:
     data: np.ndarray
     """A view of the file: elements, or for a quantised tensor the bytes of its blocks."""
 
+    def expert(self, number: int) -> "StoredTensor":
+        """One of those that are stored along the first dimension; one without a shape where there is none."""
+        if number >= self.shape[0]:
+            return StoredTensor(self.kind, (), self.data[:0])
+        return StoredTensor(self.kind, self.shape[1:], self.data[number])
+
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:

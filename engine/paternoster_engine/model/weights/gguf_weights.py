@@ -12,6 +12,9 @@ from gguf.quants import dequantize
 
 from paternoster_engine.model.config import LARGEST_HEAD, ModelConfig
 from paternoster_engine.model.errors import ModelError
+from paternoster_engine.model.families.family import Family, rows_of, stored_name
+from paternoster_engine.model.families.read import config_from_gguf
+from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.gguf_file import StoredTensor, read_gguf
@@ -29,7 +32,11 @@ class GgufCheckpoint:
     @cached_property
     def config(self) -> ModelConfig:
         names = frozenset(self._tensors)
-        return ModelConfig.from_gguf(self._fields, names, self._path.stem, self._rope_divisors())
+        return config_from_gguf(self._fields, names, self._path.stem, self._rope_divisors())
+
+    @cached_property
+    def _family(self) -> Family:
+        return find_family(self.architecture)
 
     @cached_property
     def _names(self) -> TensorNameMap:
@@ -37,21 +44,19 @@ class GgufCheckpoint:
         return get_tensor_name_map(architectures[self.architecture], self.config.num_layers)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._stored(name).shape
+        stored, rows = self._stored(name), rows_of(self.config, self._family, name)
+        return stored.shape if rows is None else (len(range(stored.shape[0])[rows]), *stored.shape[1:])
 
     def tensor(self, name: str) -> torch.Tensor:
-        stored = self._stored(name)
+        stored, rows = self._stored(name), rows_of(self.config, self._family, name)
         try:
-            values = dequantize(stored.data, stored.kind)
+            values = dequantize(stored.data if rows is None else stored.data[rows], stored.kind)
         except NotImplementedError as error:
             raise ModelError(f"{self._path.name}: {name} is stored as {stored.kind.name}: not built in") from error
         # Unquantised tensors come as views of the read-only map.
         weight = torch.from_numpy(np.require(values, requirements="W"))
-        if self.architecture == "llama" and name.endswith("q_proj.weight"):
-            return _unpermute(weight, self.config.num_heads)
-        if self.architecture == "llama" and name.endswith("k_proj.weight"):
-            return _unpermute(weight, self.config.num_kv_heads)
-        return weight
+        heads = {"q_proj": self.config.num_heads, "k_proj": self.config.num_kv_heads}.get(name.split(".")[-2])
+        return weight if heads is None or not self._family.interleaved else _unpermute(weight, heads)
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.from_gguf(self._fields)
@@ -67,14 +72,18 @@ class GgufCheckpoint:
         return [float(value) for value in stored.data]
 
     def _stored(self, name: str) -> StoredTensor:
-        stored = self._names.get_name(name, try_suffixes=(".weight",))
+        before, experts, number = name.partition(".experts.")
+        if experts:
+            # All experts of a layer are in one tensor.
+            number, _, part = number.partition(".")
+            name = f"{before}{experts}{part}"
+        stored = self._names.get_name(stored_name(self._family, name), try_suffixes=(".weight", ".bias"))
         if stored not in self._tensors:
             raise ModelError(f"{self._path.name} has no tensor {stored or name!r}")
-        return self._tensors[stored]
+        return self._tensors[stored].expert(int(number)) if experts else self._tensors[stored]
 
 
 def _unpermute(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
-    """Undo llama.cpp's row order of Llama's q and k (rotary pairs side by side) for the rotate-half order."""
-    rows, columns = weight.shape
-    pairs = weight.view(num_heads, rows // num_heads // 2, 2, columns)
-    return pairs.transpose(1, 2).reshape(rows, columns)
+    """Undo llama.cpp's row order of q and k (rotary pairs side by side) for the rotate-half order."""
+    pairs = weight.view(num_heads, len(weight) // num_heads // 2, 2, *weight.shape[1:])
+    return pairs.transpose(1, 2).reshape(weight.shape)

@@ -9,6 +9,9 @@ from safetensors import SafetensorError, safe_open
 
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
+from paternoster_engine.model.families.family import Family, rows_of, stored_name
+from paternoster_engine.model.families.read import config_from_hf
+from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import LONGEST_TOKENIZER, ModelFolder
@@ -32,19 +35,31 @@ class SafetensorsCheckpoint:
 
     @cached_property
     def config(self) -> ModelConfig:
-        return ModelConfig.from_hf(self._config, self._folder.path.name)
+        return config_from_hf(self._config, self._folder.path.name)
+
+    @cached_property
+    def _family(self) -> Family:
+        return find_family(self.architecture)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._file(name).get_slice(name).get_shape())
+        stored, rows = self._stored(name), rows_of(self.config, self._family, name)
+        shape = tuple(self._files[stored].get_slice(stored).get_shape())
+        return shape if rows is None else (len(range(shape[0])[rows]), *shape[1:])
 
     def tensor(self, name: str) -> torch.Tensor:
+        stored, rows = self._stored(name), rows_of(self.config, self._family, name)
         try:
-            tensor: torch.Tensor = self._file(name).get_tensor(name)
+            tensor: torch.Tensor
+            if rows is None:
+                tensor = self._files[stored].get_tensor(stored)
+            else:
+                tensor = self._files[stored].get_slice(stored)[rows]
         except SafetensorError as error:
-            raise ModelError(f"{self._folder.path}: {name}: {error}") from error
+            raise ModelError(f"{self._folder.path}: {stored}: {error}") from error
         if not tensor.is_floating_point():
-            raise ModelError(f"{self._folder.path}: {name} is of {tensor.dtype}: must be of floating-point numbers")
-        return tensor
+            raise ModelError(f"{self._folder.path}: {stored} is of {tensor.dtype}: must be of floating-point numbers")
+        offset = self._family.norm_offset
+        return tensor.float() + offset if offset and name.endswith("norm.weight") else tensor
 
     def tokenizer(self) -> Tokenizer:
         optional = {
@@ -62,7 +77,11 @@ class SafetensorsCheckpoint:
         name = "chat_template.jinja"
         return self._folder.text(name) if self._folder.has(name) else None
 
-    def _file(self, name: str) -> Any:
-        if name not in self._files:
-            raise ModelError(f"{self._folder.path} has no tensor {name!r}")
-        return self._files[name]
+    def _stored(self, name: str) -> str:
+        """The file's name of the decoder's tensor ``name``; raises :class:`ModelError` where there is none."""
+        name = stored_name(self._family, name)
+        # The text's decoder of a model that takes images as well.
+        for stored in (name, f"language_model.{name}", name.replace("model.", "model.language_model.", 1)):
+            if stored in self._files:
+                return stored
+        raise ModelError(f"{self._folder.path} has no tensor {name!r}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.config import Experts, ModelConfig
 from paternoster_engine.model.errors import ModelError
 
 
@@ -25,25 +25,50 @@ def check_shapes(checkpoint: Shaped) -> None:
 
 
 def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Hugging Face name and shape of every tensor that is loaded."""
-    hidden, mlp = config.hidden_size, config.intermediate_size
+    """The decoder's name and the shape of every tensor that is loaded."""
+    hidden = config.hidden_size
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    layer = {
-        "input_layernorm": (hidden,),
-        "self_attn.q_proj": (queries, hidden),
-        "self_attn.k_proj": (keys, hidden),
-        "self_attn.v_proj": (keys, hidden),
-        "self_attn.o_proj": (hidden, queries),
-        "post_attention_layernorm": (hidden,),
-        "mlp.gate_proj": (mlp, hidden),
-        "mlp.up_proj": (mlp, hidden),
-        "mlp.down_proj": (hidden, mlp),
-    }
-    if config.architecture == "qwen3":
-        layer |= {"self_attn.q_norm": (config.head_dim,), "self_attn.k_norm": (config.head_dim,)}
+    block = config.block
+    layer: dict[str, tuple[int, ...]] = {}
+    if block.norms != "after":
+        layer |= {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
+    if block.norms != "before":
+        layer |= {"attention_post_norm.weight": (hidden,), "mlp_post_norm.weight": (hidden,)}
+    if block.head_norm != "none":
+        each = block.head_norm == "each"
+        layer["self_attn.q_norm.weight"] = (config.head_dim if each else queries,)
+        layer["self_attn.k_norm.weight"] = (config.head_dim if each else keys,)
+    for name, outputs, inputs, biased in (
+        ("self_attn.q_proj", queries, hidden, block.qkv_bias),
+        ("self_attn.k_proj", keys, hidden, block.qkv_bias),
+        ("self_attn.v_proj", keys, hidden, block.qkv_bias),
+        ("self_attn.o_proj", hidden, queries, block.out_bias),
+    ):
+        layer[f"{name}.weight"] = (outputs, inputs)
+        if biased:
+            layer[f"{name}.bias"] = (outputs,)
     yield "model.embed_tokens.weight", (config.vocab_size, hidden)
-    for number in range(config.num_layers):
-        yield from ((f"model.layers.{number}.{name}.weight", shape) for name, shape in layer.items())
+    for number, kind in enumerate(config.layers):
+        prefix = f"model.layers.{number}."
+        yield from ((prefix + name, shape) for name, shape in layer.items())
+        yield from ((f"{prefix}mlp.{name}", shape) for name, shape in _mlp_shapes(config, kind.experts))
     yield "model.norm.weight", (hidden,)
     if not config.tied_embeddings:
         yield "lm_head.weight", (config.vocab_size, hidden)
+
+
+def _mlp_shapes(config: ModelConfig, experts: Experts | None) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden = config.hidden_size
+    if experts is not None:
+        yield "gate.weight", (experts.count, hidden)
+    width = config.intermediate_size if experts is None else experts.intermediate_size
+    prefixes = [""] if experts is None else [f"experts.{number}." for number in range(experts.count)]
+    for prefix in prefixes:
+        for name, outputs, inputs in (
+            ("gate_proj", width, hidden),
+            ("up_proj", width, hidden),
+            ("down_proj", hidden, width),
+        ):
+            yield f"{prefix}{name}.weight", (outputs, inputs)
+            if config.block.mlp_bias:
+                yield f"{prefix}{name}.bias", (outputs,)

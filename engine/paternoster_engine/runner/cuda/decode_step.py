@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.runner.cuda.row_fields import RowFields
 from paternoster_kernels import DeviceBatch, pick
@@ -19,7 +19,7 @@ class DecodeStep:
     Such a row has slot -1, a sequence of one token, and the null block in front of its table: it reads zeros.
     """
 
-    def __init__(self, model: Llama, kv_cache: Sequence[torch.Tensor], rows: int, max_model_len: int) -> None:
+    def __init__(self, model: Decoder, kv_cache: Sequence[torch.Tensor], rows: int, max_model_len: int) -> None:
         """``kv_cache``: one tensor a layer. ``max_model_len``: tokens of the longest sequence; bounds the launches."""
         device = kv_cache[0].device
         self._model = model

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.parallel.ranks import ALONE, Ranks
 from paternoster_engine.runner.cuda.warm_up import BLOCK, StepLimits, largest_step
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache, kv_block_bytes
@@ -14,7 +14,7 @@ from paternoster_engine.sampling.device_sampler import DeviceSampler
 
 
 def memory_for_kv_cache(
-    model: Llama,
+    model: Decoder,
     dtype: torch.dtype,
     device: torch.device,
     limits: StepLimits,

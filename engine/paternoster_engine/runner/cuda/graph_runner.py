@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from paternoster_engine.core.batch import Batch, StepResult
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.cuda.capture_sizes import capture_sizes, fitting_size
 from paternoster_engine.runner.cuda.cuda_graph import CudaGraph, graph_pool
 from paternoster_engine.runner.cuda.decode_slots import DecodeSlots
@@ -42,7 +42,12 @@ class GraphRunner:
     """
 
     def __init__(
-        self, eager: ModelRunner, model: Llama, kv_cache: Sequence[torch.Tensor], max_num_seqs: int, max_model_len: int
+        self,
+        eager: ModelRunner,
+        model: Decoder,
+        kv_cache: Sequence[torch.Tensor],
+        max_num_seqs: int,
+        max_model_len: int,
     ) -> None:
         """``eager`` runs what graphs do not, on the same ``model`` and ``kv_cache`` (one tensor a layer).
 

@@ -5,7 +5,7 @@ import torch
 
 from gpu.random_weights import random_weights
 from paternoster_engine.model.config import ModelConfig
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 
 CONFIG = ModelConfig(
     architecture="llama",
@@ -25,7 +25,7 @@ CONFIG = ModelConfig(
 
 
 @pytest.fixture(scope="session")
-def tiny() -> Llama:
+def tiny() -> Decoder:
     """In float32; its tokens are far from uniform, as a trained model's are."""
     weights = random_weights(CONFIG, torch.float32, torch.Generator().manual_seed(5), spread=3.0)
-    return Llama(CONFIG, weights, torch.float32, torch.device("cpu"))
+    return Decoder(CONFIG, weights, torch.float32, torch.device("cpu"))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from paternoster_engine.limits import EngineLimits
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.parallel.ranks import Ranks
 from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -26,11 +26,11 @@ class OneOfThree(Ranks):
         return min(number, self._room)
 
 
-def test_a_share_of_what_is_free_after_the_largest_step(tiny: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_of_what_is_free_after_the_largest_step(tiny: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    forward = Llama.forward
+    forward = Decoder.forward
 
-    def telling(self: Llama, step: object, cache: object) -> object:
+    def telling(self: Decoder, step: object, cache: object) -> object:
         told.append("step")
         return forward(self, step, cache)
 
@@ -38,19 +38,19 @@ def test_a_share_of_what_is_free_after_the_largest_step(tiny: Llama, monkeypatch
         told.append("asked")
         return 1000
 
-    monkeypatch.setattr(Llama, "forward", telling)
+    monkeypatch.setattr(Decoder, "forward", telling)
     assert memory_for_kv_cache(tiny, torch.float32, CPU, LIMITS, 0.85, free_bytes=free) == 850
     assert told == ["step", "asked"]
 
 
 @pytest.mark.parametrize(("room", "memory"), [(10**9, 3 * 850), (600, 3 * 600)])
-def test_the_rank_with_the_least_room_decides(tiny: Llama, room: int, memory: int) -> None:
+def test_the_rank_with_the_least_room_decides(tiny: Decoder, room: int, memory: int) -> None:
     for rank in range(3):
         ranks = OneOfThree(rank, room)
         assert memory_for_kv_cache(tiny, torch.float32, CPU, LIMITS, 0.85, ranks, lambda: 1000) == memory
 
 
-def test_only_rank_0_samples(tiny: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_rank_0_samples(tiny: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a rank has its part of the logits alone")
 

@@ -14,7 +14,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.cuda.decode_slots import UnknownToken
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
@@ -36,7 +36,7 @@ def config(num_blocks: int) -> SchedulerConfig:
     )  # fmt: skip
 
 
-def cache_of(model: Llama, blocks: int, block_size: int = BLOCK_SIZE) -> tuple[torch.Tensor, ...]:
+def cache_of(model: Decoder, blocks: int, block_size: int = BLOCK_SIZE) -> tuple[torch.Tensor, ...]:
     config = model.config
     shape = KVPoolShape.fit(
         config,
@@ -58,7 +58,7 @@ class Counting(ModelRunner):
 
 
 def graphs(
-    model: Llama, cache: tuple[torch.Tensor, ...], model_len: int = MODEL_LEN, host: HostKVCache | None = None
+    model: Decoder, cache: tuple[torch.Tensor, ...], model_len: int = MODEL_LEN, host: HostKVCache | None = None
 ) -> tuple[GraphRunner, Counting]:
     eager = Counting(model, cache, DeviceSampler(CPU), host)
     return GraphRunner(eager, model, cache, CAPACITY, model_len), eager
@@ -104,7 +104,13 @@ REQUEST = st.tuples(st.lists(st.integers(0, 96), min_size=1, max_size=25), PARAM
     st.booleans(),
 )
 def test_same_tokens_as_the_plain_runner(
-    tiny: Llama, specs: list[Any], data: st.DataObject, blocks: int, preemption: str, prefix_cache: bool, overlap: bool
+    tiny: Decoder,
+    specs: list[Any],
+    data: st.DataObject,
+    blocks: int,
+    preemption: str,
+    prefix_cache: bool,
+    overlap: bool,
 ) -> None:
     joins = data.draw(st.lists(st.integers(0, 30), min_size=len(specs), max_size=len(specs)))
     host_blocks = 40 if preemption == "swap" else 0
@@ -143,7 +149,7 @@ def plain(*prompts: list[int], **params: Any) -> list[Request]:
     return [Request(f"r{i}", prompt, chosen, seed=i) for i, prompt in enumerate(prompts)]
 
 
-def test_decodes_do_not_use_the_plain_runner(tiny: Llama) -> None:
+def test_decodes_do_not_use_the_plain_runner(tiny: Decoder) -> None:
     cache = cache_of(tiny, 40)
     runner, eager = graphs(tiny, cache)
     drive(
@@ -156,7 +162,7 @@ def test_decodes_do_not_use_the_plain_runner(tiny: Llama) -> None:
 
 
 @pytest.mark.parametrize("params", [{"logprobs": 1}, {"frequency_penalty": 0.5}, {"min_tokens": 12}], ids=str)
-def test_what_graphs_do_not_do_goes_to_the_plain_runner(tiny: Llama, params: dict[str, Any]) -> None:
+def test_what_graphs_do_not_do_goes_to_the_plain_runner(tiny: Decoder, params: dict[str, Any]) -> None:
     runner, eager = graphs(tiny, cache_of(tiny, 40))
     drive(
         runner,
@@ -167,7 +173,7 @@ def test_what_graphs_do_not_do_goes_to_the_plain_runner(tiny: Llama, params: dic
     assert eager.steps == 12
 
 
-def test_steps_follow_each_other_without_the_host(tiny: Llama) -> None:
+def test_steps_follow_each_other_without_the_host(tiny: Decoder) -> None:
     """Each is submitted before the tokens of the one before are asked for; the last ones when a request has left."""
     whole = plain([5, 6, 7], [8, 9], [10], temperature=0.9)
     runner, _ = graphs(tiny, cache_of(tiny, 40))
@@ -203,7 +209,7 @@ def test_steps_follow_each_other_without_the_host(tiny: Llama) -> None:
     ]
 
 
-def test_which_steps_may_follow_at_once(tiny: Llama) -> None:
+def test_which_steps_may_follow_at_once(tiny: Decoder) -> None:
     runner, _ = graphs(tiny, cache_of(tiny, 40))
     (request,) = plain([1, 2, 3])
     request.block_ids = [1, 2]
@@ -224,7 +230,7 @@ def test_which_steps_may_follow_at_once(tiny: Llama) -> None:
     assert runner.chains(batch(3))
 
 
-def test_an_unknown_token_leaves_a_runner_that_works(tiny: Llama) -> None:
+def test_an_unknown_token_leaves_a_runner_that_works(tiny: Decoder) -> None:
     runner, _ = graphs(tiny, cache_of(tiny, 40))
     requests = plain([1, 2, 3])
     requests[0].block_ids = [1]
@@ -240,7 +246,7 @@ def test_an_unknown_token_leaves_a_runner_that_works(tiny: Llama) -> None:
     assert len(again[0].output) == 12
 
 
-def test_padding_writes_nothing(tiny: Llama) -> None:
+def test_padding_writes_nothing(tiny: Decoder) -> None:
     """Three requests run in a step of four rows: the null block stays zero, and unused blocks stay as they were."""
     cache = cache_of(tiny, 40)
     for layer in cache:
@@ -259,7 +265,7 @@ def test_padding_writes_nothing(tiny: Llama) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_real_model(model: Llama, temperature: float) -> None:
+def test_the_real_model(model: Decoder, temperature: float) -> None:
     """Prompts around a block's edge and tables that grow, in float32."""
     prompts = [[(7 * i + j) % 900 + 100 for j in range(length)] for i, length in enumerate((1, 30, 31, 32, 33))]
     told = []

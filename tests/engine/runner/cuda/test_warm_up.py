@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.limits import EngineLimits
-from paternoster_engine.model.llama import Llama
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.cuda.warm_up import largest_step, longest_decode, warm_up
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -48,7 +48,7 @@ def test_neither_step_touches_more_than_the_smallest_pool(limits: EngineLimits) 
         assert {block for pair in batch.copies for block in pair} <= {1, 2}
 
 
-def test_the_kernels_of_prompts_and_of_decodes_are_launched(tiny: Llama) -> None:
+def test_the_kernels_of_prompts_and_of_decodes_are_launched(tiny: Decoder) -> None:
     """The one that is for decodes alone is chosen by the longest query; keys are split by the longest sequence."""
     limits = EngineLimits(max_num_seqs=3, max_batched_tokens=40, max_model_len=90, block_size=16, kv_cache_memory=0)
     shape = KVPoolShape.fit(tiny.config, 16, torch.float32, 100_000)

@@ -1,0 +1,163 @@
+"""A decoder-only transformer, described by its :class:`ModelConfig`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from paternoster_engine.model.attention import Attention
+from paternoster_engine.model.config import Experts, ModelConfig, Rope
+from paternoster_engine.model.embedding import VocabParallelEmbedding
+from paternoster_engine.model.experts import MixtureOfExperts
+from paternoster_engine.model.linear import Linear
+from paternoster_engine.model.mlp import Mlp
+from paternoster_engine.model.parts import Parts
+from paternoster_engine.model.rotary import rotary_table
+from paternoster_engine.model.step import StepInput
+from paternoster_engine.parallel.ranks import ALONE, Ranks
+from paternoster_kernels.cpu.decoder_layers import DecoderLayers, LayerWeights
+from paternoster_kernels.cpu.library import library
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Norms are None where the model has none there."""
+
+    attention_norm: torch.Tensor | None
+    attention: Attention
+    attention_post_norm: torch.Tensor | None
+    mlp_norm: torch.Tensor | None
+    mlp: Mlp | MixtureOfExperts
+    mlp_post_norm: torch.Tensor | None
+
+
+class Decoder:
+    """Weights and forward pass; holds no state of any request."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensor: Callable[[str], torch.Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+        *,
+        invariant: bool = False,
+        int8: bool = False,
+    ) -> None:
+        """``tensor`` gives weights by the decoder's names, which are Llama's in Hugging Face files.
+
+        With several ``ranks``, ``config`` and ``tensor`` are this rank's, from :mod:`parallel.sharding`.
+        ``invariant``: by operations in which a token's numbers do not depend on what else is in its step.
+        ``int8``: matrices in int8; the embedding stays as it is.
+        """
+        parts = Parts(config, tensor, dtype, device, ranks, invariant=invariant, int8=int8)
+        self.config = config
+        self.plan_attention = parts.operation("plan_attention")
+        """Makes of a :class:`RaggedBatch` what the attention here reads."""
+        self._ranks = ranks
+        self._embedding = VocabParallelEmbedding(parts.weight("model.embed_tokens"), ranks)
+        self._rotary: dict[Rope | None, torch.Tensor | None] = {
+            rope: None if rope is None else rotary_table(rope, config.head_dim, config.context_length, device)
+            for rope in dict.fromkeys(layer.rope for layer in config.layers)
+        }
+        self._layers = [self._load_layer(parts, number) for number in range(config.num_layers)]
+        self._norm = parts.norm("model.norm")
+        self._lm_head = parts.matrix(self._embedding.weight if config.tied_embeddings else parts.weight("lm_head"))
+        self._rms_norm = parts.operation("rms_norm")
+        self._native_layers = self._in_one_call() if device.type == "cpu" else None
+
+    def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache`` (one a layer).
+
+        Ranks other than the first get their part of the logits alone.
+        """
+        config = self.config
+        residual = self._embedding(step.token_ids)
+        if config.embedding_scale != 1.0:
+            residual = residual * config.embedding_scale
+        if self._native_layers is not None and self._native_layers.takes(kv_cache, step.attention):
+            hidden = self._native_layers(residual, step.positions, kv_cache, step.attention)
+        else:
+            hidden = self._through_layers(residual, step, kv_cache)
+        last = step.sample_rows
+        logits = self._lm_head(self._rms_norm(hidden[last], self._norm, config.rms_norm_eps, residual[last]))
+        logits = self._ranks.gather_columns(logits)[:, : config.vocab_size]
+        if config.logit_scale != 1.0:
+            logits = logits * config.logit_scale
+        if (cap := config.logit_softcap) is not None:
+            logits = cap * torch.tanh(logits / cap)
+        return logits
+
+    def linears(self) -> Iterator[Linear]:
+        """Every matrix that a step multiplies with, in the order in which it does."""
+        for layer in self._layers:
+            yield from (layer.attention.qkv, layer.attention.out, *layer.mlp.linears())
+        yield self._lm_head
+
+    def _load_layer(self, parts: Parts, number: int) -> _Layer:
+        prefix, where, kind = f"model.layers.{number}.", self.config.block.norms, self.config.layers[number]
+        before, after = where != "after", where != "before"
+        return _Layer(
+            attention_norm=parts.norm(prefix + "input_layernorm") if before else None,
+            attention=Attention(parts, prefix + "self_attn.", kind, self._rotary[kind.rope]),
+            attention_post_norm=parts.norm(prefix + "attention_post_norm") if after else None,
+            mlp_norm=parts.norm(prefix + "post_attention_layernorm") if before else None,
+            mlp=_load_mlp(parts, prefix + "mlp.", kind.experts),
+            mlp_post_norm=parts.norm(prefix + "mlp_post_norm") if after else None,
+        )
+
+    def _through_layers(
+        self, residual: torch.Tensor, step: StepInput, kv_cache: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """What the last layer puts out; ``residual``, the embeddings, becomes what the last norm adds to it."""
+        added = None
+        for layer, cache in zip(self._layers, kv_cache, strict=True):
+            hidden = self._read(residual, added, layer.attention_norm)
+            added = self._adds(layer.attention(hidden, cache, step), layer.attention_post_norm)
+            hidden = self._read(residual, added, layer.mlp_norm)
+            added = self._adds(layer.mlp(hidden), layer.mlp_post_norm)
+        assert added is not None
+        return added
+
+    def _read(self, residual: torch.Tensor, added: torch.Tensor | None, norm: torch.Tensor | None) -> torch.Tensor:
+        """What attention or MLP is given, once ``added`` is in ``residual``."""
+        eps = self.config.rms_norm_eps
+        if norm is None:
+            return residual if added is None else residual.add_(added)
+        hidden: torch.Tensor
+        hidden = self._rms_norm(residual, norm, eps) if added is None else self._rms_norm(added, norm, eps, residual)
+        return hidden
+
+    def _adds(self, output: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:
+        """What attention or MLP adds to the residual."""
+        if norm is not None:
+            output = self._rms_norm(output, norm, self.config.rms_norm_eps)
+        scale = self.config.block.residual_scale
+        return output if scale == 1.0 else output * scale
+
+    def _in_one_call(self) -> DecoderLayers | None:
+        """The layers as one native operation, where there is one for them."""
+        if library() is None or self._ranks.size > 1 or not self.config.uniform:
+            return None
+        layers = [
+            LayerWeights(
+                attention_norm=layer.attention_norm,  # type: ignore[arg-type]
+                qkv=layer.attention.qkv.weight,
+                attention_out=layer.attention.out.weight,
+                mlp_norm=layer.mlp_norm,  # type: ignore[arg-type]
+                gate_up=gate_up.weight,
+                down=down.weight,
+            )
+            for layer in self._layers
+            for gate_up, down in [layer.mlp.linears()]
+        ]
+        if not all(layer.native for layer in layers):
+            return None
+        rotary = self._rotary[self.config.rope]
+        assert rotary is not None
+        return DecoderLayers(layers, rotary, self.config.head_dim, self.config.rms_norm_eps)
+
+
+def _load_mlp(parts: Parts, prefix: str, experts: Experts | None) -> Mlp | MixtureOfExperts:
+    return Mlp(parts, prefix) if experts is None else MixtureOfExperts(parts, prefix, experts)

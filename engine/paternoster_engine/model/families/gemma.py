@@ -1,0 +1,95 @@
+"""Gemma 2 (arXiv 2408.00118) and the text of Gemma 3 (arXiv 2503.19786): norms around, windows between full layers."""
+
+from dataclasses import replace
+
+from paternoster_engine.model.config import LARGEST_SIZE, ModelConfig, Rope
+from paternoster_engine.model.families.family import Family
+from paternoster_engine.model.families.layer_kinds import windowed, with_window
+from paternoster_engine.model.fields import Fields
+
+LOCAL_THETA = 10_000.0
+NAMES = {
+    "attention_post_norm": "post_attention_layernorm",
+    "post_attention_layernorm": "pre_feedforward_layernorm",
+    "mlp_post_norm": "post_feedforward_layernorm",
+}
+WITHOUT_HEAD_SIZE = {46: "gemma2", 62: "gemma3"}
+"""Layers of the 27B models, whose scores are scaled by what a head would have of the hidden size."""
+
+
+def _gemma(config: ModelConfig, scale: float, head_norm: bool) -> ModelConfig:
+    block = replace(
+        config.block,
+        norms="around",
+        head_norm="each" if head_norm else "none",
+        activation="gelu",
+        attention_scale=scale,
+    )
+    return replace(config, block=block, embedding_scale=config.hidden_size**0.5)
+
+
+def _capped(config: ModelConfig, attention: float | None, logits: float | None) -> ModelConfig:
+    return replace(config, block=replace(config.block, attention_softcap=attention), logit_softcap=logits)
+
+
+def _gemma2(config: ModelConfig, fields: Fields) -> ModelConfig:
+    config = _gemma(config, fields.positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=False)
+    caps = (fields.positive(key, default=None) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
+    return windowed(_capped(config, *caps), fields, lambda layer: layer % 2 == 0)
+
+
+def _gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
+    config = _gemma(config, fields.positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=True)
+    caps = (fields.positive(key, default=None) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
+    pattern = fields.whole("sliding_window_pattern", LARGEST_SIZE, default=6)
+    parameters = Fields(fields.mapping("rope_parameters"), "config.json: rope_parameters")
+    own = Fields(parameters.mapping("sliding_attention"), "config.json: rope_parameters.sliding_attention")
+    theta = own.positive("rope_theta", default=fields.positive("rope_local_base_freq", default=LOCAL_THETA))
+    return windowed(_capped(config, *caps), fields, lambda layer: (layer + 1) % pattern != 0, local=Rope(theta))
+
+
+def _gguf_scale(config: ModelConfig) -> float:
+    """GGUF files do not say: llama.cpp knows the one size of each that differs by its layers."""
+    size = config.head_dim
+    if WITHOUT_HEAD_SIZE.get(config.num_layers) == config.architecture:
+        size = config.hidden_size // config.num_heads
+    return float(size**-0.5)
+
+
+def _gemma2_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
+    config = _gemma(config, _gguf_scale(config), head_norm=False)
+    attention = fields.positive("attn_logit_softcapping", default=50.0)
+    config = _capped(config, attention, fields.positive("final_logit_softcapping", default=30.0))
+    window = fields.whole("attention.sliding_window", LARGEST_SIZE, default=4096)
+    return with_window(config, window, [layer % 2 == 0 for layer in range(config.num_layers)])
+
+
+def _gemma3_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
+    config = _gemma(config, _gguf_scale(config), head_norm=True)
+    window = fields.whole("attention.sliding_window", LARGEST_SIZE)
+    slides = [(layer + 1) % 6 != 0 for layer in range(config.num_layers)]
+    return with_window(config, window, slides, Rope(fields.positive("rope.freq_base_swa", default=LOCAL_THETA)))
+
+
+_DEFAULTS = {"tie_word_embeddings": True, "head_dim": 256, "rms_norm_eps": 1e-6}
+GEMMA2 = Family(
+    _gemma2,
+    _gemma2_gguf,
+    names=NAMES,
+    norm_offset=1.0,
+    defaults={**_DEFAULTS, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+)
+GEMMA3 = Family(
+    _gemma3,
+    _gemma3_gguf,
+    names=NAMES,
+    norm_offset=1.0,
+    defaults={
+        **_DEFAULTS,
+        "vocab_size": 262_208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 131_072,
+        "rope_theta": 1e6,
+    },
+)

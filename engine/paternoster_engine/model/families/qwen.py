@@ -1,0 +1,59 @@
+"""Qwen2, 2.5 (arXiv 2407.10671): biased queries, keys and values. Qwen3 (arXiv 2505.09388): normed heads, experts."""
+
+from dataclasses import replace
+
+from paternoster_engine.model.config import LARGEST_SIZE, Experts, ModelConfig
+from paternoster_engine.model.families.family import Family
+from paternoster_engine.model.families.layer_kinds import MOST_EXPERTS, windowed, with_experts
+from paternoster_engine.model.fields import Fields
+
+
+def _qwen2(config: ModelConfig, fields: Fields) -> ModelConfig:
+    config = replace(config, block=replace(config.block, qkv_bias=True, out_bias=False))
+    return _windowed(config, fields)
+
+
+def _qwen3(config: ModelConfig, fields: Fields) -> ModelConfig:
+    return _windowed(_normed(config, fields), fields)
+
+
+def _normed(config: ModelConfig, fields: Fields) -> ModelConfig:
+    return replace(config, block=replace(config.block, head_norm="each"))
+
+
+def _windowed(config: ModelConfig, fields: Fields) -> ModelConfig:
+    """Windows count where they are asked for."""
+    if not fields.flag("use_sliding_window"):
+        return config
+    full = fields.whole("max_window_layers", LARGEST_SIZE, least=0, default=28)
+    return windowed(config, fields, lambda layer: layer >= full)
+
+
+def _qwen3_moe(config: ModelConfig, fields: Fields) -> ModelConfig:
+    # transformers writes the one name, the hub's files have the other.
+    count = fields.whole("num_experts", MOST_EXPERTS, default=None)
+    experts = Experts(
+        count or fields.whole("num_local_experts", MOST_EXPERTS),
+        fields.whole("num_experts_per_tok", MOST_EXPERTS),
+        fields.whole("moe_intermediate_size", LARGEST_SIZE),
+        fields.flag("norm_topk_prob"),
+    )
+    step = fields.whole("decoder_sparse_step", LARGEST_SIZE, default=1)
+    dense = set(fields.wholes("mlp_only_layers", LARGEST_SIZE, default=[]))
+    sparse = [(layer + 1) % step == 0 and layer not in dense for layer in range(config.num_layers)]
+    return with_experts(_qwen3(config, fields), fields, experts, sparse)
+
+
+def _qwen3_moe_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
+    experts = Experts(
+        fields.whole("expert_count", MOST_EXPERTS),
+        fields.whole("expert_used_count", MOST_EXPERTS),
+        fields.whole("expert_feed_forward_length", LARGEST_SIZE),
+        normalized=True,
+    )
+    return with_experts(_normed(config, fields), fields, experts, [True] * config.num_layers)
+
+
+QWEN2 = Family(_qwen2)
+QWEN3 = Family(_qwen3, _normed)
+QWEN3_MOE = Family(_qwen3_moe, _qwen3_moe_gguf)

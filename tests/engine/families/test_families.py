@@ -1,0 +1,98 @@
+"""Each family's logits and tokens are those of transformers, however its requests are scheduled."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tiny_families as tiny
+import torch
+
+from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.engine import Engine
+from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.decoder import Decoder
+from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
+from paternoster_engine.runner.step_input import host_step
+
+CheckpointOf = Callable[[str, str], Checkpoint]
+POSITIONS = 200
+
+
+def build(checkpoint: Checkpoint, *, invariant: bool = False) -> Decoder:
+    return Decoder(checkpoint.config, checkpoint.tensor, torch.float32, tiny.CPU, invariant=invariant)
+
+
+@torch.inference_mode()
+def logits(model: Decoder, prompt: list[int], cuts: tuple[int, ...]) -> torch.Tensor:
+    """After each chunk of ``prompt``, which ends at a cut."""
+    pool = KVPoolShape(-(-len(prompt) // tiny.BLOCK_SIZE) + 1, tiny.BLOCK_SIZE, 0)
+    cache = allocate_kv_cache(pool, model.config, torch.float32, tiny.CPU)
+    request = Request("r", prompt, SamplingParams(max_tokens=1), block_ids=list(range(1, pool.num_blocks + 1)))
+    rows = []
+    for start, stop in zip((0, *cuts), (*cuts, len(prompt)), strict=True):
+        scheduled = [ScheduledRequest(request, start, stop - start, samples=stop == len(prompt))]
+        step = host_step(scheduled).on_device(cache[0], model.plan_attention)
+        rows.append(model.forward(step, cache))
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize("form", ["safetensors", "gguf"])
+@pytest.mark.parametrize("invariant", [False, True])
+def test_logits(
+    name: str, form: str, invariant: bool, checkpoint_of: CheckpointOf, theirs: Callable[[str], Any]
+) -> None:
+    """Of 200 tokens at once, and in chunks of many tokens, one, and many."""
+    if form == "gguf" and name not in tiny.GGUF:
+        pytest.skip("such a file does not say all of this model")
+    model = build(checkpoint_of(name, form), invariant=invariant)
+    prompt = torch.randint(tiny.VOCAB, (POSITIONS,), generator=torch.Generator().manual_seed(2)).tolist()
+    with torch.inference_mode():
+        expected = theirs(name)(torch.tensor([prompt])).logits[0, -1:]
+    for cuts in ((), (130, 131), (199,)):
+        torch.testing.assert_close(logits(model, prompt, cuts), expected, rtol=1e-3, atol=1e-3)
+
+
+def answer(engine: Engine, prompts: list[list[int]], max_tokens: int = POSITIONS - 30) -> list[list[int]]:
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
+    requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate(prompts)]
+    for request in requests:
+        engine.scheduler.add(request)
+    while engine.scheduler.has_work:
+        engine.step()
+    engine.scheduler.check_integrity()
+    return [request.output for request in requests]
+
+
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "alone": {},
+    "batched with 16": {},
+    "chunks of a block less one": {"max_batched_tokens": 7, "max_num_seqs": 3},
+    "chunks of a block": {"max_batched_tokens": 8, "max_num_seqs": 3},
+    "chunks of a block and one": {"max_batched_tokens": 9, "max_num_seqs": 3},
+    "preempted every third step": {"force_preempt_every": 3},
+    "warm prefix cache": {"prefix_cache": True},
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_tokens(
+    name: str,
+    schedule: str,
+    checkpoint_of: CheckpointOf,
+    greedy: Callable[[str], list[int]],
+    prompts: list[list[int]],
+) -> None:
+    """Greedy, up to position 200."""
+    engine = tiny.engine(build(checkpoint_of(name, "safetensors")), **SCHEDULES[schedule])
+    asked = prompts if schedule == "batched with 16" else prompts[:3] if "chunks" in schedule else prompts[:1]
+    outputs = answer(engine, asked)
+    assert outputs[0] == greedy(name)
+    if schedule == "warm prefix cache":
+        cached = engine.scheduler.counters.cached_prompt_tokens
+        assert answer(engine, asked) == outputs
+        assert engine.scheduler.counters.cached_prompt_tokens > cached
+    if schedule == "preempted every third step":
+        assert engine.scheduler.counters.preemptions > 0
+    assert len(set(outputs[0])) > 3, "a model that repeats itself would hide much"
