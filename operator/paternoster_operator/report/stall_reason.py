@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from signal import Signals
 
-from paternoster_contract.labels import MODEL_EXIT_STATUS
+from paternoster_contract.labels import ENGINE_CONTAINER, MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import host_kv_cache
 from paternoster_operator.observe import Ended, Observed, PodView
@@ -43,7 +43,8 @@ def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> 
     for pod in observed.pending:
         found = _unscheduled(pod, spec, now) or _unstarted(pod) or _ends(pod, spec)
         if found is not None:
-            return StallReason(found.reason, f"{pod.name}: {found.message}")
+            of = "" if pod.container == ENGINE_CONTAINER else f"container {pod.container}: "
+            return StallReason(found.reason, f"{pod.name}: {of}{found.message}")
     deployment = observed.deployment
     if deployment is None:
         return None
@@ -83,8 +84,8 @@ def _unstarted(pod: PodView) -> StallReason | None:
 
 def _ends(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
     """Its container ends again and again, or has said itself that it always will."""
-    ended = pod.ended
-    if ended is not None and ended.status == MODEL_EXIT_STATUS:
+    ended, engine = pod.ended, pod.container == ENGINE_CONTAINER
+    if engine and ended is not None and ended.status == MODEL_EXIT_STATUS:
         return StallReason("ModelSourceFailed", _last_words(ended))
     # It runs for a moment between two ends.
     looping = ended is not None and ended.status != 0 and pod.restarts >= LOOP_RESTARTS
@@ -106,6 +107,6 @@ def _out_of_memory(pod: PodView, spec: LLMDeploymentSpec) -> str:
     limit = pod.limits.get("memory")
     if limit is None:
         return "killed because its node ran out of memory; it has no limit of its own"
-    pool = host_kv_cache(spec)
+    pool = host_kv_cache(spec) if pod.container == ENGINE_CONTAINER else None
     of_it = "" if pool is None else f"; its KV cache takes up to {pool} (engine.kvCacheMemory), the model the rest"
     return f"killed because it needs more memory than its limit of {limit}{of_it}"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pod_templates
 import pytest
 
 from paternoster_operator.api.manifest import InvalidManifest, load, load_secrets, parse
@@ -44,6 +45,7 @@ GOOD: list[dict[str, Any]] = [
     },
     {"slo": {"ttftP95Milliseconds": 500, "itlP95Milliseconds": 50}},
     {"cost": {"gpuHour": "2.49"}, "resources": {"gpu": {"count": 1}}},
+    *pod_templates.GOOD,
 ]
 
 BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
@@ -137,6 +139,7 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
         "spec.autoscaling.schedules: has a: minReplicas of each of autoscaling.schedules must fit into budget.maxGPUs",
     ),
     ({"cost": {"gpuHour": "2"}}, "spec.resources.gpu.count: is 0: cost.gpuHour prices GPUs: resources.gpu.count must"),
+    *pod_templates.BROKEN_RULES,
 ]
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
@@ -191,7 +194,10 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"slo": {"ttftP95Milliseconds": 0}}, "spec.slo.ttftP95Milliseconds: is 0: must be at least 1"),
     ({"cost": {"gpuHour": "2,49"}}, "spec.cost.gpuHour: is '2,49': must match"),
     ({"cost": {"gpuHour": "1", "currency": "usd"}}, "spec.cost.currency: is 'usd': must match"),
+    *pod_templates.BAD_FIELDS,
 ]
+UNSEEN_BY_A_SCHEMA: list[tuple[dict[str, Any], str]] = pod_templates.INSIDE_OF_OBJECTS
+FAULTS = BROKEN_RULES + BAD_FIELDS + UNSEEN_BY_A_SCHEMA
 
 
 @pytest.mark.parametrize("spec", GOOD, ids=json.dumps)
@@ -199,7 +205,7 @@ def test_good_manifests_pass(document: Document, spec: dict[str, Any]) -> None:
     parse(document(**spec))
 
 
-@pytest.mark.parametrize(("spec", "expected"), BROKEN_RULES + BAD_FIELDS, ids=[e for _, e in BROKEN_RULES + BAD_FIELDS])
+@pytest.mark.parametrize(("spec", "expected"), FAULTS, ids=[expected for _, expected in FAULTS])
 def test_a_fault_is_one_clear_line(document: Document, spec: dict[str, Any], expected: str) -> None:
     with pytest.raises(InvalidManifest) as refused:
         parse(document(**spec))
