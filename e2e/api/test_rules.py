@@ -66,7 +66,7 @@ def test_a_time_zone_nobody_knows_is_taken(kubectl: Kubectl, manifest: Manifest)
     assert kubectl.refusal(manifest(autoscaling={"maxReplicas": 2, "schedules": [timed]})) == ""
 
 
-def test_what_is_inside_of_a_pods_objects_is_taken(
+def test_what_a_schema_cannot_know_is_taken(
     kubectl: Kubectl, manifest: Manifest, unseen_by_a_schema: tuple[dict[str, Any], str]
 ) -> None:
     """The operator says that the spec is invalid."""

@@ -34,7 +34,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
     spec = resource.spec
     asks_for = key_sources(resource, behind_gateway=installation.behind_gateway)
     devices = gpus(spec)
-    return EngineArgs(
+    args = EngineArgs(
         model=spec.model.source,
         served_model_name=resource.served_name,
         host="0.0.0.0",
@@ -54,6 +54,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         **_said(spec.engine),
         **spec.engine.http.settings(),
     )
+    return args.replace(**spec.engine.extra_settings()) if spec.engine.extra_args else args
 
 
 def _said(engine: Engine) -> dict[str, Any]:

@@ -196,7 +196,14 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"cost": {"gpuHour": "1", "currency": "usd"}}, "spec.cost.currency: is 'usd': must match"),
     *pod_templates.BAD_FIELDS,
 ]
-UNSEEN_BY_A_SCHEMA: list[tuple[dict[str, Any], str]] = pod_templates.INSIDE_OF_OBJECTS
+UNSEEN_BY_A_SCHEMA: list[tuple[dict[str, Any], str]] = [
+    ({"engine": {"extraArgs": ["--turbo"]}}, "spec.engine.extraArgs: is ['--turbo']: unrecognized arguments: --turbo"),
+    (
+        {"engine": {"extraArgs": ["--max-num-seqs", "8"]}},
+        "spec.engine.extraArgs: is ['--max-num-seqs', '8']: --max-num-seqs must not be here: use spec.engine",
+    ),
+    *pod_templates.INSIDE_OF_OBJECTS,
+]
 FAULTS = BROKEN_RULES + BAD_FIELDS + UNSEEN_BY_A_SCHEMA
 
 
