@@ -8,6 +8,11 @@ _EACH_SCHEDULE = "!has(self.autoscaling) || !has(self.autoscaling.schedules) || 
 
 SPEC_RULES: tuple[Rule, ...] = (
     Rule(
+        "!self.model.source.matches('^pvc://(.*/)?[.]{1,2}(/|$)')",
+        "model.source must name a path on its claim without '.' and '..'",
+        "model.source",
+    ),
+    Rule(
         "!has(self.replicas) || !has(self.autoscaling) || self.autoscaling.mode == 'External'",
         "replicas must be unset with autoscaling, unless its mode is External: use minReplicas and maxReplicas",
         "replicas",

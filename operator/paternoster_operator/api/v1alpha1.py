@@ -24,10 +24,10 @@ class Model(Document):
 
     source: str = Field(
         max_length=2048,
-        pattern=r"^(package://[A-Za-z_][A-Za-z0-9_.]*|file:///.+)$",
+        pattern=r"^(package://[A-Za-z_][A-Za-z0-9_.]*|file:///.+|pvc://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/.*)?)$",
     )
-    """Where the weights are: package://python_package that carries one .gguf file, or file:///path inside the engine's
-    image or a mounted volume."""
+    """Where the weights are: package://python_package that carries one .gguf file; file:///path inside the engine's
+    image or a mounted volume; pvc://claim/path on a PersistentVolumeClaim of the namespace, mounted read-only."""
     served_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._/-]{1,128}$")
     """Name that clients use; when unset the resource's own name, after its namespace and a slash where the operator
     wants names to begin so. It belongs to the fleet that claimed it first."""

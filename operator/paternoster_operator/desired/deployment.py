@@ -16,6 +16,7 @@ from paternoster_operator.api.scheduling_types import TopologySpread
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import ALONE, Installation, engine_args
 from paternoster_operator.desired.key_volumes import key_mounts, key_volumes
+from paternoster_operator.desired.model_source import model_mounts, model_volumes
 from paternoster_operator.desired.ownership import child_metadata, selector
 from paternoster_operator.desired.pod_template import brings_shared_memory, with_template
 from paternoster_operator.desired.resources import build_resources, gpus, scratch_volume, shared_memory_volume
@@ -74,6 +75,7 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
         "volumes": [
             {"name": TMP_VOLUME, "emptyDir": scratch_volume(spec)},
             *key_volumes(resource, behind_gateway=installation.behind_gateway),
+            *model_volumes(spec),
             *_shared_memory(spec, {"name": SHARED_MEMORY_VOLUME, "emptyDir": shared_memory_volume()}),
         ],
         "topologySpreadConstraints": spread(resource),
@@ -128,6 +130,7 @@ def _container(resource: LLMDeployment, installation: Installation) -> dict[str,
         "volumeMounts": [
             {"name": TMP_VOLUME, "mountPath": TMP_FOLDER},
             *key_mounts(resource, behind_gateway=installation.behind_gateway),
+            *model_mounts(resource.spec),
             *_shared_memory(resource.spec, {"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER}),
         ],
     }

@@ -10,6 +10,7 @@ from paternoster_operator.api.engine_types import Engine
 from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_sources
+from paternoster_operator.desired.model_source import engine_source
 from paternoster_operator.desired.resources import gpus
 
 
@@ -35,7 +36,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
     asks_for = key_sources(resource, behind_gateway=installation.behind_gateway)
     devices = gpus(spec)
     args = EngineArgs(
-        model=spec.model.source,
+        model=engine_source(spec),
         served_model_name=resource.served_name,
         host="0.0.0.0",
         port=labels.ENGINE_PORT,

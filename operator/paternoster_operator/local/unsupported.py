@@ -1,9 +1,10 @@
-"""What of a resource needs a cluster: told, where this machine goes on without it. Pure."""
+"""What of a resource needs a cluster: refused, or told where this machine goes on without it. Pure."""
 
 from collections.abc import Iterable
 
 from paternoster_operator.api.pod.template import PodTemplate
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.desired.model_source import model_claim
 
 
 def unused(resources: Iterable[LLMDeployment]) -> list[str]:
@@ -13,6 +14,16 @@ def unused(resources: Iterable[LLMDeployment]) -> list[str]:
         "environment of 'paternoster up' and the files of this machine"
         for resource in resources
         if resource.spec.pod_template != PodTemplate()
+    ]
+
+
+def refused(resources: Iterable[LLMDeployment]) -> list[str]:
+    """A line for each part without which an engine cannot be: field, value and what is allowed."""
+    return [
+        f"{resource.metadata.name}: spec.model.source: is {resource.spec.model.source!r}: must be package:// or "
+        "file:// on this machine, which has no PersistentVolumeClaims"
+        for resource in resources
+        if model_claim(resource.spec) is not None
     ]
 
 

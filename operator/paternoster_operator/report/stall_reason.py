@@ -1,5 +1,6 @@
 """What keeps a fleet from getting its replicas: found in pods and Deployment, named for people. Pure."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from signal import Signals
@@ -24,6 +25,8 @@ _WAITING = {
 """Why a pod's container waits (kubelet) -> the reason the fleet gives."""
 _ENDED = {"OOMKilled": "OOMKilled", "ContainerCannotRun": "ContainerCannotRun", "StartError": "ContainerCannotRun"}
 """How a container ends again and again (kubelet) -> the reason the fleet gives, where it is not EngineCrashLoop."""
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+"""What the scheduler says of a pod whose claim is not there."""
 CLAIM_SECONDS = 10.0
 """Time that a resource claim may take to be made from its template."""
 LOOP_RESTARTS = 2
@@ -62,6 +65,8 @@ def _unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason
         return StallReason("InsufficientGPUs", said)
     if pod.waiting_reason != "Unschedulable":
         return None
+    if (claim := _NO_CLAIM.search(pod.message)) is not None:
+        return StallReason("VolumeClaimNotFound", f"there is no PersistentVolumeClaim {claim[1]} in its namespace")
     no_node = read_no_node(pod.message)
     if no_node is None:
         return StallReason("Unschedulable", pod.message)

@@ -45,6 +45,8 @@ GOOD: list[dict[str, Any]] = [
     },
     {"slo": {"ttftP95Milliseconds": 500, "itlP95Milliseconds": 50}},
     {"cost": {"gpuHour": "2.49"}, "resources": {"gpu": {"count": 1}}},
+    {"model": {"source": "pvc://models/llama/8b.gguf"}},
+    {"model": {"source": "pvc://models-1.x"}},
     *pod_templates.GOOD,
 ]
 
@@ -139,6 +141,13 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
         "spec.autoscaling.schedules: has a: minReplicas of each of autoscaling.schedules must fit into budget.maxGPUs",
     ),
     ({"cost": {"gpuHour": "2"}}, "spec.resources.gpu.count: is 0: cost.gpuHour prices GPUs: resources.gpu.count must"),
+    *(
+        (
+            {"model": {"source": f"pvc://models/{path}"}},
+            f"spec.model.source: is 'pvc://models/{path}': model.source must name a path on its claim without",
+        )
+        for path in ("../secret", "a/../b", "a/..", "./a")
+    ),
     *pod_templates.BROKEN_RULES,
 ]
 
@@ -168,6 +177,8 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"engine": {"dtype": "int3"}}, "spec.engine.dtype: is 'int3': must be one of 'auto', 'bfloat16' or 'float32'"),
     ({"engine": {"kvCacheMemory": "much"}}, "spec.engine.kvCacheMemory: is 'much': must match"),
     ({"model": {"source": "hf://some/model"}}, "spec.model.source: is 'hf://some/model': must match"),
+    ({"model": {"source": "pvc:///path"}}, "spec.model.source: is 'pvc:///path': must match"),
+    ({"model": {"source": "pvc://Claim/path"}}, "spec.model.source: is 'pvc://Claim/path': must match"),
     ({"model": {}}, "spec.model.source: is missing: it is required"),
     ({"autoscaling": {}}, "spec.autoscaling.maxReplicas: is missing: it is required"),
     ({"replicas": -1}, "spec.replicas: is -1: must be at least 0"),

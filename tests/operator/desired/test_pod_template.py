@@ -247,7 +247,9 @@ def test_several_gpus_share_more_memory_than_a_runtime_gives(resource: Resource)
 
 def test_names_and_paths_of_what_the_operator_mounts_are_refused_to_others(resource: Resource) -> None:
     full = resource(
-        resources={"gpu": {"count": 2, "claimTemplateName": "gpus"}}, security={"apiKeySecretRef": {"name": "keys"}}
+        model={"source": "pvc://models"},
+        resources={"gpu": {"count": 2, "claimTemplateName": "gpus"}},
+        security={"apiKeySecretRef": {"name": "keys"}},
     )
     pod = pod_of(full)
     for volume in pod["spec"]["volumes"]:
