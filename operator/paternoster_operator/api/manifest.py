@@ -1,7 +1,7 @@
 """A manifest checked as an API server would check it: fields, types, bounds, then the rules between fields."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -115,16 +115,15 @@ def _is_secret(document: Any) -> bool:
 def check_rules(resource: LLMDeployment) -> list[str]:
     """One line for each CEL rule that does not hold."""
     document = resource.model_dump(mode="json", by_alias=True, exclude_none=True)
-    faults = [
-        _rule_line(rule, document["spec"], f"spec.{rule.field}")
-        for rule in SPEC_RULES
-        if _broken(rule, document["spec"])
-    ]
-    return faults + [_rule_line(rule, document, rule.field) for rule in OBJECT_RULES if _broken(rule, document)]
+    spec = document["spec"]
+    faults = [_rule_line(rule, spec, f"spec.{rule.field}") for rule in _broken(SPEC_RULES, spec)]
+    return faults + [_rule_line(rule, document, rule.field) for rule in _broken(OBJECT_RULES, document)]
 
 
-def _broken(rule: Rule, subject: Mapping[str, Any]) -> bool:
-    return _program(rule.expression).execute({"self": subject}) is not True
+def _broken(rules: Iterable[Rule], subject: Mapping[str, Any]) -> list[Rule]:
+    # A context takes the document over once, which costs more than all rules do.
+    context = cel.Context({"self": subject})
+    return [rule for rule in rules if _program(rule.expression).execute(context) is not True]
 
 
 @cache
