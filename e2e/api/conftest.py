@@ -13,8 +13,13 @@ from paternoster_e2e.objects import apply_crd, scratch_namespace
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """``good``, ``broken_rule`` and ``bad_field``: the manifests that the checks without a cluster use, too."""
-    lists = {"good": "GOOD", "broken_rule": "BROKEN_RULES", "bad_field": "BAD_FIELDS"}
+    """``good``, ``broken_rule`` and others: the manifests that the checks without a cluster use, too."""
+    lists = {
+        "good": "GOOD",
+        "broken_rule": "BROKEN_RULES",
+        "bad_field": "BAD_FIELDS",
+        "unseen_by_a_schema": "UNSEEN_BY_A_SCHEMA",
+    }
     for argument, name in lists.items():
         if argument in metafunc.fixturenames:
             cases = getattr(manifest_tests(), name)

@@ -66,6 +66,13 @@ def test_a_time_zone_nobody_knows_is_taken(kubectl: Kubectl, manifest: Manifest)
     assert kubectl.refusal(manifest(autoscaling={"maxReplicas": 2, "schedules": [timed]})) == ""
 
 
+def test_what_a_schema_cannot_know_is_taken(
+    kubectl: Kubectl, manifest: Manifest, unseen_by_a_schema: tuple[dict[str, Any], str]
+) -> None:
+    """The operator says that the spec is invalid."""
+    assert kubectl.refusal(manifest(**unseen_by_a_schema[0])) == ""
+
+
 def messages_in(refusal: str) -> list[str]:
     """Our rules' messages in what the API server said."""
     return [rule.message for rule in (*SPEC_RULES, *OBJECT_RULES) if rule.message in refusal]

@@ -38,6 +38,8 @@ class PodView:
     """Why its container or its scheduling waits, such as ImagePullBackOff or Unschedulable."""
     message: str
     """The same in the words of kubelet or scheduler."""
+    container: str = labels.ENGINE_CONTAINER
+    """Name of the container that this is said of."""
     ended: Ended | None = None
     """None while it has not ended yet."""
     requests: Mapping[str, str] = field(default_factory=dict)
@@ -160,6 +162,7 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
         restarts=restarts,
         waiting_reason=None if waiting is None else waiting.get("reason"),
         message="" if waiting is None else waiting.get("message", ""),
+        container=container.get("name", labels.ENGINE_CONTAINER),
         ended=_ended(container),
         requests=resources.get("requests", {}),
         limits=resources.get("limits", {}),
@@ -173,12 +176,18 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
 
 
 def _flag(spec: Mapping[str, Any], name: str) -> int | None:
-    """The number that a flag of some container's command has."""
-    for container in spec.get("containers", []):
-        words = [*container.get("command", []), *container.get("args", [])]
-        if name in words[:-1] and (text := words[words.index(name) + 1]).isdecimal():
-            return int(text)
+    """The number that a flag of the engine's command has."""
+    engine = _engine(spec)
+    words = [*engine.get("command", []), *engine.get("args", [])]
+    if name in words[:-1] and (text := words[words.index(name) + 1]).isdecimal():
+        return int(text)
     return None
+
+
+def _engine(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The engine's container, whatever runs beside it."""
+    none: Mapping[str, Any] = {}
+    return next((each for each in spec.get("containers", []) if each["name"] == labels.ENGINE_CONTAINER), none)
 
 
 def _missing_claim(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
@@ -222,7 +231,7 @@ def _ended(container: Mapping[str, Any]) -> Ended | None:
 
 def _url(spec: Mapping[str, Any], status: Mapping[str, Any], port_name: str) -> str | None:
     address = status.get("podIP")
-    ports = [port for container in spec.get("containers", []) for port in container.get("ports", [])]
+    ports = _engine(spec).get("ports", [])
     port = next((port["containerPort"] for port in ports if port.get("name") == port_name), None)
     if not address or port is None:
         return None

@@ -94,7 +94,7 @@ class ApiServer:
         kmock.objects["v1/pods", "lifts", "ride"] = child(
             "v1/pods",
             REPLICA_SETS,
-            spec={"containers": [{"ports": [{"name": labels.ENGINE_PORT_NAME, "containerPort": 9}]}]},
+            spec={"containers": [{"name": "engine", "ports": [{"name": labels.ENGINE_PORT_NAME, "containerPort": 9}]}]},
             status={
                 "phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": "True"}],
             },

@@ -1,7 +1,7 @@
 """Start-up settings of an engine, as a manifest says them; no logic. Those of ``paternoster_contract.settings``."""
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -9,8 +9,11 @@ from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_contract.settings.memory import PreemptionName
 from paternoster_contract.settings.removed import REMOVED_ORDERS, REMOVED_PREEMPTIONS, refuse
 from paternoster_contract.settings.scheduling import AdmissionName, ModeName, OrderName, VictimName
+from paternoster_operator.api.extra_args import fields_of_settings, parse_extra_args
 from paternoster_operator.api.fields import INT32, Bytes, Count, Document, Positive, Quantity, Seconds
 from paternoster_operator.api.http_types import HttpLimits
+
+Word = Annotated[str, Field(max_length=1024)]
 
 
 class Scheduling(Document):
@@ -143,3 +146,15 @@ class Engine(Document):
     memory: Memory = Field(default_factory=Memory)
     tenants: Tenants = Field(default_factory=Tenants)
     http: HttpLimits = Field(default_factory=HttpLimits)
+    extra_args: list[Word] = Field(default=[], max_length=64)
+    """Flags of paternoster serve for settings that no field has yet, as --flag, value. The operator checks them."""
+
+    @field_validator("extra_args")
+    @classmethod
+    def _check_extra_args(cls, words: list[str]) -> list[str]:
+        parse_extra_args(words, fields_of_settings(cls))
+        return words
+
+    def extra_settings(self) -> dict[str, Any]:
+        """What :attr:`extra_args` sets, by setting."""
+        return parse_extra_args(self.extra_args, fields_of_settings(type(self)))

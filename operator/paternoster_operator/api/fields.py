@@ -1,11 +1,12 @@
 """What the types of the resource are made of: numbers with bounds, quantities, and documents in camelCase."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
+_ECHO = 60
 INT32: JsonDict = {"format": "int32"}
 INT64: JsonDict = {"format": "int64"}
 DATE_TIME: JsonDict = {"format": "date-time"}
@@ -40,3 +41,9 @@ class Document(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", use_attribute_docstrings=True
     )
+
+
+def shown(value: Any) -> str:
+    """A value as errors tell it, shortened."""
+    text = repr(value)
+    return text if len(text) <= _ECHO else text[: _ECHO - 3] + "..."

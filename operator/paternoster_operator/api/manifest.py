@@ -1,6 +1,7 @@
 """A manifest checked as an API server would check it: fields, types, bounds, then the rules between fields."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ import cel
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES, Rule
+from paternoster_operator.api.fields import shown
+from paternoster_operator.api.pod.fields import faults_of
+from paternoster_operator.api.rule import Rule
+from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
 from paternoster_operator.api.secret_type import Secret
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
-_ECHO = 60
-"""Longest part of a bad value that is shown."""
+_ITEM = re.compile(r"(.+)\[(.+)\]")
+"""An item of a list, by its name."""
 
 
 class InvalidManifest(ValueError):
@@ -31,14 +35,15 @@ def parse(document: Mapping[str, Any], known: LLMDeployment | None = None) -> LL
     ``known`` is the resource as it was parsed before: where name and spec are the same, their rules hold already.
     """
     if not isinstance(document, Mapping):
-        raise InvalidManifest([f"the document is {_shown(document)}: must be a mapping"])
+        raise InvalidManifest([f"the document is {shown(document)}: must be a mapping"])
     try:
         resource = LLMDeployment.model_validate(document)
     except ValidationError as error:
         raise InvalidManifest([_line(dict(fault)) for fault in error.errors()]) from error
     if known is not None and (known.metadata.name, known.spec) == (resource.metadata.name, resource.spec):
         return resource
-    faults = check_rules(resource)
+    # Rules rely on the types of what they look at.
+    faults = faults_of(resource.spec.pod_template.spec, "spec.podTemplate.spec") or check_rules(resource)
     if faults:
         raise InvalidManifest(faults)
     return resource
@@ -110,16 +115,15 @@ def _is_secret(document: Any) -> bool:
 def check_rules(resource: LLMDeployment) -> list[str]:
     """One line for each CEL rule that does not hold."""
     document = resource.model_dump(mode="json", by_alias=True, exclude_none=True)
-    faults = [
-        _rule_line(rule, document["spec"], f"spec.{rule.field}")
-        for rule in SPEC_RULES
-        if _broken(rule, document["spec"])
-    ]
-    return faults + [_rule_line(rule, document, rule.field) for rule in OBJECT_RULES if _broken(rule, document)]
+    spec = document["spec"]
+    faults = [_rule_line(rule, spec, f"spec.{rule.field}") for rule in _broken(SPEC_RULES, spec)]
+    return faults + [_rule_line(rule, document, rule.field) for rule in _broken(OBJECT_RULES, document)]
 
 
-def _broken(rule: Rule, subject: Mapping[str, Any]) -> bool:
-    return _program(rule.expression).execute({"self": subject}) is not True
+def _broken(rules: Iterable[Rule], subject: Mapping[str, Any]) -> list[Rule]:
+    # A context takes the document over once, which costs more than all rules do.
+    context = cel.Context({"self": subject})
+    return [rule for rule in rules if _program(rule.expression).execute(context) is not True]
 
 
 @cache
@@ -131,14 +135,17 @@ def _program(expression: str) -> cel.Program:
 def _rule_line(rule: Rule, subject: Mapping[str, Any], field: str) -> str:
     value: Any = subject
     for part in rule.field.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+        item = _ITEM.fullmatch(part)
+        value = value.get(item[1] if item else part) if isinstance(value, Mapping) else None
+        if item and value is not None:
+            value = next((each for each in value if each["name"] == item[2]), None)
     if value is None:
-        shown = "is unset"
-    elif isinstance(value, list):
-        shown = f"has {', '.join(str(item['name']) for item in value)}"  # the entries that rules speak of have names
+        said = "is unset"
+    elif isinstance(value, list) and all(isinstance(item, Mapping) and "name" in item for item in value):
+        said = f"has {', '.join(str(item['name']) for item in value)}"
     else:
-        shown = f"is {_shown(value)}"
-    return f"{field}: {shown}: {rule.message}"
+        said = f"is {shown(value)}"
+    return f"{field}: {said}: {rule.message}"
 
 
 def _line(fault: Mapping[str, Any]) -> str:
@@ -163,7 +170,7 @@ def _line(fault: Mapping[str, Any]) -> str:
         wanted = (
             fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be").replace("should", "must")
         )
-    return f"{field}: is {_shown(fault['input'])}: {wanted[:1].lower() + wanted[1:]}"
+    return f"{field}: is {shown(fault['input'])}: {wanted[:1].lower() + wanted[1:]}"
 
 
 def _fields_at(location: list[Any]) -> list[str]:
@@ -181,8 +188,3 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in getattr(annotation, "__args__", ()) for model in _models_in(part)]
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _ECHO else text[: _ECHO - 3] + "..."

@@ -1,28 +1,17 @@
-"""Rules between fields, in CEL: one list for the schema and for checking a manifest without a cluster.
-
-Language: the Common Expression Language, as Kubernetes' ``x-kubernetes-validations`` runs it.
-"""
-
-from dataclasses import dataclass
+"""Rules between fields, in CEL: one list for the schema and for checking a manifest without a cluster."""
 
 from paternoster_operator.api.names import NAME_PATTERN
-
-
-@dataclass(frozen=True)
-class Rule:
-    """An expression that must hold, and what is said when it does not."""
-
-    expression: str
-    message: str
-    field: str
-    """Where the fault lies, below spec."""
-    needs_old: bool = False
-    """A transition rule: compares with the stored object, so it is only checked on updates."""
-
+from paternoster_operator.api.pod.owned import POD_TEMPLATE_RULES
+from paternoster_operator.api.rule import Rule
 
 _EACH_SCHEDULE = "!has(self.autoscaling) || !has(self.autoscaling.schedules) || self.autoscaling.schedules.all"
 
 SPEC_RULES: tuple[Rule, ...] = (
+    Rule(
+        "!self.model.source.matches('^pvc://(.*/)?[.]{1,2}(/|$)')",
+        "model.source must name a path on its claim without '.' and '..'",
+        "model.source",
+    ),
     Rule(
         "!has(self.replicas) || !has(self.autoscaling) || self.autoscaling.mode == 'External'",
         "replicas must be unset with autoscaling, unless its mode is External: use minReplicas and maxReplicas",
@@ -156,6 +145,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         "cost.gpuHour prices GPUs: resources.gpu.count must be at least 1",
         "resources.gpu.count",
     ),
+    *POD_TEMPLATE_RULES,
 )
 """Rules on ``spec``."""
 

@@ -15,6 +15,7 @@ from paternoster_operator.api.engine_types import Engine
 from paternoster_operator.api.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
 from paternoster_operator.api.names import NAME_PATTERN, child_name
 from paternoster_operator.api.objective_types import Cost, Slo
+from paternoster_operator.api.pod.template import PodTemplate
 from paternoster_operator.api.scheduling_types import SecretName, Toleration, TopologySpread
 
 
@@ -23,10 +24,10 @@ class Model(Document):
 
     source: str = Field(
         max_length=2048,
-        pattern=r"^(package://[A-Za-z_][A-Za-z0-9_.]*|file:///.+)$",
+        pattern=r"^(package://[A-Za-z_][A-Za-z0-9_.]*|file:///.+|pvc://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/.*)?)$",
     )
-    """Where the weights are: package://python_package that carries one .gguf file, or file:///path inside the engine's
-    image or a mounted volume."""
+    """Where the weights are: package://python_package that carries one .gguf file; file:///path inside the engine's
+    image or a mounted volume; pvc://claim/path on a PersistentVolumeClaim of the namespace, mounted read-only."""
     served_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._/-]{1,128}$")
     """Name that clients use; when unset the resource's own name, after its namespace and a slash where the operator
     wants names to begin so. It belongs to the fleet that claimed it first."""
@@ -214,6 +215,7 @@ class LLMDeploymentSpec(Document):
     service_account_name: SubdomainName | None = None
     """Service account of the engine pods; no token of it is mounted."""
     image_pull_secrets: list[SecretName] = Field(default_factory=list, max_length=16)
+    pod_template: PodTemplate = Field(default_factory=PodTemplate)
     security: Security = Field(default_factory=Security)
     replicas: Annotated[int | None, Field(ge=0, le=1000, json_schema_extra=INT32)] = None
     """Fixed number of engines; 1 when neither this nor autoscaling is set."""

@@ -28,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_operator.local.manifest_watch import ManifestWatch
     from paternoster_operator.local.program import HOST, free_port
     from paternoster_operator.local.session import LocalSession, state_folder
+    from paternoster_operator.local.unsupported import unused
     from paternoster_operator.terminal.interactive_session import run_interactive_session
 
     os.umask(0o077)  # other users of the machine have no part in what is said, asked or kept here
@@ -39,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
         for line in invalid.errors:
             print(line, file=sys.stderr)
         return 2
+    for line in unused(resources):
+        print(line, file=sys.stderr)
     port = args.port or free_port()
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -5,12 +5,21 @@ from typing import Any
 
 from paternoster_contract import labels, paths
 from paternoster_operator.api.fields import Document
+from paternoster_operator.api.pod.owned import (
+    GPU_CLAIM,
+    SHARED_MEMORY_FOLDER,
+    SHARED_MEMORY_VOLUME,
+    TMP_FOLDER,
+    TMP_VOLUME,
+)
 from paternoster_operator.api.scheduling_types import TopologySpread
-from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import ALONE, Installation, engine_args
 from paternoster_operator.desired.key_volumes import key_mounts, key_volumes
+from paternoster_operator.desired.model_source import model_mounts, model_volumes
 from paternoster_operator.desired.ownership import child_metadata, selector
-from paternoster_operator.desired.resources import CLAIM, build_resources, scratch_volume
+from paternoster_operator.desired.pod_template import brings_shared_memory, with_template
+from paternoster_operator.desired.resources import build_resources, gpus, scratch_volume, shared_memory_volume
 
 PRE_STOP_SECONDS = 2
 """Time for the gateway to hear that a pod is going before its engine stops admitting."""
@@ -41,10 +50,10 @@ def build_deployment(resource: LLMDeployment, replicas: int, installation: Insta
             },
             "minReadySeconds": spec.rollout.min_ready_seconds,
             "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds,
-            "template": {
-                "metadata": {"labels": selector(resource)},
-                "spec": _pod_spec(resource, installation),
-            },
+            "template": with_template(
+                {"metadata": {"labels": selector(resource)}, "spec": _pod_spec(resource, installation)},
+                spec.pod_template,
+            ),
         },
     }
 
@@ -64,8 +73,10 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
         },
         "containers": [_container(resource, installation)],
         "volumes": [
-            {"name": "tmp", "emptyDir": scratch_volume(spec)},
+            {"name": TMP_VOLUME, "emptyDir": scratch_volume(spec)},
             *key_volumes(resource, behind_gateway=installation.behind_gateway),
+            *model_volumes(spec),
+            *_shared_memory(spec, {"name": SHARED_MEMORY_VOLUME, "emptyDir": shared_memory_volume()}),
         ],
         "topologySpreadConstraints": spread(resource),
         "nodeSelector": dict(spec.node_selector),
@@ -76,7 +87,9 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
         "imagePullSecrets": _dump(spec.image_pull_secrets),
     }
     if spec.resources.gpu.claim_template_name is not None:
-        pod["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": spec.resources.gpu.claim_template_name}]
+        pod["resourceClaims"] = [
+            {"name": GPU_CLAIM, "resourceClaimTemplateName": spec.resources.gpu.claim_template_name}
+        ]
     return {name: value for name, value in pod.items() if value not in (None, {}, [])}
 
 
@@ -115,10 +128,17 @@ def _container(resource: LLMDeployment, installation: Installation) -> dict[str,
             "readOnlyRootFilesystem": True,
         },
         "volumeMounts": [
-            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": TMP_VOLUME, "mountPath": TMP_FOLDER},
             *key_mounts(resource, behind_gateway=installation.behind_gateway),
+            *model_mounts(resource.spec),
+            *_shared_memory(resource.spec, {"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER}),
         ],
     }
+
+
+def _shared_memory(spec: LLMDeploymentSpec, part: dict[str, Any]) -> list[dict[str, Any]]:
+    """``part`` where several GPUs need it and the template brings none."""
+    return [part] if gpus(spec) > 1 and not brings_shared_memory(spec.pod_template) else []
 
 
 def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:

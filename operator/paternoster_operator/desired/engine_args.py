@@ -10,6 +10,7 @@ from paternoster_operator.api.engine_types import Engine
 from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_sources
+from paternoster_operator.desired.model_source import engine_source
 from paternoster_operator.desired.resources import gpus
 
 
@@ -34,8 +35,8 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
     spec = resource.spec
     asks_for = key_sources(resource, behind_gateway=installation.behind_gateway)
     devices = gpus(spec)
-    return EngineArgs(
-        model=spec.model.source,
+    args = EngineArgs(
+        model=engine_source(spec),
         served_model_name=resource.served_name,
         host="0.0.0.0",
         port=labels.ENGINE_PORT,
@@ -54,6 +55,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         **_said(spec.engine),
         **spec.engine.http.settings(),
     )
+    return args.replace(**spec.engine.extra_settings()) if spec.engine.extra_args else args
 
 
 def _said(engine: Engine) -> dict[str, Any]:

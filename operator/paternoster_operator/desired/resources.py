@@ -3,11 +3,10 @@
 import math
 from typing import Any
 
+from paternoster_operator.api.pod.owned import GPU_CLAIM
 from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 
-CLAIM = "gpu"
-"""Name of the pod's resource claim."""
 CPU_KV_CACHE = "512Mi"
 """KV pool that engines make on CPUs unless they are told another size."""
 MEMORY = "memory"
@@ -18,6 +17,9 @@ STORAGE = "ephemeral-storage"
 STORAGE_REQUEST, STORAGE_LIMIT = "128Mi", "4Gi"
 """For /tmp, where a serving engine has 4 KiB, and the logs, of which kubelets keep 50 MiB. The limit is far above, for
 compiled kernels: who exceeds it is evicted."""
+SHARED_MEMORY = "1Gi"
+"""For what several GPUs tell each other through /dev/shm: what NVIDIA's guide to NCCL gives a container, in place of
+the 64 MiB of container runtimes. It counts as memory of the container as far as it is used."""
 
 
 def build_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def build_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
         requests[STORAGE], limits[STORAGE] = STORAGE_REQUEST, STORAGE_LIMIT
     claims = []
     if gpu.claim_template_name is not None:
-        claims.append({"name": CLAIM})
+        claims.append({"name": GPU_CLAIM})
     elif gpu.count:
         limits[gpu.resource_name] = str(gpu.count)
     parts = {"requests": requests, "limits": limits, "claims": claims}
@@ -46,6 +48,11 @@ def scratch_volume(spec: LLMDeploymentSpec) -> dict[str, Any]:
     """The emptyDir for /tmp, as large as the container's files may get in all."""
     limit = build_resources(spec).get("limits", {}).get(STORAGE)
     return {} if limit is None else {"sizeLimit": limit}
+
+
+def shared_memory_volume() -> dict[str, Any]:
+    """The emptyDir for /dev/shm."""
+    return {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
 
 
 def gpus(spec: LLMDeploymentSpec) -> int:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from paternoster_operator.api.manifest import InvalidManifest, load, load_secrets
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
+from paternoster_operator.local.unsupported import refused
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ class ManifestWatch:
             f"spec.model.servedName: {name} is served by several LLMDeployments: must be unique on this machine"
             for name in _repeated(r.served_name for r in resources)
         ]
+        errors += refused(resources)
         if errors:
             raise InvalidManifest(errors)
         return resources

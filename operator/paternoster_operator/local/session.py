@@ -17,6 +17,7 @@ from paternoster_operator.local.private import private_folder, session_folder
 from paternoster_operator.local.probe import Probe, Probes
 from paternoster_operator.local.program import HOST, Launch, Program, find_program
 from paternoster_operator.local.secrets import write_privately
+from paternoster_operator.local.unsupported import unused, without_unused
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
@@ -97,7 +98,8 @@ class LocalSession:
         for key, resource in wanted.items():
             if self._wanted.get(key) != resource:
                 said.append(f"{key.name}: {'changed' if key in self._wanted else 'created'}")
-                self.cluster.put(resource)
+                said += unused([resource])
+                self.cluster.put(without_unused(resource))
         self._wanted = wanted
         return said
 

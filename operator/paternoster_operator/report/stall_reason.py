@@ -1,10 +1,11 @@
 """What keeps a fleet from getting its replicas: found in pods and Deployment, named for people. Pure."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from signal import Signals
 
-from paternoster_contract.labels import MODEL_EXIT_STATUS
+from paternoster_contract.labels import ENGINE_CONTAINER, MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import host_kv_cache
 from paternoster_operator.observe import Ended, Observed, PodView
@@ -24,6 +25,8 @@ _WAITING = {
 """Why a pod's container waits (kubelet) -> the reason the fleet gives."""
 _ENDED = {"OOMKilled": "OOMKilled", "ContainerCannotRun": "ContainerCannotRun", "StartError": "ContainerCannotRun"}
 """How a container ends again and again (kubelet) -> the reason the fleet gives, where it is not EngineCrashLoop."""
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+"""What the scheduler says of a pod whose claim is not there."""
 CLAIM_SECONDS = 10.0
 """Time that a resource claim may take to be made from its template."""
 LOOP_RESTARTS = 2
@@ -43,7 +46,8 @@ def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> 
     for pod in observed.pending:
         found = _unscheduled(pod, spec, now) or _unstarted(pod) or _ends(pod, spec)
         if found is not None:
-            return StallReason(found.reason, f"{pod.name}: {found.message}")
+            of = "" if pod.container == ENGINE_CONTAINER else f"container {pod.container}: "
+            return StallReason(found.reason, f"{pod.name}: {of}{found.message}")
     deployment = observed.deployment
     if deployment is None:
         return None
@@ -61,6 +65,8 @@ def _unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason
         return StallReason("InsufficientGPUs", said)
     if pod.waiting_reason != "Unschedulable":
         return None
+    if (claim := _NO_CLAIM.search(pod.message)) is not None:
+        return StallReason("VolumeClaimNotFound", f"there is no PersistentVolumeClaim {claim[1]} in its namespace")
     no_node = read_no_node(pod.message)
     if no_node is None:
         return StallReason("Unschedulable", pod.message)
@@ -83,8 +89,8 @@ def _unstarted(pod: PodView) -> StallReason | None:
 
 def _ends(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
     """Its container ends again and again, or has said itself that it always will."""
-    ended = pod.ended
-    if ended is not None and ended.status == MODEL_EXIT_STATUS:
+    ended, engine = pod.ended, pod.container == ENGINE_CONTAINER
+    if engine and ended is not None and ended.status == MODEL_EXIT_STATUS:
         return StallReason("ModelSourceFailed", _last_words(ended))
     # It runs for a moment between two ends.
     looping = ended is not None and ended.status != 0 and pod.restarts >= LOOP_RESTARTS
@@ -106,6 +112,6 @@ def _out_of_memory(pod: PodView, spec: LLMDeploymentSpec) -> str:
     limit = pod.limits.get("memory")
     if limit is None:
         return "killed because its node ran out of memory; it has no limit of its own"
-    pool = host_kv_cache(spec)
+    pool = host_kv_cache(spec) if pod.container == ENGINE_CONTAINER else None
     of_it = "" if pool is None else f"; its KV cache takes up to {pool} (engine.kvCacheMemory), the model the rest"
     return f"killed because it needs more memory than its limit of {limit}{of_it}"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pod_templates
 import pytest
 
 from paternoster_operator.api.manifest import InvalidManifest, load, load_secrets, parse
@@ -44,6 +45,9 @@ GOOD: list[dict[str, Any]] = [
     },
     {"slo": {"ttftP95Milliseconds": 500, "itlP95Milliseconds": 50}},
     {"cost": {"gpuHour": "2.49"}, "resources": {"gpu": {"count": 1}}},
+    {"model": {"source": "pvc://models/llama/8b.gguf"}},
+    {"model": {"source": "pvc://models-1.x"}},
+    *pod_templates.GOOD,
 ]
 
 BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
@@ -137,6 +141,14 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
         "spec.autoscaling.schedules: has a: minReplicas of each of autoscaling.schedules must fit into budget.maxGPUs",
     ),
     ({"cost": {"gpuHour": "2"}}, "spec.resources.gpu.count: is 0: cost.gpuHour prices GPUs: resources.gpu.count must"),
+    *(
+        (
+            {"model": {"source": f"pvc://models/{path}"}},
+            f"spec.model.source: is 'pvc://models/{path}': model.source must name a path on its claim without",
+        )
+        for path in ("../secret", "a/../b", "a/..", "./a")
+    ),
+    *pod_templates.BROKEN_RULES,
 ]
 
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
@@ -165,6 +177,8 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"engine": {"dtype": "int3"}}, "spec.engine.dtype: is 'int3': must be one of 'auto', 'bfloat16' or 'float32'"),
     ({"engine": {"kvCacheMemory": "much"}}, "spec.engine.kvCacheMemory: is 'much': must match"),
     ({"model": {"source": "hf://some/model"}}, "spec.model.source: is 'hf://some/model': must match"),
+    ({"model": {"source": "pvc:///path"}}, "spec.model.source: is 'pvc:///path': must match"),
+    ({"model": {"source": "pvc://Claim/path"}}, "spec.model.source: is 'pvc://Claim/path': must match"),
     ({"model": {}}, "spec.model.source: is missing: it is required"),
     ({"autoscaling": {}}, "spec.autoscaling.maxReplicas: is missing: it is required"),
     ({"replicas": -1}, "spec.replicas: is -1: must be at least 0"),
@@ -191,7 +205,17 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"slo": {"ttftP95Milliseconds": 0}}, "spec.slo.ttftP95Milliseconds: is 0: must be at least 1"),
     ({"cost": {"gpuHour": "2,49"}}, "spec.cost.gpuHour: is '2,49': must match"),
     ({"cost": {"gpuHour": "1", "currency": "usd"}}, "spec.cost.currency: is 'usd': must match"),
+    *pod_templates.BAD_FIELDS,
 ]
+UNSEEN_BY_A_SCHEMA: list[tuple[dict[str, Any], str]] = [
+    ({"engine": {"extraArgs": ["--turbo"]}}, "spec.engine.extraArgs: is ['--turbo']: unrecognized arguments: --turbo"),
+    (
+        {"engine": {"extraArgs": ["--max-num-seqs", "8"]}},
+        "spec.engine.extraArgs: is ['--max-num-seqs', '8']: --max-num-seqs must not be here: use spec.engine",
+    ),
+    *pod_templates.INSIDE_OF_OBJECTS,
+]
+FAULTS = BROKEN_RULES + BAD_FIELDS + UNSEEN_BY_A_SCHEMA
 
 
 @pytest.mark.parametrize("spec", GOOD, ids=json.dumps)
@@ -199,7 +223,7 @@ def test_good_manifests_pass(document: Document, spec: dict[str, Any]) -> None:
     parse(document(**spec))
 
 
-@pytest.mark.parametrize(("spec", "expected"), BROKEN_RULES + BAD_FIELDS, ids=[e for _, e in BROKEN_RULES + BAD_FIELDS])
+@pytest.mark.parametrize(("spec", "expected"), FAULTS, ids=[expected for _, expected in FAULTS])
 def test_a_fault_is_one_clear_line(document: Document, spec: dict[str, Any], expected: str) -> None:
     with pytest.raises(InvalidManifest) as refused:
         parse(document(**spec))

@@ -80,6 +80,16 @@ def test_a_port_out_of_range_is_named(paternoster: Any, tmp_path: Path, small: A
     assert "--port 70000" in done.stderr
 
 
+def test_what_needs_a_cluster_is_named(paternoster: Any, tmp_path: Path, small: Any) -> None:
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(json.dumps(small(podTemplate={"spec": {"hostIPC": True}})))
+    done = paternoster("up", "-f", str(manifest), "--port", "70000")
+    assert done.returncode == 2
+    unused, port = done.stderr.splitlines()
+    assert unused.startswith("chat: spec.podTemplate is not used on this machine: engines are processes here")
+    assert "--port 70000" in port
+
+
 def test_manifests_are_followed(up: Any, paternoster: Any, small: Any) -> None:
     """Documents come, change and go; fleets of no replica need no model."""
 

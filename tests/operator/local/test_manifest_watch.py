@@ -52,6 +52,15 @@ def test_what_is_given_twice_is_named(write: Any) -> None:
     ]
 
 
+def test_a_claim_is_refused(write: Any) -> None:
+    with pytest.raises(InvalidManifest) as caught:
+        ManifestWatch([write("a.yaml", "ride", model={"source": "pvc://models/8b"})]).read()
+    assert caught.value.errors == [
+        "ride: spec.model.source: is 'pvc://models/8b': must be package:// or file:// on this machine, which has no "
+        "PersistentVolumeClaims"
+    ]
+
+
 def test_faults_of_all_files_are_told_at_once(write: Any, tmp_path: Path) -> None:
     broken = write("a.yaml", "ride", replicas=-1)
     with pytest.raises(InvalidManifest) as caught:

@@ -135,7 +135,12 @@ class FakeEngine:
         return {
             "metadata": {"name": name, **metadata},
             "spec": {
-                "containers": [{"ports": [{"name": name, "containerPort": self.port} for name in ("http", "admin")]}]
+                "containers": [
+                    {
+                        "name": "engine",
+                        "ports": [{"name": name, "containerPort": self.port} for name in ("http", "admin")],
+                    }
+                ]
             },
             "status": {
                 "phase": "Running",

