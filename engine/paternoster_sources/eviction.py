@@ -1,0 +1,33 @@
+"""Which models leave the cache so that another fits. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One model in the cache, whole or begun."""
+
+    key: str
+    size: int
+    """Bytes on disk."""
+    used: float
+    """When it was last used: seconds since the epoch."""
+
+
+def choose(entries: Iterable[Entry], keep: str, need: int, free: int, limit: int) -> list[Entry]:
+    """The least recently used entries without which ``need`` more bytes fit, in the order in which they go.
+
+    They must fit both below ``limit`` bytes in all and into the ``free`` bytes of the disk. Where even that is not
+    enough, all but ``keep`` are given.
+    """
+    known = list(entries)
+    missing = max(sum(entry.size for entry in known) + need - limit, need - free)
+    chosen: list[Entry] = []
+    for entry in sorted(known, key=lambda entry: (entry.used, entry.key)):
+        if missing <= 0:
+            break
+        if entry.key != keep and entry.size > 0:
+            chosen.append(entry)
+            missing -= entry.size
+    return chosen
