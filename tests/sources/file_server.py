@@ -46,6 +46,9 @@ class FileServer:
             def do_GET(self) -> None:
                 outer._serve(self)
 
+            def do_HEAD(self) -> None:
+                outer._serve(self)
+
             def log_message(self, *args: object) -> None:
                 pass
 
@@ -105,8 +108,9 @@ class FileServer:
             handler.send_header("Connection", "close")
             handler.close_connection = True
         handler.end_headers()
-        with contextlib.suppress(OSError):
-            handler.wfile.write(sent)
+        if handler.command != "HEAD":
+            with contextlib.suppress(OSError):
+                handler.wfile.write(sent)
 
 
 def entity_tag(data: bytes) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from paternoster_sources.errors import Corrupted, Interrupted, SourceError, UnsafeListing
+from paternoster_sources.errors import Corrupted, Interrupted, SourceError, Unreachable, UnsafeListing
 from paternoster_sources.plan import RemoteFile
 from paternoster_sources.remote.source import Stream
 
@@ -45,7 +45,13 @@ class Http:
                 yield response
         except httpx2.TooManyRedirects as error:
             raise UnsafeListing(f"{url}: redirects for ever") from error
+        except httpx2.UnsupportedProtocol as error:
+            raise UnsafeListing(f"{url}: redirects to what is no web server: {_one_line(error)}") from error
         except (httpx2.TransportError, httpx2.DecodingError) as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise Unreachable(
+                    f"{_host(url)}: {_one_line(error)}; $SSL_CERT_FILE names other authorities"
+                ) from error
             raise Interrupted(f"{_host(url)}: {_one_line(error)}") from error
         except httpx2.InvalidURL as error:
             raise UnsafeListing(f"{url}: redirects to what is no address: {_one_line(error)}") from error
