@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,9 +40,10 @@ class _Record(BaseModel):
     address: str
     revision: str
     format: Literal["gguf", "safetensors"]
-    path: str = Field(min_length=1)
-    """Of the folder, or of the file in it, below the entry's folder."""
-    size: int
+    name: str
+    """Of the folder with the files."""
+    files: dict[str, int] = Field(min_length=1)
+    """Their bytes, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Cache:
 
     def use(self, key: str) -> Model | None:
         """The whole model ``key``, leased; None where there is none."""
-        if not self.has(key):
+        if not (self.folder / key).is_dir():
             return None
         try:
             lease = self.lock(key)
@@ -103,7 +105,7 @@ class Cache:
 
     def has(self, key: str) -> bool:
         """Whether the model ``key`` is whole."""
-        return (self.folder / key / "entry.json").is_file()
+        return self._model(key, None) is not None
 
     def lock(self, key: str) -> FileLock:
         return FileLock(self.folder / f"{key}.lock")
@@ -125,7 +127,7 @@ class Cache:
                 raise NoSpace(
                     f"model {plan.address.text!r}: has {plan.total} bytes: ${LIMIT_ENV} allows {self.limit} in all"
                 )
-            for entry in choose(self._entries(), plan.key, need, self._free(self.folder), self.limit):
+            for entry in choose(self._entries(), need, self._free(self.folder), self.limit):
                 self.evict(entry.key)
             held = sum(entry.size for entry in self._entries())
             if held + need > self.limit:
@@ -144,13 +146,15 @@ class Cache:
         """Make what :meth:`prepare` gave a model, all at once; its files must be whole and on disk."""
         partial = self.folder / f"{plan.key}{PARTIAL}"
         whole = self.folder / plan.key
-        files = f"{FILES}/{plan.address.name}"
-        path = f"{files}/{names.base(plan.files[0].name)}" if plan.format == "gguf" else files
         record = _Record(
-            address=plan.address.text, revision=plan.revision, format=plan.format, path=path, size=plan.total
+            address=plan.address.text,
+            revision=plan.revision,
+            format=plan.format,
+            name=plan.address.name,
+            files={names.base(file.name): file.size for file in plan.files},
         )
         _write(partial / "entry.json", record.model_dump_json())
-        _sync(partial / files)
+        _sync(partial / FILES / plan.address.name)
         _sync(partial)
         if whole.exists():
             shutil.rmtree(whole)
@@ -159,8 +163,7 @@ class Cache:
 
     def evict(self, key: str) -> bool:
         """Remove a model, unless somebody uses or fetches it."""
-        lock = self.lock(key)
-        try:
+        with contextlib.closing(self.lock(key)) as lock:
             if not lock.try_exclusive():
                 return False
             for folder in (self.folder / key, self.folder / f"{key}{PARTIAL}"):
@@ -169,8 +172,11 @@ class Cache:
                     (folder / "entry.json").unlink(missing_ok=True)
                     shutil.rmtree(folder, ignore_errors=True)
             return True
-        finally:
-            lock.close()
+
+    def is_in_use(self, key: str) -> bool:
+        """Whether somebody uses or fetches it, perhaps this process."""
+        with contextlib.closing(self.lock(key)) as lock:
+            return not lock.try_exclusive()
 
     def make_folder(self) -> None:
         try:
@@ -186,12 +192,14 @@ class Cache:
             record = _Record.model_validate_json((entry / "entry.json").read_text())
         except (OSError, ValidationError, UnicodeDecodeError):
             return None
-        path = entry / names.check_name(record.path)
-        if not path.exists():
+        folder = entry / FILES / names.check_name(record.name)
+        paths = {folder / names.check_name(name): size for name, size in record.files.items()}
+        if any(not path.is_file() or path.stat().st_size != size for path, size in paths.items()):
             return None
         with contextlib.suppress(OSError):
             os.utime(entry / "entry.json")
-        return Model(path, record.format, record.revision, record.size, lease)
+        path = next(iter(paths)) if record.format == "gguf" else folder
+        return Model(path, record.format, record.revision, sum(paths.values()), lease)
 
     def _entries(self) -> list[Entry]:
         """By what is on disk, whole or begun."""
@@ -207,7 +215,7 @@ class Cache:
                 continue
             before = found.get(key)
             size = _size(folder) + (before.size if before else 0)
-            found[key] = Entry(key, size, max(used, before.used if before else 0.0))
+            found[key] = Entry(key, size, max(used, before.used if before else 0.0), self.is_in_use(key))
         return list(found.values())
 
     def _pointer(self, address: str) -> Path:
@@ -226,7 +234,8 @@ def _size(folder: Path) -> int:
 
 def _write(path: Path, text: str) -> None:
     """Whole or not at all."""
-    other = path.with_name(f"{path.name}.{os.getpid()}")
+    # Not by the process's number: in a container it is 1.
+    other = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     with other.open("w") as file:
         file.write(text)
         file.flush()

@@ -40,7 +40,11 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_sources.errors import SourceError
     from paternoster_sources.report import StatusFile
 
-    status = StatusFile(args.status_file) if args.status_file else None
+    try:
+        status = StatusFile(args.status_file) if args.status_file else None
+    except OSError as error:
+        print(f"paternoster pull: --status-file is {str(args.status_file)!r}: {error.strerror}", file=sys.stderr)
+        return 2
     try:
         model = _pull(args.address, status)
     except SourceError as error:

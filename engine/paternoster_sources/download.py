@@ -75,7 +75,7 @@ class Download:
 
     def _resume(self, out: BinaryIO) -> bool:
         """Take up what an earlier attempt left; whether there was anything."""
-        if os.fstat(out.fileno()).st_size > self._file.size:
+        if not self._joins or os.fstat(out.fileno()).st_size > self._file.size:
             out.truncate(0)
         while block := out.read(BLOCK):
             self._count(block, fresh=False)
@@ -90,6 +90,8 @@ class Download:
                 failed = 1 if self._have - counted_from >= PROGRESS else failed + 1
                 counted_from = self._have
                 self._retry.wait(failed, error, self._file.name, self._stopping)
+                if not self._joins:
+                    self._restart(out)
 
     def _attempt(self, out: BinaryIO) -> None:
         with self._source.open(self._file, self._have) as stream:
@@ -116,6 +118,11 @@ class Download:
         self._advance(-self._have, False)
         self._have = 0
         self._hash = _hasher(self._file.digest, self._file.size)
+
+    @property
+    def _joins(self) -> bool:
+        """Whether two parts are known to be of the same file: by a hash of the whole, or by what names this content."""
+        return self._file.digest is not None or self._file.version is not None
 
     @property
     def _is_right(self) -> bool:

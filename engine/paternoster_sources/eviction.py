@@ -13,13 +13,15 @@ class Entry:
     """Bytes on disk."""
     used: float
     """When it was last used: seconds since the epoch."""
+    in_use: bool = False
+    """Or being fetched."""
 
 
-def choose(entries: Iterable[Entry], keep: str, need: int, free: int, limit: int) -> list[Entry]:
+def choose(entries: Iterable[Entry], need: int, free: int, limit: int) -> list[Entry]:
     """The least recently used entries without which ``need`` more bytes fit, in the order in which they go.
 
     They must fit both below ``limit`` bytes in all and into the ``free`` bytes of the disk. Where even that is not
-    enough, all but ``keep`` are given.
+    enough, all that are not in use are given.
     """
     known = list(entries)
     missing = max(sum(entry.size for entry in known) + need - limit, need - free)
@@ -27,7 +29,7 @@ def choose(entries: Iterable[Entry], keep: str, need: int, free: int, limit: int
     for entry in sorted(known, key=lambda entry: (entry.used, entry.key)):
         if missing <= 0:
             break
-        if entry.key != keep and entry.size > 0:
+        if not entry.in_use and entry.size > 0:
             chosen.append(entry)
             missing -= entry.size
     return chosen

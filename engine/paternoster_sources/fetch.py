@@ -1,14 +1,17 @@
 """A model fetched into the cache, once, however many ask for it."""
 
+import contextlib
+import os
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from paternoster_sources.address import Address, parse
 from paternoster_sources.cache import Cache, Model
 from paternoster_sources.download import Download
-from paternoster_sources.errors import CacheUnusable
+from paternoster_sources.errors import CacheUnusable, Unreachable
 from paternoster_sources.lock import POLL
 from paternoster_sources.names import base
 from paternoster_sources.plan import Plan, make_plan
@@ -37,22 +40,34 @@ def fetch(
     parsed = parse(address)
     cache = cache or Cache.from_env()
     retry = retry or Retry()
-    if not refresh and (model := cache.find(address)):
-        return model
-    cache.make_folder()
-    source = open_source(parsed)
-    try:
+    with _unusable(address):
+        if not refresh and (model := cache.find(address)):
+            return model
+        cache.make_folder()
+    with contextlib.closing(open_source(parsed)) as source:
         plan = make_plan(parsed, retry.call(source.list, f"model {address!r}"))
-        try:
+        with _unusable(address):
             return _fetch(plan, cache, source, report, retry)
-        except OSError as error:
-            raise CacheUnusable(f"model {address!r}: {error}") from error
-    finally:
-        source.close()
+
+
+@contextlib.contextmanager
+def _unusable(address: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CacheUnusable(f"model {address!r}: {error}") from error
 
 
 def open_source(address: Address) -> Source:
-    """Libraries are imported for the source that is asked for alone."""
+    """Libraries are imported for the source that is asked for alone. Raises :class:`SourceError`."""
+    try:
+        return _open_source(address)
+    except OSError as error:
+        file = os.environ.get("SSL_CERT_FILE")
+        raise Unreachable(f"model {address.text!r}: $SSL_CERT_FILE is {file!r}: {error.strerror or error}") from error
+
+
+def _open_source(address: Address) -> Source:
     if address.scheme == "hf":
         from paternoster_sources.remote.hub import Hub
 

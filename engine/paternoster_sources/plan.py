@@ -101,6 +101,10 @@ def _checked(address: Address, files: Iterable[RemoteFile]) -> list[RemoteFile]:
     for count, file in enumerate(files):
         if count >= MOST_LISTED:
             raise TooLarge(f"model {address.text!r}: the source lists more than {MOST_LISTED} files")
+        if not (names.is_gguf(file.name) or names.is_safetensors(file.name) or names.is_side_file(file.name)):
+            # Never fetched, so that its name may be as it likes.
+            seen[file.name] = file
+            continue
         names.check_name(file.name)
         if file.name in seen:
             raise UnsafeListing(f"model {address.text!r}: the source lists {file.name!r} twice")

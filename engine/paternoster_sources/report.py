@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -25,15 +25,18 @@ log = logging.getLogger(__name__)
 class StatusFile:
     """One line of JSON, written anew in place: a container's termination log cannot be replaced.
 
-    ``{"state": "downloading", "done": 1, "total": 2, "rate": 3.0}``, ``{"state": "ready", "path": ...}`` or
-    ``{"state": "failed", "reason": "GatedModel", "message": ..., "transient": false}``.
+    ``{"state": "downloading", "done": 1, "total": 2, "rate": 3.0}``, ``waiting`` with the same, ``listing`` without,
+    ``{"state": "ready", "path": ...}`` or ``{"state": "failed", "reason": "GatedModel", "message": ..., "transient":
+    false}``.
     """
 
     def __init__(self, path: Path) -> None:
+        """Raises ``OSError`` where the file cannot be written; later a download is worth more than its report."""
         self._path = path
+        self._write({"state": "listing"})
 
     def progress(self, progress: Progress) -> None:
-        self._write(
+        self._tell(
             {
                 "state": progress.state,
                 "done": progress.done,
@@ -43,11 +46,15 @@ class StatusFile:
         )
 
     def ready(self, path: Path, revision: str) -> None:
-        self._write({"state": "ready", "path": str(path), "revision": revision})
+        self._tell({"state": "ready", "path": str(path), "revision": revision})
 
     def failed(self, error: SourceError) -> None:
         message = str(error)[:LONGEST_MESSAGE]
-        self._write({"state": "failed", "reason": error.reason, "message": message, "transient": error.transient})
+        self._tell({"state": "failed", "reason": error.reason, "message": message, "transient": error.transient})
+
+    def _tell(self, said: dict[str, object]) -> None:
+        with suppress(OSError):
+            self._write(said)
 
     def _write(self, said: dict[str, object]) -> None:
         line = (json.dumps(said) + "\n").encode()

@@ -20,7 +20,7 @@ WEIGHTS = "model.safetensors"
 TOTAL = 305_039
 """Bytes of the files that are fetched of :func:`model_files`."""
 ENTRIES = st.lists(
-    st.builds(Entry, st.uuids().map(str), st.integers(0, 50), st.integers(0, 9).map(float)),
+    st.builds(Entry, st.uuids().map(str), st.integers(0, 50), st.integers(0, 9).map(float), st.booleans()),
     max_size=8,
     unique_by=lambda entry: entry.key,
 )
@@ -28,17 +28,16 @@ ENTRIES = st.lists(
 
 @given(ENTRIES, st.integers(0, 100), st.integers(0, 100), st.integers(1, 200))
 def test_what_is_evicted(entries: list[Entry], need: int, free: int, limit: int) -> None:
-    keep = entries[0].key if entries else ""
-    chosen = choose(entries, keep, need, free, limit)
+    chosen = choose(entries, need, free, limit)
     size = sum(entry.size for entry in entries)
     freed = sum(entry.size for entry in chosen)
 
     def fits(freed: int) -> bool:
         return size - freed + need <= limit and need <= free + freed
 
-    assert keep not in [entry.key for entry in chosen]
+    assert not any(entry.in_use for entry in chosen)
     assert len(set(chosen)) == len(chosen)
-    others = [entry for entry in entries if entry not in chosen and entry.key != keep and entry.size]
+    others = [entry for entry in entries if entry not in chosen and not entry.in_use and entry.size]
     assert fits(freed) or not others, "everything that may go has gone"
     assert not chosen or not fits(freed - chosen[-1].size), "no more goes than must"
     assert all(gone.used <= kept.used for gone in chosen for kept in others), "the least recently used go first"
@@ -124,6 +123,18 @@ def test_a_model_in_use_is_never_evicted(hub: LoopbackHub, tmp_path: Path) -> No
     assert not first.exists()
 
 
+def test_others_go_where_the_oldest_is_in_use(hub: LoopbackHub, tmp_path: Path) -> None:
+    """An engine that runs for long is what was used least recently."""
+    first, second = filled(hub, Cache(tmp_path / "models"), "first", "second")
+    cache = Cache(tmp_path / "models", limit=3 * TOTAL)
+    used = fetch("hf://org/first", cache, retry=AT_ONCE)
+    os.utime(record(first), (500.0, 500.0))
+    hub.add("org/third", model_files(seed=50))
+    assert fetch("hf://org/third", cache, retry=AT_ONCE).path.exists()
+    assert used.path.exists()
+    assert not second.exists()
+
+
 def test_a_model_larger_than_the_limit_evicts_nothing(hub: LoopbackHub, tmp_path: Path) -> None:
     (first,) = filled(hub, Cache(tmp_path / "models"), "first")
     hub.add("org/large", model_files(seed=50, size=900_000))
@@ -149,6 +160,16 @@ def test_a_model_without_its_record_is_fetched_again(hub: LoopbackHub, cache: Ca
     (path,) = filled(hub, cache, "tiny")
     record(path).unlink()
     assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
+
+
+def test_a_model_that_lost_a_file_or_a_part_of_one_is_fetched_again(hub: LoopbackHub, cache: Cache) -> None:
+    for damage in (Path.unlink, lambda file: file.write_bytes(b"short")):
+        (path,) = filled(hub, cache, "tiny")
+        damage(path / WEIGHTS)
+        assert cache.find("hf://org/tiny") is None
+        model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        assert (model.path / WEIGHTS).stat().st_size == 300_000
+        release(model)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"key": "../../etc"}', '{"key": 5}', "\0"])

@@ -152,3 +152,20 @@ def test_statuses(web: Web, cache: Cache, status: int, reason: type[Exception], 
     with pytest.raises(reason, match=f"{PATH}'.*answers {status}"):
         fetch(web.address(), cache, retry=AT_ONCE)
     assert len(web.server.asked) == times
+
+
+@pytest.mark.parametrize("said", [{}, {"Last-Modified": "Mon, 23 Nov 2026 12:00:00 GMT"}])
+def test_without_an_entity_tag(web: Web, cache: Cache, said: dict[str, str]) -> None:
+    """A date joins two parts as well; without either a file begins anew, as the parts may be of two contents."""
+    web.server.answer = lambda path, headers: Answer(web.files[path], headers=said)
+    cut = len(DATA) * 3 // 10
+    web.server.breaks[PATH] = [1, cut]
+    assert fetch(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
+    assert web.server.of(PATH)[2].start == (cut if said else 0)
+
+
+def test_a_file_of_authorities_that_is_not_there(web: Web, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/there/is/none.pem")
+    for address in (web.address(), "s3://bucket/tiny"):
+        with pytest.raises(errors.Unreachable, match=r"\$SSL_CERT_FILE is '/there/is/none\.pem'"):
+            fetch(address, cache, retry=AT_ONCE)

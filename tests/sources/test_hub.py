@@ -228,6 +228,7 @@ def test_a_repository_of_words(hub: LoopbackHub, cache: Cache) -> None:
         {"siblings": [{"rfilename": "a.gguf", "blobId": "0" * 40}]},
         {"siblings": [{"rfilename": "a.gguf", "size": 1, "blobId": "nothing"}]},
         {"siblings": [{"rfilename": "a.gguf", "size": 1, "blobId": "0" * 40}] * 2},
+        {"siblings": [{"rfilename": "a.gguf", "size": 1}]},
         {"siblings": "many"},
         {"sha": "../../somewhere"},
     ],
@@ -261,4 +262,9 @@ def test_offline(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch
 
 
 def _lfs(name: str, data: bytes) -> dict[str, object]:
-    return {"rfilename": name, "size": len(data), "lfs": {"size": len(data), "sha256": sha256(data)}}
+    return {
+        "rfilename": name,
+        "size": len(data),
+        "blobId": "0" * 40,
+        "lfs": {"size": len(data), "sha256": sha256(data)},
+    }

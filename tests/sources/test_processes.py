@@ -168,3 +168,12 @@ def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: Cache) -> Non
             fetch("hf://org/tiny", Cache(cache.folder / "other"), retry=AT_ONCE)
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+def test_a_status_file_that_cannot_be_written(hub: LoopbackHub) -> None:
+    hub.add("org/tiny", model_files())
+    with pull("hf://org/tiny", "--status-file", "/there/is/none") as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (2, "")
+    assert err == "paternoster pull: --status-file is '/there/is/none': No such file or directory\n"
+    assert hub.hub.asked == []

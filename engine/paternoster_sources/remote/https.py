@@ -13,6 +13,7 @@ from paternoster_sources.remote.http import Http, content, ranged, stream, unexp
 from paternoster_sources.remote.source import Stream
 
 _ENTITY_TAG = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,200}"')
+_DATE = re.compile(r"[A-Za-z]{3}, [0-9A-Za-z: ]{1,40} GMT")
 
 
 class Https:
@@ -31,20 +32,19 @@ class Https:
         with self._http.get(self._url, {"Range": "bytes=0-0"}) as response:
             self._check(response)
             _, size = content(response)
-            tag = response.headers.get("ETag", "")
+            version = _version(response)
         if size is None:
             raise UnsafeListing(f"{self._what}: the server does not say how many bytes it has")
         digest = Digest("sha256", self._address.sha256) if self._address.sha256 else None
         assert self._address.file is not None
-        return Listing((RemoteFile(self._address.file, size, digest, tag if _ENTITY_TAG.fullmatch(tag) else None),))
+        return Listing((RemoteFile(self._address.file, size, digest, version),))
 
     @contextmanager
     def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
         with ranged(self._http, self._url, {}, file, start) as response:
             self._check(response)
-            tag = response.headers.get("ETag")
-            if file.version is not None and tag is not None and tag != file.version:
-                raise Corrupted(f"{self._what}: it changed while it was fetched: {file.version} became {tag[:200]}")
+            if _version(response) != file.version:
+                raise Corrupted(f"{self._what}: it changed while it was fetched")
             yield stream(response, file, start)
 
     @property
@@ -62,3 +62,12 @@ class Https:
             case 416:
                 raise Corrupted(f"{self._what}: the file is empty, or shorter than it was listed")
         raise unexpected(self._what, response)
+
+
+def _version(response: httpx2.Response) -> str | None:
+    """What another content would have another of."""
+    for name, form in (("ETag", _ENTITY_TAG), ("Last-Modified", _DATE)):
+        said: str = response.headers.get(name, "")
+        if form.fullmatch(said):
+            return said
+    return None

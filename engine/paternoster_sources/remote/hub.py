@@ -1,7 +1,7 @@
 """The Hugging Face hub: its listing checked, its errors named, its files in ranges.
 
 From ``huggingface_hub`` come addresses, tokens and what its answers mean. The requests are ours: the library's read
-answers of any length and have no time limit, and its download checks no hash.
+answers of any length, and its download checks a file's size, but not its hash.
 """
 
 import os
@@ -54,13 +54,13 @@ class _Lfs(BaseModel):
 class _Sibling(BaseModel):
     rfilename: str
     size: int
-    blob_id: str | None = Field(default=None, alias="blobId")
+    blob_id: str = Field(alias="blobId")
     lfs: _Lfs | None = None
 
     def file(self) -> RemoteFile:
         if self.lfs is not None:
             return RemoteFile(self.rfilename, self.lfs.size, Digest("sha256", self.lfs.sha256))
-        return RemoteFile(self.rfilename, self.size, Digest("git-sha1", self.blob_id) if self.blob_id else None)
+        return RemoteFile(self.rfilename, self.size, Digest("git-sha1", self.blob_id))
 
 
 class _Info(BaseModel):
@@ -119,7 +119,7 @@ class Hub:
             return
         if response.status_code == 416:
             raise Corrupted(f"{self._what}: a file is shorter than it was listed")
-        # The library looks into the body for a message.
+        # The library looks into the body for a message, and would read one of any length.
         response._content = body(response, LONGEST_ERROR)
         try:
             hf_raise_for_status(response)
