@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from file_server import Answer, FileServer
 
@@ -68,20 +68,20 @@ class LoopbackHub:
         token = headers.get("authorization", "").removeprefix("Bearer ")
         if token and token != self.token:
             return _error(401, "", "Invalid credentials in Authorization header")
-        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", parts.path):
-            return self._listing(found[1], unquote(found[2]), token, parse_qs(parts.query))
+        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", parts.path):
+            return self._listing(found[1], unquote(found[2] or "main"), token, "blobs=" in parts.query.lower())
         if found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", parts.path):
             return self._resolve(found[1], unquote(found[2]), unquote(found[3]), token)
         return _error(404, "", "")
 
-    def _listing(self, name: str, revision: str, token: str, query: dict[str, list[str]]) -> Answer:
+    def _listing(self, name: str, revision: str, token: str, sizes: bool) -> Answer:
         repo = self.repos.get(name)
         if repo is None or (repo.private and not token):
             return _error(404 if token else 401, "RepoNotFound", "Repository not found")
         if revision not in (*repo.branches, repo.commit):
             return _error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-        assert query == {"blobs": ["true"]}
-        said = {"id": name, "sha": repo.commit, "siblings": [_sibling(*file) for file in repo.files.items()]}
+        siblings = [_sibling(*file) if sizes else {"rfilename": file[0]} for file in repo.files.items()]
+        said = {"id": name, "sha": repo.commit, "siblings": siblings}
         return Answer(json.dumps(said | repo.listing).encode(), headers={"Content-Type": "application/json"})
 
     def _resolve(self, name: str, revision: str, file: str, token: str) -> Answer:

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from huggingface_hub import HfApi
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 from loopback_hub import LoopbackHub, sha256
 from model_files import AT_ONCE, model_files
 
@@ -268,3 +270,25 @@ def _lfs(name: str, data: bytes) -> dict[str, object]:
         "blobId": "0" * 40,
         "lfs": {"size": len(data), "sha256": sha256(data)},
     }
+
+
+def test_the_hub_of_these_tests_answers_as_the_library_of_the_real_one_expects(
+    hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own client, in full: otherwise we would only agree with ourselves."""
+    files = model_files()
+    hub.add("org/tiny", files, private=True)
+    hub.add("org/gated", files, gated=True)
+    api = HfApi(endpoint=hub.url, token=hub.token)
+    info = api.model_info("org/tiny", files_metadata=True)
+    assert info.sha == "a" * 40
+    assert {file.rfilename: file.size for file in info.siblings or ()} == {n: len(data) for n, data in files.items()}
+    for name, data in files.items():
+        path = api.hf_hub_download("org/tiny", name, revision=info.sha, cache_dir=tmp_path / "theirs")
+        assert Path(path).read_bytes() == data
+    with pytest.raises(GatedRepoError):
+        api.hf_hub_download("org/gated", "config.json", cache_dir=tmp_path / "theirs")
+    with pytest.raises(RevisionNotFoundError):
+        api.model_info("org/tiny", revision="v9")
+    with pytest.raises(RepositoryNotFoundError):
+        api.model_info("org/none")
