@@ -1,8 +1,8 @@
 """The folder of fetched models.
 
 ``KEY/`` is a whole model: ``KEY/entry.json``, and ``KEY/files/NAME/`` with its files. ``KEY.partial/`` is one begun,
-``KEY.lock`` the lock of both, and ``addresses/HASH.json`` says to which key an address led when it was last asked.
-A model comes into being by one rename, so what is there is whole.
+``KEY.lock`` the lock of both, ``room.lock`` that of who looks for room, and ``addresses/HASH.json`` says to which key
+an address led when it was last asked. A model comes into being by one rename, so what is there is whole.
 """
 
 import contextlib
@@ -30,6 +30,8 @@ LIMIT_ENV = "PATERNOSTER_MODELS_LIMIT"
 DEFAULT_FOLDER = "~/.cache/paternoster/models"
 PARTIAL = ".partial"
 FILES = "files"
+TOTAL = "total"
+"""How many bytes one that is begun will have."""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{20}")
 
@@ -121,26 +123,33 @@ class Cache:
         :class:`NoSpace`.
         """
         partial = self.folder / f"{plan.key}{PARTIAL}"
-        need = plan.total - min(_size(partial), plan.total)
+        files = partial / FILES / plan.address.name
+        with contextlib.closing(self.lock("room")) as room:
+            # One at a time: what another process is about to write counts as written.
+            room.wait_exclusive()
+            self._make_room(plan, plan.total - min(_size(partial), plan.total))
+            files.mkdir(parents=True, exist_ok=True)
+            _write(partial / TOTAL, str(plan.total))
+        return files
+
+    def _make_room(self, plan: Plan, need: int) -> None:
+        what = f"model {plan.address.text!r}"
+        entries = self._entries(plan.key)
+        free = self._free(self.folder) - sum(entry.coming for entry in entries)
         if self.limit is not None:
             if plan.total > self.limit:
-                raise NoSpace(
-                    f"model {plan.address.text!r}: has {plan.total} bytes: ${LIMIT_ENV} allows {self.limit} in all"
-                )
-            for entry in choose(self._entries(), need, self._free(self.folder), self.limit):
+                raise NoSpace(f"{what}: has {plan.total} bytes: ${LIMIT_ENV} allows {self.limit} in all")
+            for entry in choose(entries, need, free, self.limit):
                 self.evict(entry.key)
-            held = sum(entry.size for entry in self._entries())
+            entries = self._entries(plan.key)
+            held = sum(entry.size + entry.coming for entry in entries)
             if held + need > self.limit:
                 raise NoSpace(
-                    f"model {plan.address.text!r}: needs {need} bytes more: ${LIMIT_ENV} is {self.limit}, of which "
-                    f"{held} are in use"
+                    f"{what}: needs {need} bytes more: ${LIMIT_ENV} is {self.limit}, of which {held} are in use"
                 )
-        free = self._free(self.folder)
+            free = self._free(self.folder) - sum(entry.coming for entry in entries)
         if need > free:
-            raise NoSpace(f"model {plan.address.text!r}: needs {need} bytes more: {self.folder} has {free} bytes free")
-        files = partial / FILES / plan.address.name
-        files.mkdir(parents=True, exist_ok=True)
-        return files
+            raise NoSpace(f"{what}: needs {need} bytes more: {self.folder} has {free} bytes free")
 
     def complete(self, plan: Plan) -> None:
         """Make what :meth:`prepare` gave a model, all at once; its files must be whole and on disk."""
@@ -154,6 +163,7 @@ class Cache:
             files={names.base(file.name): file.size for file in plan.files},
         )
         _write(partial / "entry.json", record.model_dump_json())
+        (partial / TOTAL).unlink(missing_ok=True)
         _sync(partial / FILES / plan.address.name)
         _sync(partial)
         if whole.exists():
@@ -201,35 +211,47 @@ class Cache:
         path = next(iter(paths)) if record.format == "gguf" else folder
         return Model(path, record.format, record.revision, sum(paths.values()), lease)
 
-    def _entries(self) -> list[Entry]:
-        """By what is on disk, whole or begun."""
-        found: dict[str, Entry] = {}
-        for folder in self.folder.iterdir():
-            key = folder.name.removesuffix(PARTIAL)
-            if not _KEY.fullmatch(key) or not folder.is_dir():
+    def _entries(self, fetching: str) -> list[Entry]:
+        """By what is on disk, whole or begun; nothing more comes of ``fetching``, for which room is sought."""
+        found = []
+        for key in {folder.name.removesuffix(PARTIAL) for folder in self.folder.iterdir()}:
+            if not _KEY.fullmatch(key):
                 continue
-            record = folder / "entry.json"
-            try:
-                used = (record if record.exists() else folder).stat().st_mtime
-            except OSError:
-                continue
-            before = found.get(key)
-            size = _size(folder) + (before.size if before else 0)
-            found[key] = Entry(key, size, max(used, before.used if before else 0.0), self.is_in_use(key))
-        return list(found.values())
+            whole, partial = self.folder / key, self.folder / f"{key}{PARTIAL}"
+            begun = _size(partial)
+            in_use = self.is_in_use(key)
+            coming = max(0, _total(partial) - begun) if in_use and key != fetching else 0
+            used = max(_modified(whole / "entry.json"), _modified(partial))
+            found.append(Entry(key, _size(whole) + begun, used, in_use, coming))
+        return found
 
     def _pointer(self, address: str) -> Path:
         return self.folder / "addresses" / f"{hashlib.sha256(address.encode()).hexdigest()[:40]}.json"
 
 
-def _size(folder: Path) -> int:
+def _size(entry: Path) -> int:
+    """Bytes of a model's files, whole or begun."""
     total = 0
-    for file in folder.rglob("*"):
-        try:
-            total += file.lstat().st_size if file.is_file() and not file.is_symlink() else 0
-        except OSError:
-            continue
+    for file in (entry / FILES).rglob("*"):
+        with contextlib.suppress(OSError):
+            total += file.lstat().st_size if file.is_file() else 0
     return total
+
+
+def _total(partial: Path) -> int:
+    """Bytes that a model will have."""
+    try:
+        return int((partial / TOTAL).read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _modified(path: Path) -> float:
+    """Seconds since the epoch; 0 where there is nothing."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _write(path: Path, text: str) -> None:

@@ -15,16 +15,18 @@ class Entry:
     """When it was last used: seconds since the epoch."""
     in_use: bool = False
     """Or being fetched."""
+    coming: int = 0
+    """Bytes that are being fetched and not on disk yet."""
 
 
 def choose(entries: Iterable[Entry], need: int, free: int, limit: int) -> list[Entry]:
     """The least recently used entries without which ``need`` more bytes fit, in the order in which they go.
 
-    They must fit both below ``limit`` bytes in all and into the ``free`` bytes of the disk. Where even that is not
-    enough, all that are not in use are given.
+    They must fit both below ``limit`` bytes in all and into ``free`` bytes of the disk that nobody else is about to
+    fill. Where even that is not enough, all that are not in use are given.
     """
     known = list(entries)
-    missing = max(sum(entry.size for entry in known) + need - limit, need - free)
+    missing = max(sum(entry.size + entry.coming for entry in known) + need - limit, need - free)
     chosen: list[Entry] = []
     for entry in sorted(known, key=lambda entry: (entry.used, entry.key)):
         if missing <= 0:

@@ -43,6 +43,11 @@ class FileLock:
         while not self.try_shared():
             time.sleep(POLL)
 
+    def wait_exclusive(self) -> None:
+        """For a lock that nobody holds for long."""
+        while not self.try_exclusive():
+            time.sleep(POLL)
+
     def unlock(self) -> None:
         fcntl.flock(self._number, fcntl.LOCK_UN)
 

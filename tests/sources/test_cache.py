@@ -1,5 +1,6 @@
 """The folder of models: one download for many, room made and never taken from who uses it."""
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -12,15 +13,19 @@ from loopback_hub import LoopbackHub
 from model_files import AT_ONCE, model_files
 
 from paternoster_sources import errors
+from paternoster_sources.address import parse
 from paternoster_sources.cache import Cache, Model
 from paternoster_sources.eviction import Entry, choose
 from paternoster_sources.fetch import fetch
+from paternoster_sources.plan import Listing, RemoteFile, make_plan
 
 WEIGHTS = "model.safetensors"
 TOTAL = 305_039
 """Bytes of the files that are fetched of :func:`model_files`."""
 ENTRIES = st.lists(
-    st.builds(Entry, st.uuids().map(str), st.integers(0, 50), st.integers(0, 9).map(float), st.booleans()),
+    st.builds(
+        Entry, st.uuids().map(str), st.integers(0, 50), st.integers(0, 9).map(float), st.booleans(), st.integers(0, 5)
+    ),
     max_size=8,
     unique_by=lambda entry: entry.key,
 )
@@ -29,7 +34,7 @@ ENTRIES = st.lists(
 @given(ENTRIES, st.integers(0, 100), st.integers(0, 100), st.integers(1, 200))
 def test_what_is_evicted(entries: list[Entry], need: int, free: int, limit: int) -> None:
     chosen = choose(entries, need, free, limit)
-    size = sum(entry.size for entry in entries)
+    size = sum(entry.size + entry.coming for entry in entries)
     freed = sum(entry.size for entry in chosen)
 
     def fits(freed: int) -> bool:
@@ -99,7 +104,7 @@ def release(model: Model) -> None:
 
 def test_the_least_recently_used_model_makes_room(hub: LoopbackHub, tmp_path: Path) -> None:
     first, second = filled(hub, Cache(tmp_path / "models"), "first", "second")
-    cache = Cache(tmp_path / "models", limit=3 * TOTAL)
+    cache = Cache(tmp_path / "models", limit=3 * TOTAL - 1)
     used = fetch("hf://org/first", cache, retry=AT_ONCE)
     release(used)
     hub.add("org/third", model_files(seed=50))
@@ -112,10 +117,12 @@ def test_the_least_recently_used_model_makes_room(hub: LoopbackHub, tmp_path: Pa
 
 def test_a_model_in_use_is_never_evicted(hub: LoopbackHub, tmp_path: Path) -> None:
     (first,) = filled(hub, Cache(tmp_path / "models"), "first")
-    cache = Cache(tmp_path / "models", limit=2 * TOTAL)
+    cache = Cache(tmp_path / "models", limit=2 * TOTAL - 1)
     used = fetch("hf://org/first", cache, retry=AT_ONCE)
     hub.add("org/other", model_files(seed=50))
-    with pytest.raises(errors.NoSpace, match=rf"PATERNOSTER_MODELS_LIMIT is {2 * TOTAL}, of which \d+ are in use"):
+    with pytest.raises(
+        errors.NoSpace, match=rf"PATERNOSTER_MODELS_LIMIT is {2 * TOTAL - 1}, of which {TOTAL} are in use"
+    ):
         fetch("hf://org/other", cache, retry=AT_ONCE)
     assert first.exists()
     release(used)
@@ -126,7 +133,7 @@ def test_a_model_in_use_is_never_evicted(hub: LoopbackHub, tmp_path: Path) -> No
 def test_others_go_where_the_oldest_is_in_use(hub: LoopbackHub, tmp_path: Path) -> None:
     """An engine that runs for long is what was used least recently."""
     first, second = filled(hub, Cache(tmp_path / "models"), "first", "second")
-    cache = Cache(tmp_path / "models", limit=3 * TOTAL)
+    cache = Cache(tmp_path / "models", limit=3 * TOTAL - 1)
     used = fetch("hf://org/first", cache, retry=AT_ONCE)
     os.utime(record(first), (500.0, 500.0))
     hub.add("org/third", model_files(seed=50))
@@ -141,6 +148,23 @@ def test_a_model_larger_than_the_limit_evicts_nothing(hub: LoopbackHub, tmp_path
     with pytest.raises(errors.NoSpace, match=rf"PATERNOSTER_MODELS_LIMIT allows {2 * TOTAL} in all"):
         fetch("hf://org/large", Cache(tmp_path / "models", limit=2 * TOTAL), retry=AT_ONCE)
     assert first.exists()
+
+
+def test_what_another_process_is_about_to_write_counts_as_written(hub: LoopbackHub, tmp_path: Path) -> None:
+    room = {"free": 2 * TOTAL - 1}
+    cache = Cache(tmp_path / "models", free=lambda folder: room["free"])
+    cache.make_folder()
+    other = make_plan(parse("hf://org/other"), Listing((RemoteFile("a.gguf", TOTAL),)))
+    with contextlib.closing(cache.lock(other.key)) as lock:
+        assert lock.try_exclusive()
+        cache.prepare(other)
+        hub.add("org/tiny", model_files())
+        with pytest.raises(errors.NoSpace, match=f"needs {TOTAL} bytes more: .* has {TOTAL - 1} bytes free"):
+            fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        limited = Cache(cache.folder, limit=2 * TOTAL - 1)
+        with pytest.raises(errors.NoSpace, match=f"of which {TOTAL} are in use"):
+            fetch("hf://org/tiny", limited, retry=AT_ONCE)
+    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path.exists(), "the other one was given up"
 
 
 def test_what_was_begun_and_given_up_makes_room_too(hub: LoopbackHub, tmp_path: Path) -> None:
