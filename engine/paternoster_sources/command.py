@@ -1,0 +1,72 @@
+"""``paternoster pull``: a model into this machine's cache."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paternoster_contract.labels import MODEL_EXIT_STATUS
+
+if TYPE_CHECKING:
+    from paternoster_sources.cache import Model
+    from paternoster_sources.progress import Progress
+    from paternoster_sources.report import StatusFile
+
+HELP = "fetch a model from the hub, a bucket or a web server into the local cache"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "address",
+        metavar="ADDRESS",
+        help="hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, or "
+        "https://host/path/model.gguf[#sha256=...]",
+    )
+    parser.add_argument(
+        "--status-file",
+        type=Path,
+        metavar="FILE",
+        help="keep one line of JSON there: how far it is, and at the end the path or the reason why not",
+    )
+    parser.epilog = (
+        "Prints the path of the model. $PATERNOSTER_MODELS is the cache's folder (default: "
+        "~/.cache/paternoster/models), $PATERNOSTER_MODELS_LIMIT its size in bytes, above which the least recently "
+        "used models are removed. Credentials: $HF_TOKEN or what `hf auth login` keeps, $AWS_*, $GOOGLE_*. Exit status "
+        f"{MODEL_EXIT_STATUS}: the model cannot be fetched as it is asked for; 1: it may be later."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from paternoster_sources.errors import SourceError
+    from paternoster_sources.report import StatusFile
+
+    try:
+        status = StatusFile(args.status_file) if args.status_file else None
+    except OSError as error:
+        print(f"paternoster pull: --status-file is {str(args.status_file)!r}: {error.strerror}", file=sys.stderr)
+        return 2
+    try:
+        model = _pull(args.address, status)
+    except SourceError as error:
+        if status:
+            status.failed(error)
+        print(f"paternoster pull: {error.reason}: {error}", file=sys.stderr)
+        return 1 if error.transient else MODEL_EXIT_STATUS
+    if status:
+        status.ready(model.path, model.revision)
+    print(model.path)
+    return 0
+
+
+def _pull(address: str, status: "StatusFile | None") -> "Model":
+    from paternoster_sources.fetch import fetch
+    from paternoster_sources.report import terminal_bar
+
+    with terminal_bar(address) as bar:
+
+        def report(progress: "Progress") -> None:
+            bar(progress)
+            if status:
+                status.progress(progress)
+
+        return fetch(address, refresh=True, report=report)

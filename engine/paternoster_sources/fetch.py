@@ -1,0 +1,129 @@
+"""A model fetched into the cache, once, however many ask for it."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from paternoster_sources.address import Address, parse
+from paternoster_sources.cache import Cache, Model
+from paternoster_sources.download import Download
+from paternoster_sources.errors import CacheUnusable, Unreachable
+from paternoster_sources.lock import POLL
+from paternoster_sources.names import base
+from paternoster_sources.plan import Plan, make_plan
+from paternoster_sources.progress import Progress, Report, Tally
+from paternoster_sources.remote.source import Source
+from paternoster_sources.retry import Retry, Stopped
+
+SIDE_BY_SIDE = 4
+"""Files at a time."""
+TICK = 1.0
+"""Seconds between two reports."""
+
+
+def fetch(
+    address: str,
+    cache: Cache | None = None,
+    *,
+    refresh: bool = False,
+    report: Report = lambda _: None,
+    retry: Retry | None = None,
+) -> Model:
+    """The model behind ``address``, from the cache without the network if it is there, else fetched.
+
+    With ``refresh`` the source is asked what the address leads to now. Raises :class:`SourceError`.
+    """
+    parsed = parse(address)
+    cache = cache or Cache.from_env()
+    retry = retry or Retry()
+    with _unusable(address):
+        if not refresh and (model := cache.find(address)):
+            return model
+        cache.make_folder()
+    with contextlib.closing(open_source(parsed)) as source:
+        plan = make_plan(parsed, retry.call(source.list, f"model {address!r}"))
+        with _unusable(address):
+            return _fetch(plan, cache, source, report, retry)
+
+
+@contextlib.contextmanager
+def _unusable(address: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CacheUnusable(f"model {address!r}: {error}") from error
+
+
+def open_source(address: Address) -> Source:
+    """Libraries are imported for the source that is asked for alone. Raises :class:`SourceError`."""
+    try:
+        return _open_source(address)
+    except OSError as error:
+        file = os.environ.get("SSL_CERT_FILE")
+        raise Unreachable(f"model {address.text!r}: $SSL_CERT_FILE is {file!r}: {error.strerror or error}") from error
+
+
+def _open_source(address: Address) -> Source:
+    if address.scheme == "hf":
+        from paternoster_sources.remote.hub import Hub
+
+        return Hub(address)
+    if address.scheme == "https":
+        from paternoster_sources.remote.https import Https
+
+        return Https(address)
+    from paternoster_sources.remote.buckets import Bucket
+
+    return Bucket(address)
+
+
+def _fetch(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> Model:
+    lock = cache.lock(plan.key)
+    try:
+        # Not the lock alone: who fetched the model uses it from then on, and holds the lock shared as long.
+        while (model := cache.use(plan.key)) is None:
+            if lock.try_exclusive():
+                _complete(plan, cache, source, report, retry)
+                lock.unlock()
+            else:
+                report(Progress("waiting", total=plan.total))
+                time.sleep(POLL)
+    finally:
+        lock.close()
+    cache.point(plan.address.text, plan.key)
+    report(Progress("ready", plan.total, plan.total))
+    return model
+
+
+def _complete(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> None:
+    if not cache.has(plan.key):
+        _download(plan, cache.prepare(plan), source, report, retry)
+        cache.complete(plan)
+
+
+def _download(plan: Plan, folder: Path, source: Source, report: Report, retry: Retry) -> None:
+    """All files, some at a time; the first that fails stops the others."""
+    tally, stopping = Tally(plan.total), threading.Event()
+    with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="fetch") as pool:
+        downloads = [
+            pool.submit(Download(source, file, folder / base(file.name), tally.add, retry=retry, stopping=stopping).run)
+            for file in plan.files
+        ]
+        try:
+            pending = set(downloads)
+            while pending:
+                done, pending = wait(pending, TICK, FIRST_EXCEPTION)
+                report(tally.progress())
+                if any(future.exception() for future in done):
+                    break
+        finally:
+            stopping.set()
+            pool.shutdown(cancel_futures=True)
+    for future in downloads:
+        error = None if future.cancelled() else future.exception()
+        if error is not None and not isinstance(error, Stopped):
+            raise error

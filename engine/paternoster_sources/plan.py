@@ -1,0 +1,178 @@
+"""What to fetch, decided from what a source lists, before anything is written. Pure."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from paternoster_sources import names
+from paternoster_sources.address import Address
+from paternoster_sources.errors import (
+    AmbiguousWeights,
+    NoWeights,
+    SourceNotFound,
+    TooLarge,
+    UnsafeListing,
+    UnsafeWeights,
+)
+
+MOST_LISTED = 100_000
+MOST_FILES = 2048
+LARGEST_FILE = 2**40
+LARGEST_MODEL = 8 * 2**40
+LARGEST_SIDE_FILE = 256 * 2**20
+"""Bytes of a file that is no weights: twice what an engine reads of the largest."""
+SHOWN = 20
+"""Names in a message."""
+
+_MODEL_WEIGHTS = re.compile(r"model([._-].*)?\.safetensors")
+_HEX = {"sha256": 64, "git-sha1": 40, "md5": 32}
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a file's bytes must hash to. ``git-sha1`` is of a git blob: its size is hashed before its bytes."""
+
+    algorithm: Literal["sha256", "git-sha1", "md5"]
+    value: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(f"[0-9a-f]{{{_HEX[self.algorithm]}}}", self.value):
+            raise UnsafeListing(f"the source gives a {self.algorithm} {self.value[:80]!r}: must be in hexadecimal")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file as the source names it, relative to the folder that the address names."""
+
+    name: str
+    size: int
+    digest: Digest | None = None
+    version: str | None = None
+    """Of these very bytes, where a source says so: its entity tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    files: tuple[RemoteFile, ...]
+    revision: str = ""
+    """The commit that the files are of; empty where a source has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Files to fetch, all into one folder under the last component of their names."""
+
+    address: Address
+    revision: str
+    format: Literal["gguf", "safetensors"]
+    files: tuple[RemoteFile, ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def key(self) -> str:
+        """Name of this very content in the cache: the same files give the same name, others another one."""
+        said = [self.address.scheme, self.address.place, self.address.prefix, self.revision]
+        content = json.dumps([said, [asdict(file) for file in self.files]], sort_keys=True)
+        readable = re.sub(r"[^A-Za-z0-9._-]+", "--", f"{self.address.scheme}-{self.address.place}")[:100]
+        return f"{readable}-{hashlib.sha256(content.encode()).hexdigest()[:20]}"
+
+
+def make_plan(address: Address, listing: Listing) -> Plan:
+    """Choose the files of one model.
+
+    Raises :class:`SourceNotFound`, :class:`NoWeights`, :class:`UnsafeWeights`, :class:`AmbiguousWeights`,
+    :class:`TooLarge` and :class:`UnsafeListing`.
+    """
+    files = _checked(address, listing.files)
+    form, chosen = _choose(address, files)
+    _check_sizes(address, chosen)
+    return Plan(address, listing.revision, form, tuple(sorted(chosen, key=lambda file: file.name)))
+
+
+def _checked(address: Address, files: Iterable[RemoteFile]) -> list[RemoteFile]:
+    seen: dict[str, RemoteFile] = {}
+    for count, file in enumerate(files):
+        if count >= MOST_LISTED:
+            raise TooLarge(f"model {address.text!r}: the source lists more than {MOST_LISTED} files")
+        if not (names.is_gguf(file.name) or names.is_safetensors(file.name) or names.is_side_file(file.name)):
+            # Never fetched, so that its name may be as it likes.
+            seen[file.name] = file
+            continue
+        names.check_name(file.name)
+        if file.name in seen:
+            raise UnsafeListing(f"model {address.text!r}: the source lists {file.name!r} twice")
+        if file.size < 0:
+            raise UnsafeListing(f"model {address.text!r}: {file.name!r} is said to have {file.size} bytes")
+        seen[file.name] = file
+    return list(seen.values())
+
+
+def _choose(address: Address, files: list[RemoteFile]) -> tuple[Literal["gguf", "safetensors"], list[RemoteFile]]:
+    ggufs = [file for file in files if names.is_gguf(file.name)]
+    if address.file is not None:
+        named = [file for file in ggufs if file.name == address.file]
+        if not named:
+            has = f"it has {_list(ggufs)}" if ggufs else "it has no .gguf file"
+            raise SourceNotFound(f"model {address.text!r}: there is no file {address.file!r}; {has}")
+        return "gguf", _whole(address, named)
+    top = [file for file in files if names.is_top(file.name)]
+    weights = [file for file in top if names.is_safetensors(file.name)]
+    if weights and any(file.name == "config.json" for file in top):
+        # Some repositories carry the same weights a second time under another name, or adapters beside them.
+        usual = [file for file in weights if _MODEL_WEIGHTS.fullmatch(file.name)]
+        return "safetensors", (usual or weights) + [file for file in top if names.is_side_file(file.name)]
+    if len(ggufs) > 1:
+        raise AmbiguousWeights(
+            f"model {address.text!r}: has {len(ggufs)} .gguf files and no safetensors; add one to the address: "
+            f"{_list(ggufs)}"
+        )
+    if ggufs:
+        return "gguf", _whole(address, ggufs)
+    if weights:
+        raise NoWeights(f"model {address.text!r}: has {_list(weights)}, but no config.json that says of what")
+    pickles = [file for file in files if names.is_pickle(file.name)]
+    if pickles:
+        raise UnsafeWeights(
+            f"model {address.text!r}: has its weights only as {_list(pickles)}, in formats that run code when they "
+            "are read or that are not read here; allowed: *.safetensors with config.json, or a .gguf file"
+        )
+    if not files:
+        raise SourceNotFound(f"model {address.text!r}: there is nothing")
+    raise NoWeights(
+        f"model {address.text!r}: has no weights among {_list(files)}; allowed: *.safetensors with config.json in its "
+        "top folder, or a .gguf file"
+    )
+
+
+def _whole(address: Address, ggufs: list[RemoteFile]) -> list[RemoteFile]:
+    for file in ggufs:
+        if names.is_split_gguf(file.name):
+            raise NoWeights(
+                f"model {address.text!r}: {file.name!r} is one part of a model: must be the whole in one file"
+            )
+    return ggufs
+
+
+def _check_sizes(address: Address, files: list[RemoteFile]) -> None:
+    if len(files) > MOST_FILES:
+        raise TooLarge(f"model {address.text!r}: has {len(files)} files: must be at most {MOST_FILES}")
+    for file in files:
+        weights = names.is_gguf(file.name) or names.is_safetensors(file.name)
+        largest = LARGEST_FILE if weights else LARGEST_SIDE_FILE
+        if file.size > largest:
+            raise TooLarge(f"model {address.text!r}: {file.name!r} has {file.size} bytes: must be at most {largest}")
+    total = sum(file.size for file in files)
+    if total > LARGEST_MODEL:
+        raise TooLarge(f"model {address.text!r}: has {total} bytes: must be at most {LARGEST_MODEL}")
+
+
+def _list(files: list[RemoteFile]) -> str:
+    shown = ", ".join(file.name for file in files[:SHOWN])
+    return shown if len(files) <= SHOWN else f"{shown} and {len(files) - SHOWN} more"

@@ -1,0 +1,1 @@
+"""The places that models are fetched from, one a file."""

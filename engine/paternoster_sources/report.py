@@ -1,0 +1,129 @@
+"""Who is told how far a download is: a bar on a terminal, and a file for whoever watches a container."""
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from types import TracebackType
+
+from paternoster_sources.errors import SourceError
+from paternoster_sources.progress import Progress, Report
+
+LONGEST_LINE = 4096
+"""Bytes that Kubernetes keeps of a termination message."""
+LONGEST_MESSAGE = 2048
+LOG_EVERY = 10.0
+"""Seconds between two lines of a log that say the same."""
+
+log = logging.getLogger(__name__)
+
+
+class StatusFile:
+    """One line of JSON, written anew in place: a container's termination log cannot be replaced.
+
+    ``{"state": "downloading", "done": 1, "total": 2, "rate": 3.0}``, ``waiting`` with the same, ``listing`` without,
+    ``{"state": "ready", "path": ...}`` or ``{"state": "failed", "reason": "GatedModel", "message": ..., "transient":
+    false}``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises ``OSError`` where the file cannot be written; later a download is worth more than its report."""
+        self._path = path
+        self._write({"state": "listing"})
+
+    def progress(self, progress: Progress) -> None:
+        self._tell(
+            {
+                "state": progress.state,
+                "done": progress.done,
+                "total": progress.total,
+                "rate": round(progress.rate, 1),
+            }
+        )
+
+    def ready(self, path: Path, revision: str) -> None:
+        self._tell({"state": "ready", "path": str(path), "revision": revision})
+
+    def failed(self, error: SourceError) -> None:
+        message = str(error)[:LONGEST_MESSAGE]
+        self._tell({"state": "failed", "reason": error.reason, "message": message, "transient": error.transient})
+
+    def _tell(self, said: dict[str, object]) -> None:
+        with suppress(OSError):
+            self._write(said)
+
+    def _write(self, said: dict[str, object]) -> None:
+        line = (json.dumps(said) + "\n").encode()
+        number = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(number, line, 0)
+            os.ftruncate(number, len(line))
+        finally:
+            os.close(number)
+
+
+class _TerminalBar:
+    """A bar of ``rich`` on standard error."""
+
+    def __init__(self, address: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import Progress as Columns
+
+        self._columns = Columns(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._address = address
+        self._task = self._columns.add_task(address, total=None)
+
+    def __enter__(self) -> Report:
+        self._columns.start()
+        return self._tell
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._columns.stop()
+
+    def _tell(self, progress: Progress) -> None:
+        waiting = progress.state == "waiting"
+        self._columns.update(
+            self._task,
+            description=f"{self._address}, which another process fetches" if waiting else self._address,
+            completed=progress.done,
+            total=progress.total or None,
+        )
+
+
+def log_progress(address: str, clock: Callable[[], float] = time.monotonic) -> Report:
+    """Lines of a log: of what changed, and now and then how far it is."""
+    last: tuple[str, float] = ("", 0.0)
+
+    def report(progress: Progress) -> None:
+        nonlocal last
+        if progress.state == last[0] and clock() - last[1] < LOG_EVERY:
+            return
+        last = (progress.state, clock())
+        if progress.state == "waiting":
+            log.info("model %s: another process fetches it", address)
+        else:
+            mib = (progress.done / 2**20, progress.total / 2**20, progress.rate / 2**20)
+            log.info("model %s: %.0f of %.0f MiB are here, %.1f MiB/s", address, *mib)
+
+    return report
+
+
+def _nothing(_: Progress) -> None:
+    """Where nobody looks at a bar."""
+
+
+def terminal_bar(address: str) -> AbstractContextManager[Report]:
+    """A bar, if standard error is a terminal."""
+    return _TerminalBar(address) if sys.stderr.isatty() else nullcontext(_nothing)

@@ -1,0 +1,32 @@
+"""A cache of the test's own, a hub on loopback, and no credentials of whoever runs the tests."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from loopback_hub import LoopbackHub
+
+from paternoster_sources.cache import FOLDER_ENV, LIMIT_ENV, Cache
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("HF_", "AWS_", "GOOGLE_", "HUGGING")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    monkeypatch.setenv(FOLDER_ENV, str(tmp_path / "models"))
+    monkeypatch.delenv(LIMIT_ENV, raising=False)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "models")
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    with LoopbackHub().running() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield hub

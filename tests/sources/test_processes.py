@@ -1,0 +1,179 @@
+"""Several processes and one folder: ``paternoster pull`` as it is run."""
+
+import contextlib
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from file_server import Answer
+from loopback_hub import LoopbackHub
+from model_files import AT_ONCE, model_files
+
+from paternoster_contract.labels import MODEL_EXIT_STATUS
+from paternoster_sources import errors
+from paternoster_sources.cache import Cache
+from paternoster_sources.fetch import fetch
+
+PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
+WEIGHTS = "model.safetensors"
+PATIENCE = 60.0
+
+
+@contextlib.contextmanager
+def pull(address: str, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    command = [PATERNOSTER, "pull", address, *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    ends = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < ends, "it did not come to that"
+        time.sleep(0.05)
+
+
+def state(file: Path) -> str:
+    try:
+        return str(json.loads(file.read_text().partition("\n")[0])["state"])
+    except (OSError, ValueError):
+        return ""
+
+
+class Gate:
+    """Holds the CDN's answers back until it is opened."""
+
+    def __init__(self, hub: LoopbackHub) -> None:
+        self.held = threading.Semaphore(0)
+        self.open = threading.Event()
+        answer = hub.cdn.answer
+
+        def gated(path: str, headers: dict[str, str]) -> Answer:
+            self.held.release()
+            self.open.wait(PATIENCE)
+            return answer(path, headers)
+
+        hub.cdn.answer = gated
+
+
+def test_two_processes_and_one_download(hub: LoopbackHub, cache: Cache, tmp_path: Path) -> None:
+    files = model_files()
+    hub.add("org/tiny", files)
+    gate = Gate(hub)
+    says = [tmp_path / "one", tmp_path / "two"]
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(pull("hf://org/tiny", "--status-file", str(file))) for file in says]
+        until(lambda: "waiting" in map(state, says))
+        gate.open.set()
+        paths = [Path(process.communicate(timeout=PATIENCE)[0].strip()) for process in both]
+        assert [process.returncode for process in both] == [0, 0]
+    assert paths[0] == paths[1]
+    assert (paths[0] / WEIGHTS).read_bytes() == files[WEIGHTS]
+    assert len(hub.cdn.of(hub.blob_path(files[WEIGHTS]))) == 1
+    assert list(map(state, says)) == ["ready", "ready"]
+
+
+def test_who_waits_gets_a_model_that_is_in_use_from_then_on(hub: LoopbackHub, cache: Cache) -> None:
+    """An engine keeps its lease: a wait for the lock alone would last as long as the engine lives."""
+    hub.add("org/tiny", model_files())
+    model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    with pull("hf://org/tiny") as process:
+        said, _ = process.communicate(timeout=PATIENCE)
+    assert Path(said.strip()) == model.path
+    assert model.lease is not None
+
+
+def test_a_killed_process_leaves_no_lock_and_its_bytes(hub: LoopbackHub, cache: Cache) -> None:
+    files = model_files()
+    hub.add("org/tiny", files)
+    path, cut = hub.blob_path(files[WEIGHTS]), len(files[WEIGHTS]) * 3 // 10
+    hub.cdn.breaks[path] = [cut]
+    with pull("hf://org/tiny") as process:
+        until(lambda: any(file.stat().st_size == cut for file in cache.folder.rglob(WEIGHTS)))
+        process.kill()
+        process.wait()
+    before = len(hub.cdn.of(path))
+    model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    assert (model.path / WEIGHTS).read_bytes() == files[WEIGHTS]
+    assert {asked.start for asked in hub.cdn.of(path)[before:]} <= {cut}
+
+
+@pytest.mark.parametrize(
+    ("address", "reason", "status"),
+    [
+        ("hf://org/none", "SourceNotFound", MODEL_EXIT_STATUS),
+        ("hf://org/tiny@v9", "RevisionNotFound", MODEL_EXIT_STATUS),
+        ("hf://org/gated", "GatedModel", MODEL_EXIT_STATUS),
+        ("hf://org/corrupted", "Corrupted", 1),
+        ("nowhere", "InvalidAddress", MODEL_EXIT_STATUS),
+    ],
+)
+def test_a_refusal_is_told_to_people_and_to_programs(
+    hub: LoopbackHub, tmp_path: Path, address: str, reason: str, status: int
+) -> None:
+    hub.add("org/tiny", model_files())
+    hub.add("org/gated", model_files(), gated=True)
+    hub.add("org/corrupted", model_files(seed=7))
+    hub.blobs = {digest: b"x" * len(data) for digest, data in hub.blobs.items()}
+    said = tmp_path / "status"
+    said.write_text("what was there before, and is longer than what comes\n" * 100)
+    with pull(address, "--status-file", str(said)) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == status
+    assert out == ""
+    assert err.startswith(f"paternoster pull: {reason}: ")
+    assert len(err.splitlines()) == 1
+    (line,) = said.read_text().splitlines()
+    told = json.loads(line)
+    assert (told["state"], told["reason"], told["transient"]) == ("failed", reason, status == 1)
+    assert address in told["message"] or reason == "Corrupted"
+    assert len(line) < 4096
+
+
+def test_progress_counts_bytes(hub: LoopbackHub, cache: Cache) -> None:
+    hub.add("org/tiny", model_files())
+    told = []
+    fetch("hf://org/tiny", cache, report=told.append, retry=AT_ONCE)
+    assert told[-1].state == "ready"
+    assert all(0 <= one.done <= one.total for one in told)
+    assert {one.total for one in told} == {told[-1].done}
+
+
+def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: Cache) -> None:
+    """As a volume that pods mount read-only after one has filled it."""
+    hub.add("org/tiny", model_files())
+    model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    assert model.lease is not None
+    model.lease.close()
+    folder = str(cache.folder)
+    if subprocess.run(["mount", "--bind", folder, folder], capture_output=True, check=False).returncode:
+        pytest.skip("nothing may be mounted here")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+        again = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        assert again.path == model.path
+        assert again.lease is not None
+        again.lease.close()
+        with pytest.raises(errors.CacheUnusable, match=os.strerror(errno.EROFS)):
+            fetch("hf://org/tiny", Cache(cache.folder / "other"), retry=AT_ONCE)
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_status_file_that_cannot_be_written(hub: LoopbackHub) -> None:
+    hub.add("org/tiny", model_files())
+    with pull("hf://org/tiny", "--status-file", "/there/is/none") as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (2, "")
+    assert err == "paternoster pull: --status-file is '/there/is/none': No such file or directory\n"
+    assert hub.hub.asked == []
