@@ -16,6 +16,7 @@ from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step
 
+pytestmark = pytest.mark.timeout(600)
 CheckpointOf = Callable[[str, str], Checkpoint]
 POSITIONS = 200
 
@@ -38,8 +39,9 @@ def logits(model: Decoder, prompt: list[int], cuts: tuple[int, ...]) -> torch.Te
     return torch.cat(rows)
 
 
-@pytest.mark.parametrize("form", ["safetensors", "gguf"])
-@pytest.mark.parametrize("invariant", [False, True])
+@pytest.mark.parametrize(
+    ("form", "invariant"), [("safetensors", False), ("safetensors", True), ("gguf", False)], ids=str
+)
 def test_logits(
     name: str, form: str, invariant: bool, checkpoint_of: CheckpointOf, theirs: Callable[[str], Any]
 ) -> None:
@@ -86,7 +88,7 @@ def test_tokens(
 ) -> None:
     """Greedy, up to position 200."""
     engine = tiny.engine(build(checkpoint_of(name, "safetensors")), **SCHEDULES[schedule])
-    asked = prompts if schedule == "batched with 16" else prompts[:3] if "chunks" in schedule else prompts[:1]
+    asked = prompts if schedule == "batched with 16" else prompts[:2] if "chunks" in schedule else prompts[:1]
     outputs = answer(engine, asked)
     assert outputs[0] == greedy(name)
     if schedule == "warm prefix cache":
