@@ -156,6 +156,14 @@ BAD_FIELDS: list[Case] = [
         "spec.podTemplate.spec.containers[0].volumeMounts[0].mountPath: is missing: it is required",
     ),
     (engine(env=[{"name": "A", "value": 1}]), "spec.podTemplate.spec.containers[0].env[0].value: is 1: must be a"),
+    (
+        template(containers=[{"name": f"log-{number}", "image": "x"} for number in range(17)]),
+        "spec.podTemplate.spec.containers: is [{'name': 'log-0'",
+    ),
+    (
+        engine(volumeMounts=[{"name": "a", "mountPath": "/" + "a" * 512}]),
+        "spec.podTemplate.spec.containers[0].volumeMounts[0].mountPath: is '/aaa",
+    ),
     (template(nodeSelector={"a": 1}), "spec.podTemplate.spec.nodeSelector.a: is 1: must be a string"),
 ]
 """An API server refuses these, too."""

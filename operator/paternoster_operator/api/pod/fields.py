@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from paternoster_operator.api.fields import shown
 
 POD_SPEC = "PodSpec"
-MAX_ITEMS = 128
+MAX_ITEMS, MAX_CONTAINERS = 128, 16
 """Of each list and mapping, so that the API server knows what a rule over them costs at most."""
+MAX_LENGTH = 512
+"""Of strings that must be there, such as names and paths, for the same reason."""
 KEY_DEFAULTS: Mapping[str, str] = {"protocol": "TCP"}
 """What a field that tells items apart means where it is left out."""
 _SCALARS: Mapping[str, str] = {
@@ -43,6 +45,11 @@ class Field(NamedTuple):
     @property
     def scalar(self) -> bool:
         return self.of in _SCALARS
+
+    @property
+    def most(self) -> int:
+        """Items that a list or mapping may have."""
+        return MAX_CONTAINERS if self.of == "Container" else MAX_ITEMS
 
     @property
     def item(self) -> "Field":
@@ -90,14 +97,16 @@ def _check(value: Any, field: Field, path: str, found: list[str]) -> None:
     if field.keys is not None:
         _check_list(value, field, path, found)
     elif field.mapping:
-        if not isinstance(value, Mapping) or len(value) > MAX_ITEMS or not all(isinstance(key, str) for key in value):
-            found.append(f"{path}: is {shown(value)}: must be a mapping with at most {MAX_ITEMS} names")
+        if not isinstance(value, Mapping) or len(value) > field.most or not all(isinstance(key, str) for key in value):
+            found.append(f"{path}: is {shown(value)}: must be a mapping with at most {field.most} names")
             return
         for name, each in value.items():
             _check(each, field.item, f"{path}.{name}", found)
     elif field.scalar:
         if not _fits(value, field.of):
             found.append(f"{path}: is {shown(value)}: {_SCALARS[field.of]}")
+        elif field.required and isinstance(value, str) and len(value) > MAX_LENGTH:
+            found.append(f"{path}: is {shown(value)}: must have at most {MAX_LENGTH} characters")
     elif not isinstance(value, Mapping):
         found.append(f"{path}: is {shown(value)}: must be a mapping")
     else:
@@ -115,8 +124,8 @@ def _check(value: Any, field: Field, path: str, found: list[str]) -> None:
 
 
 def _check_list(value: Any, field: Field, path: str, found: list[str]) -> None:
-    if not isinstance(value, list) or len(value) > MAX_ITEMS:
-        found.append(f"{path}: is {shown(value)}: must be a list with at most {MAX_ITEMS} items")
+    if not isinstance(value, list) or len(value) > field.most:
+        found.append(f"{path}: is {shown(value)}: must be a list with at most {field.most} items")
         return
     seen = set()
     for index, item in enumerate(value):
@@ -162,11 +171,14 @@ def _schema(field: Field) -> dict[str, Any]:
     if field.keys is not None:
         # What lists hold is looked at by rules; other objects are left as they are.
         inner = _schema(field.item) if field.scalar else _object_schema(field.of)
-        return {"type": "array", "maxItems": MAX_ITEMS, "items": inner}
+        return {"type": "array", "maxItems": field.most, "items": inner}
     if field.mapping:
-        return {"type": "object", "maxProperties": MAX_ITEMS, "additionalProperties": _schema(field.item)}
+        return {"type": "object", "maxProperties": field.most, "additionalProperties": _schema(field.item)}
     if field.of in ("quantity", "int-or-string"):
         return {"x-kubernetes-int-or-string": True}
     if field.of in ("int32", "int64"):
         return {"type": "integer", "format": field.of}
-    return {"type": field.of} if field.scalar else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    if not field.scalar:
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    bounded = field.required and field.of == "string"
+    return {"type": field.of, "maxLength": MAX_LENGTH} if bounded else {"type": field.of}

@@ -71,12 +71,14 @@ _OTHER_PORTS = (
 
 POD_TEMPLATE_RULES: tuple[Rule, ...] = (
     Rule(
+        "!has(self.podTemplate.metadata.labels) || "
         f"self.podTemplate.metadata.labels.all(k, !(k in {_cel(_OWN_LABELS)}) && !k.startsWith('{_OWN_PREFIX}'))",
         f"labels of podTemplate must be others than {', '.join(_OWN_LABELS)} and {_OWN_PREFIX}...: by these the pods "
         "are found",
         "podTemplate.metadata.labels",
     ),
     Rule(
+        "!has(self.podTemplate.metadata.annotations) || "
         f"self.podTemplate.metadata.annotations.all(k, k != '{labels.DELETION_COST}' && "
         f"!k.startsWith('{_OWN_PREFIX}'))",
         f"annotations of podTemplate must be others than {labels.DELETION_COST} and {_OWN_PREFIX}...: the operator "
@@ -96,7 +98,8 @@ POD_TEMPLATE_RULES: tuple[Rule, ...] = (
         for field in ONCE
     ),
     Rule(
-        f"!has({_SPEC}.nodeSelector) || {_SPEC}.nodeSelector.all(k, !(k in self.nodeSelector))",
+        f"!has({_SPEC}.nodeSelector) || !has(self.nodeSelector) || "
+        f"{_SPEC}.nodeSelector.all(k, !(k in self.nodeSelector))",
         "labels of nodeSelector must be set once, in spec or in podTemplate",
         f"{_FIELD}.nodeSelector",
     ),
