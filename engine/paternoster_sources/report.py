@@ -113,6 +113,8 @@ def log_progress(address: str, clock: Callable[[], float] = time.monotonic) -> R
         last = (progress.state, clock())
         if progress.state == "waiting":
             log.info("model %s: another process fetches it", address)
+        elif progress.state == "ready":
+            log.info("model %s: its %.0f MiB are here", address, progress.total / 2**20)
         else:
             mib = (progress.done / 2**20, progress.total / 2**20, progress.rate / 2**20)
             log.info("model %s: %.0f of %.0f MiB are here, %.1f MiB/s", address, *mib)

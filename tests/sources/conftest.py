@@ -16,6 +16,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith(("HF_", "AWS_", "GOOGLE_", "HUGGING")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.setenv(FOLDER_ENV, str(tmp_path / "models"))
     monkeypatch.delenv(LIMIT_ENV, raising=False)
 

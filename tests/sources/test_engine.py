@@ -88,8 +88,20 @@ def test_a_real_model_from_a_hub_to_a_completion(
     path = hub.blob_path(data)
     hub.cdn.breaks[path] = [len(data) * 3 // 10]
 
-    def completion() -> str:
-        command = [PATERNOSTER, "serve", "--port", "0", "--device", "cpu", "--threads", "1", "--max-model-len", "256"]
+    def completion(*flags: str) -> str:
+        command = [
+            PATERNOSTER,
+            "serve",
+            "--port",
+            "0",
+            "--device",
+            "cpu",
+            "--threads",
+            "1",
+            "--max-model-len",
+            "256",
+            *flags,
+        ]
         process = subprocess.Popen([*command, "--model", "hf://org/SmolLM2-GGUF"], stdout=subprocess.PIPE, text=True)
         ended.append(process)
         assert process.stdout is not None
@@ -101,9 +113,10 @@ def test_a_real_model_from_a_hub_to_a_completion(
         process.wait()
         return str(answer.raise_for_status().json()["choices"][0]["text"])
 
-    assert "Paris" in completion()
+    assert "Paris" in completion("--tensor-parallel-size", "3")
     first, second = hub.cdn.of(path)
     assert second.start == first.sent == len(data) * 3 // 10
+    assert len([asked for asked in hub.hub.asked if asked.path.startswith("/api/")]) == 1, "by one rank of three"
     # Again, with the hub gone: the model is in the cache.
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert "Paris" in completion()

@@ -12,6 +12,7 @@ from model_files import AT_ONCE, model_files
 from paternoster_sources import errors
 from paternoster_sources.cache import Cache
 from paternoster_sources.fetch import fetch
+from paternoster_sources.report import log_progress
 
 WEIGHTS = "model.safetensors"
 
@@ -36,6 +37,19 @@ def test_files_are_asked_for_by_the_commit_that_was_listed(hub: LoopbackHub, cac
     hub.add("org/tiny", model_files(), commit="c" * 40)
     fetch("hf://org/tiny", cache, retry=AT_ONCE)
     assert {asked.path.split("/")[4] for asked in hub.hub.asked if "/resolve/" in asked.path} == {"c" * 40}
+
+
+def test_the_hub_is_asked_for_the_model_alone_and_no_address_is_logged(
+    hub: LoopbackHub, cache: Cache, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A CDN's addresses are signed."""
+    hub.add("org/tiny", model_files())
+    with caplog.at_level("INFO"):
+        fetch("hf://org/tiny", cache, report=log_progress("hf://org/tiny"), retry=AT_ONCE)
+    paths = [asked.path for asked in hub.hub.asked]
+    assert [path for path in paths if "/resolve/" not in path] == ["/api/models/org/tiny/revision/main"]
+    assert "/blobs/" not in caplog.text
+    assert "model hf://org/tiny: its 0 MiB are here" in caplog.text
 
 
 def test_a_cached_model_needs_no_network(hub: LoopbackHub, cache: Cache) -> None:

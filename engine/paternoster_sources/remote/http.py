@@ -1,5 +1,6 @@
 """Ranges of files over HTTP: redirects, statuses and headers judged before a byte is believed."""
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ LONGEST_ERROR = 64 * 1024
 PASSING = frozenset((408, 425, 429, 500, 502, 503, 504))
 """Statuses that another attempt may not get."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+# It would log every address: those of a CDN are signed, so that who reads the log may fetch.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class Http:

@@ -21,12 +21,12 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
-    build_hf_headers,
     get_token,
     hf_raise_for_status,
 )
 from pydantic import BaseModel, Field, ValidationError
 
+from paternoster_contract import __version__
 from paternoster_sources.address import Address
 from paternoster_sources.errors import (
     Corrupted,
@@ -81,7 +81,10 @@ class Hub:
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
             raise NotCached(f"model {address.text!r}: is not in the cache, and $HF_HUB_OFFLINE forbids to ask for it")
         self._http = Http(plain=self._endpoint.startswith("http://"))
-        self._headers = build_hf_headers(library_name="paternoster")
+        # Not the library's: they say what else is installed, for which it asks the hub first.
+        self._headers = {"User-Agent": f"paternoster/{__version__}"}
+        if token := get_token():
+            self._headers["Authorization"] = f"Bearer {token}"
         self._revision = address.revision or "main"
 
     def close(self) -> None:
@@ -128,7 +131,7 @@ class Hub:
         raise unexpected(self._what, response)
 
     def _refuse(self, error: HfHubHTTPError, response: httpx2.Response) -> NoReturn:
-        token = "the token that was sent" if get_token() else "no token was sent; set $HF_TOKEN"
+        token = "the token that was sent" if "Authorization" in self._headers else "no token was sent; set $HF_TOKEN"
         match error:
             case GatedRepoError():
                 raise GatedModel(

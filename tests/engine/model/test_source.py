@@ -66,7 +66,7 @@ def test_folder_that_lacks_files(tmp_path: Path) -> None:
         ("package://", "not the name of a top-level"),
         ("file:///no/such.gguf", "no file or folder /no/such.gguf"),
         ("file://host/model.gguf", "three slashes"),
-        ("hf://org/model", "unknown scheme 'hf'; allowed: file:///"),
+        ("ftp://host/model.gguf", "unknown scheme 'ftp'; allowed: file:///"),
         ("model.gguf", "unknown scheme ''; allowed"),
         ("", "unknown scheme"),
     ],
