@@ -160,7 +160,7 @@ def test_an_object_that_is_replaced_meanwhile(s3: Any, store: FileServer, cache:
 
     def replacing(path: str, headers: dict[str, str]) -> Answer:
         said = answer(path, headers)
-        if path == PATH and headers.get("if-match") != said.headers["etag"]:
+        if path == PATH and headers.get("if-match", said.headers["etag"]) != said.headers["etag"]:
             return Answer(status=412)
         return said
 
