@@ -11,7 +11,7 @@ from pathlib import Path
 from paternoster_sources.address import Address, parse
 from paternoster_sources.cache import Cache, Model
 from paternoster_sources.download import Download
-from paternoster_sources.errors import CacheUnusable, Unreachable
+from paternoster_sources.errors import CacheUnusable, SourceError, Unreachable
 from paternoster_sources.lock import POLL
 from paternoster_sources.names import base
 from paternoster_sources.plan import Plan, make_plan
@@ -44,10 +44,21 @@ def fetch(
         if not refresh and (model := cache.find(address)):
             return model
         cache.make_folder()
-    with contextlib.closing(open_source(parsed)) as source:
+    with _named(address), contextlib.closing(open_source(parsed)) as source:
         plan = make_plan(parsed, retry.call(source.list, f"model {address!r}"))
         with _unusable(address):
             return _fetch(plan, cache, source, report, retry)
+
+
+@contextlib.contextmanager
+def _named(address: str) -> Iterator[None]:
+    """What is said of one file says of which model, too."""
+    try:
+        yield
+    except SourceError as error:
+        if address in str(error):
+            raise
+        raise type(error)(f"model {address!r}: {error}") from error
 
 
 @contextlib.contextmanager

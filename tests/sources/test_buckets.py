@@ -160,7 +160,7 @@ def test_an_object_that_is_replaced_meanwhile(s3: Any, store: FileServer, cache:
 
     def replacing(path: str, headers: dict[str, str]) -> Answer:
         said = answer(path, headers)
-        if path == PATH and headers.get("if-match") != said.headers["etag"]:
+        if path == PATH and headers.get("if-match", said.headers["etag"]) != said.headers["etag"]:
             return Answer(status=412)
         return said
 
@@ -208,3 +208,13 @@ def test_nobody_there(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     with pytest.raises(errors.Unreachable, match=r"s3://models/tiny.*tried 3 times"):
         fetch("s3://models/tiny", cache, retry=AT_ONCE)
+
+
+def test_without_credentials(s3: Any, store: FileServer, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a machine's role is asked for, which this one has not."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(errors.Unauthorized, match=r"s3://models/tiny.*no credentials .*\$AWS_ACCESS_KEY_ID"):
+        fetch("s3://models/tiny", cache, retry=AT_ONCE)
+    assert store.asked == []

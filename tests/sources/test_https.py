@@ -89,8 +89,22 @@ def test_after_a_break_only_the_rest_is_asked_for(web: Web, cache: Cache) -> Non
     ], "its size, its first part, the rest"
 
 
-def test_a_file_that_is_replaced_meanwhile(web: Web, cache: Cache) -> None:
+def test_a_file_that_is_replaced_between_two_attempts(web: Web, cache: Cache) -> None:
     """The part that came is of the old file: it must not be joined with the rest of the new one."""
+    web.server.breaks[PATH] = [1, 1000]
+    answer, left = web.server.answer, iter(range(3))
+
+    def replacing(path: str, headers: dict[str, str]) -> Answer:
+        if next(left) == 2:
+            web.files[PATH] = bytes(reversed(DATA))
+        return answer(path, headers)
+
+    web.server.answer = replacing
+    with pytest.raises(errors.Corrupted, match="it changed while it was fetched"):
+        fetch(web.address(), cache, retry=AT_ONCE)
+
+
+def test_a_file_that_is_replaced_before_it_is_asked_for_again(web: Web, cache: Cache) -> None:
     web.server.breaks[PATH] = [1, 1000, 0, 0]
     with pytest.raises(errors.Unreachable):
         fetch(web.address(), cache, retry=AT_ONCE)

@@ -28,6 +28,8 @@ LIMIT = timedelta(minutes=5)
 
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 _STATUS = re.compile(r"status code: (\d{3})")
+_ROLE = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/")
+"""Where the libraries of clouds ask for a machine's credentials."""
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 
 
@@ -112,6 +114,11 @@ class Bucket:
                 status = 403
             case exceptions.PreconditionError():
                 raise Corrupted(f"{self._what}: it changed while it was fetched: {said}") from error
+        if any(path in str(error) for path in _ROLE):
+            raise Unauthorized(
+                f"{self._what}: there are no credentials in the environment ($AWS_ACCESS_KEY_ID, "
+                f"$GOOGLE_APPLICATION_CREDENTIALS), and the machine has no role that gives some: {said}"
+            ) from error
         if status == 404:
             raise SourceNotFound(f"{self._what}: there is no such bucket or object: {said}") from error
         if status in (400, 401, 403):

@@ -75,14 +75,9 @@ def body(response: httpx2.Response, most: int) -> bytes:
     return bytes(data)
 
 
-@contextmanager
-def ranged(http: Http, url: str, headers: dict[str, str], file: RemoteFile, start: int) -> Iterator[httpx2.Response]:
-    """The response to a request for ``file`` from ``start`` on, whatever its status."""
-    asked = {"Range": f"bytes={start}-"} if start else {}
-    if start and file.version is not None and not file.version.startswith("W/"):
-        asked["If-Range"] = file.version
-    with http.get(url, headers | asked) as response:
-        yield response
+def from_byte(start: int) -> dict[str, str]:
+    """The header that asks for a file from ``start`` on."""
+    return {"Range": f"bytes={start}-"} if start else {}
 
 
 def stream(response: httpx2.Response, file: RemoteFile, start: int) -> Stream:

@@ -9,7 +9,7 @@ import httpx2
 from paternoster_sources.address import Address
 from paternoster_sources.errors import Corrupted, SourceNotFound, Unauthorized, UnsafeListing
 from paternoster_sources.plan import Digest, Listing, RemoteFile
-from paternoster_sources.remote.http import Http, content, ranged, stream, unexpected
+from paternoster_sources.remote.http import Http, content, from_byte, stream, unexpected
 from paternoster_sources.remote.source import Stream
 
 _ENTITY_TAG = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,200}"')
@@ -41,7 +41,7 @@ class Https:
 
     @contextmanager
     def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
-        with ranged(self._http, self._url, {}, file, start) as response:
+        with self._http.get(self._url, from_byte(start)) as response:
             self._check(response)
             if _version(response) != file.version:
                 raise Corrupted(f"{self._what}: it changed while it was fetched")

@@ -39,7 +39,7 @@ from paternoster_sources.errors import (
     UnsafeListing,
 )
 from paternoster_sources.plan import MOST_LISTED, Digest, Listing, RemoteFile
-from paternoster_sources.remote.http import LONGEST_ERROR, Http, body, ranged, stream, unexpected
+from paternoster_sources.remote.http import LONGEST_ERROR, Http, body, from_byte, stream, unexpected
 from paternoster_sources.remote.source import Stream
 
 ENDPOINT = "https://huggingface.co"
@@ -108,7 +108,7 @@ class Hub:
     @contextmanager
     def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
         url = hf_hub_url(self._address.place, file.name, revision=self._revision, endpoint=self._endpoint)
-        with ranged(self._http, url, self._headers, file, start) as response:
+        with self._http.get(url, self._headers | from_byte(start)) as response:
             self._check(response)
             yield stream(response, file, start)
 
