@@ -77,7 +77,8 @@ def rule_of(line: str) -> Rule:
     """The one that says so, after the field and its value; the value may have colons, too."""
     parts = line.split(": ")
     tails = [": ".join(parts[number:]) for number in range(2, len(parts))]
-    (rule,) = {rule for tail in tails for rule in SPEC_RULES if tail and rule.message.startswith(tail)}
+    found = ([rule for rule in SPEC_RULES if tail and rule.message.startswith(tail)] for tail in tails)
+    (rule,) = next(filter(None, found))
     return rule
 
 

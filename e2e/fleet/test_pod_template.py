@@ -13,7 +13,12 @@ pytestmark = pytest.mark.timeout(600)
 
 IMAGE = "paternoster-gateway:0.2.0"
 """The node has it, and a Python is in it."""
-WRITE = "import pathlib, time; pathlib.Path('/notes/said').write_text('from beside'); time.sleep(3600)"
+WRITE = """
+import pathlib, signal
+signal.signal(signal.SIGTERM, lambda *_: exit())  # the first process of a container is not ended by it otherwise
+pathlib.Path("/notes/said").write_text("from beside")
+signal.pause()
+"""
 NOTES = {"name": "notes", "mountPath": "/notes"}
 SIDECAR: Document = {
     "name": "notes",
@@ -54,7 +59,8 @@ def test_what_a_manifest_adds_is_in_its_pods(fleet: Any) -> None:
     assert pod["metadata"]["annotations"]["example.org/note"] == "theirs"
     assert [each["name"] for each in pod["spec"]["containers"]] == ["engine", "notes"]
     script = "import os, pathlib; print(os.environ['LIFT'], pathlib.Path('/notes/said').read_text())"
-    said = fleet("exec", pod["metadata"]["name"], "--container=engine", "--", "python3", "-c", script)
+    where = (pod["metadata"]["name"], f"--namespace={fleet.namespace}", "--container=engine")
+    said = fleet.kubectl("exec", *where, "--", "python3", "-c", script)
     assert said.split() == ["up", "from", "beside"]
     assert fleet.chat().status_code == 200
 
