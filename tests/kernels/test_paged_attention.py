@@ -5,7 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_kernels import RaggedBatch, pick
+from paternoster_kernels import RaggedBatch, pick, pick_general
+from paternoster_kernels.device_batch import plan_attention as device_plan
+from paternoster_kernels.reference.unified_attention import unified_attention
 
 CPU = torch.device("cpu")
 HEAD_DIM = 8
@@ -46,7 +48,7 @@ def test_equals_attention_token_by_token(step: tuple[list[int], list[int], int, 
         batch = RaggedBatch([lens[i] for i in used], [stops[i] for i in used], [tables[i] for i in used])
         plan = pick("plan_attention", CPU)(batch, cache)
         chunk = [torch.cat([rows[i][starts[i] : stops[i]] for i in used]) for rows in (keys, values)]
-        pick("kv_write", CPU)(*chunk, cache, plan)
+        pick("kv_write", CPU)(*chunk, cache, plan.slots)
         return plan
 
     starts = [n - q for n, q in zip(seq_lens, query_lens, strict=True)]
@@ -63,6 +65,38 @@ def test_equals_attention_token_by_token(step: tuple[list[int], list[int], int, 
             weights = (torch.einsum("hd,nhd->hn", q[i], k[: i + 1]) * 0.3).softmax(-1)
             expected.append(torch.einsum("hn,nhd->hd", weights, v[: i + 1]))
     torch.testing.assert_close(got, torch.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=60)
+@given(
+    steps(),
+    st.none() | st.integers(1, 80),
+    st.none() | st.sampled_from([0.5, 5.0]),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
+def test_windows_and_caps(
+    step: tuple[list[int], list[int], int, int, int],
+    window: int | None,
+    softcap: float | None,
+    invariant: bool,
+    seed: int,
+) -> None:
+    """As the oracle of the device kernels, which goes sequence by sequence, has them."""
+    query_lens, seq_lens, block_size, kv_heads, group = step
+    generator = torch.Generator().manual_seed(seed)
+    counts = [-(-n // block_size) for n in seq_lens]
+    cache = torch.randn(sum(counts) + 1, kv_heads, block_size, 2 * HEAD_DIM, generator=generator)
+    ids = (1 + torch.randperm(sum(counts), generator=generator)).tolist()
+    batch = RaggedBatch(query_lens, seq_lens, [[ids.pop() for _ in range(n)] for n in counts])
+    queries = torch.randn(sum(query_lens), kv_heads * group, HEAD_DIM, generator=generator)
+    plan, attend = (pick_general(op, CPU, invariant=invariant) for op in ("plan_attention", "paged_attention"))
+    planned = plan(batch, cache)
+    options = {"window": window, "softcap": softcap}
+    expected = unified_attention(queries, cache, device_plan(batch, cache), 0.3, **options)
+    for _ in range(2):
+        got = attend(queries, cache, planned, 0.3, **options)
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_decodes_of_like_length_share_a_call() -> None:

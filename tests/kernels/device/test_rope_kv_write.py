@@ -94,7 +94,7 @@ def test_kv_write_stores_slices(dtype: torch.dtype, generator: torch.Generator) 
     assert plan.slots.tolist() == [4 * 32, *range(64, 97), 32 + 6, 32 + 7]
     heads = torch.randn(36, 9, 80, generator=generator, device=device).to(dtype)
     keys, values = heads[:, 3:6], heads[:, 6:]
-    kv_write(keys, values, cache, plan)
+    kv_write(keys, values, cache, plan.slots)
     got = cache[plan.slots // 32, :, plan.slots % 32]
     assert torch.equal(got, torch.cat((keys, values), -1))
     assert (~cache.isnan()).sum() == 36 * 3 * 160

@@ -104,7 +104,7 @@ def _stored(rows: torch.Tensor) -> torch.Tensor:
     """A cache that these were written to: it need not hold them as rows."""
     cache, tokens = torch.zeros_like(rows), rows.transpose(1, 2).flatten(0, 1)
     batch = RaggedBatch([len(tokens)], [len(tokens)], [list(range(len(rows)))])
-    pick("kv_write", CPU)(*tokens.chunk(2, -1), cache, pick("plan_attention", CPU)(batch, cache))
+    pick("kv_write", CPU)(*tokens.chunk(2, -1), cache, pick("plan_attention", CPU)(batch, cache).slots)
     return cache
 
 
