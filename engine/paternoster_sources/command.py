@@ -28,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="keep one line of JSON there: how far it is, and at the end the path or the reason why not",
     )
+    parser.add_argument(
+        "--no-refresh",
+        dest="refresh",
+        action="store_false",
+        help="take what the cache has for ADDRESS without asking its source, as serve does",
+    )
     parser.epilog = (
         "Prints the path of the model. $PATERNOSTER_MODELS is the cache's folder (default: "
         "~/.cache/paternoster/models), $PATERNOSTER_MODELS_LIMIT its size in bytes, above which the least recently "
@@ -46,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"paternoster pull: --status-file is {str(args.status_file)!r}: {error.strerror}", file=sys.stderr)
         return 2
     try:
-        model = _pull(args.address, status)
+        model = _pull(args.address, args.refresh, status)
     except SourceError as error:
         if status:
             status.failed(error)
@@ -58,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _pull(address: str, status: "StatusFile | None") -> "Model":
+def _pull(address: str, refresh: bool, status: "StatusFile | None") -> "Model":
     from paternoster_sources.fetch import fetch
     from paternoster_sources.report import terminal_bar
 
@@ -69,4 +75,4 @@ def _pull(address: str, status: "StatusFile | None") -> "Model":
             if status:
                 status.progress(progress)
 
-        return fetch(address, refresh=True, report=report)
+        return fetch(address, refresh=refresh, report=report)

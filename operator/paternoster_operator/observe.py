@@ -40,6 +40,8 @@ class PodView:
     """The same in the words of kubelet or scheduler."""
     container: str = labels.ENGINE_CONTAINER
     """Name of the container that this is said of."""
+    running_since: str | None = None
+    """When its present run began, in RFC 3339; None while it does not run."""
     ended: Ended | None = None
     """None while it has not ended yet."""
     requests: Mapping[str, str] = field(default_factory=dict)
@@ -163,6 +165,7 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
         waiting_reason=None if waiting is None else waiting.get("reason"),
         message="" if waiting is None else waiting.get("message", ""),
         container=container.get("name", labels.ENGINE_CONTAINER),
+        running_since=container.get("state", {}).get("running", {}).get("startedAt"),
         ended=_ended(container),
         requests=resources.get("requests", {}),
         limits=resources.get("limits", {}),

@@ -83,6 +83,23 @@ def test_two_processes_and_one_download(hub: LoopbackHub, cache: Cache, tmp_path
     assert list(map(state, says)) == ["ready", "ready"]
 
 
+def test_what_is_there_is_taken_without_asking_for_it(hub: LoopbackHub, cache: Cache) -> None:
+    """As the pods of a fleet do that start later: the same weights, whatever a branch says by then."""
+    repo = hub.add("org/tiny", model_files())
+    with pull("hf://org/tiny", "--no-refresh") as process:
+        first, _ = process.communicate(timeout=PATIENCE)
+    asked = list(hub.hub.asked)
+    repo.commit = "b" * 40
+    with pull("hf://org/tiny", "--no-refresh") as process:
+        second, _ = process.communicate(timeout=PATIENCE)
+    assert Path(first.strip()).is_dir()
+    assert (process.returncode, second) == (0, first)
+    assert asked == hub.hub.asked != []
+    with pull("hf://org/tiny") as process:
+        third, _ = process.communicate(timeout=PATIENCE)
+    assert third != first
+
+
 def test_who_waits_gets_a_model_that_is_in_use_from_then_on(hub: LoopbackHub, cache: Cache) -> None:
     """An engine keeps its lease: a wait for the lock alone would last as long as the engine lives."""
     hub.add("org/tiny", model_files())
