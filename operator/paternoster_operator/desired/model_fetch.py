@@ -11,6 +11,8 @@ from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import build_fetch_resources, cache_limit
 
+OFFLINE_ENV = "HF_HUB_OFFLINE"
+"""The hub's own name for it."""
 STATUS_FILE = "/dev/termination-log"
 """What is there when a container ends is the message of its end; Kubernetes' own default."""
 
@@ -44,7 +46,7 @@ def fetch_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, An
 
 def engine_env(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
     """The engine finds the model in the cache, and never asks for it itself."""
-    return [*_folder(), {"name": "HF_HUB_OFFLINE", "value": "1"}] if spec.model.remote else []
+    return [*_folder(), {"name": OFFLINE_ENV, "value": "1"}] if spec.model.remote else []
 
 
 def _folder() -> list[dict[str, Any]]:
