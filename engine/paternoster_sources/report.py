@@ -19,6 +19,20 @@ LOG_EVERY = 10.0
 log = logging.getLogger(__name__)
 
 
+def of_progress(progress: Progress) -> FetchStatus:
+    """As it is told to programs."""
+    rate = round(progress.rate, 1)
+    return FetchStatus(state=progress.state, done=progress.done, total=progress.total, rate=rate)
+
+
+def of_model(path: Path, revision: str) -> FetchStatus:
+    return FetchStatus(state="ready", path=os.fsencode(path).decode(errors="replace"), revision=revision)
+
+
+def of_error(error: SourceError) -> FetchStatus:
+    return FetchStatus(state="failed", reason=error.reason, message=clipped(str(error)), transient=error.transient)
+
+
 class StatusFile:
     """One line (:class:`FetchStatus`), written anew in place: a container's termination log cannot be replaced."""
 
@@ -27,20 +41,7 @@ class StatusFile:
         self._path = path
         self._write(FetchStatus(state="listing"))
 
-    def progress(self, progress: Progress) -> None:
-        """Another line for each."""
-        rate = round(progress.rate, 1)
-        self._tell(FetchStatus(state=progress.state, done=progress.done, total=progress.total, rate=rate))
-
-    def ready(self, path: Path, revision: str) -> None:
-        named = os.fsencode(path).decode(errors="replace")
-        self._tell(FetchStatus(state="ready", path=named, revision=revision))
-
-    def failed(self, error: SourceError) -> None:
-        message = clipped(str(error))
-        self._tell(FetchStatus(state="failed", reason=error.reason, message=message, transient=error.transient))
-
-    def _tell(self, said: FetchStatus) -> None:
+    def tell(self, said: FetchStatus) -> None:
         with suppress(OSError):
             self._write(said)
 

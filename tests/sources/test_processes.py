@@ -4,12 +4,16 @@ import contextlib
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from file_server import Answer
@@ -185,6 +189,43 @@ def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: Cache) -> Non
             fetch("hf://org/tiny", Cache(cache.folder / "other"), retry=AT_ONCE)
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+def test_progress_is_told_over_http_while_it_lasts(hub: LoopbackHub, cache: Cache) -> None:
+    hub.add("org/tiny", model_files())
+    gate = Gate(hub)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    def told() -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/stats", timeout=PATIENCE) as answer:
+                return dict(json.load(answer))
+        except urllib.error.URLError:
+            return {}
+
+    with pull("hf://org/tiny", "--status-port", str(port)) as process:
+        # Somebody who connects and says nothing.
+        until(lambda: told() != {})
+        with socket.create_connection(("127.0.0.1", port)):
+            until(lambda: told().get("state") == "downloading")
+        said = told()
+        assert 0 <= said["done"] < said["total"]
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/other", timeout=PATIENCE)
+        gate.open.set()
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+    assert told() == {}
+
+
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_a_status_port_that_is_none(hub: LoopbackHub, port: str) -> None:
+    with pull("hf://org/tiny", "--status-port", port) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith(f"paternoster pull: --status-port is '{port}': ")
 
 
 def test_a_status_file_that_cannot_be_written(hub: LoopbackHub) -> None:

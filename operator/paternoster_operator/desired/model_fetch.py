@@ -28,7 +28,7 @@ def fetch_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, An
         "imagePullPolicy": spec.engine.image_pull_policy.value,
         "command": ["paternoster", "pull"],
         # What one replica of a fleet has fetched the next one takes, whatever a branch says by then.
-        "args": [spec.model.source, "--no-refresh", "--status-file", STATUS_FILE],
+        "args": [spec.model.source, "--no-refresh", *_told()],
         "env": [*_folder(), *_limit(spec)],
         "envFrom": [] if credentials is None else [{"secretRef": {"name": credentials.name}}],
         "terminationMessagePath": STATUS_FILE,
@@ -47,6 +47,11 @@ def fetch_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, An
 def engine_env(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
     """The engine finds the model in the cache, and never asks for it itself."""
     return [*_folder(), {"name": OFFLINE_ENV, "value": "1"}] if spec.model.remote else []
+
+
+def _told() -> list[str]:
+    """While it runs where an engine is asked for its numbers, and at its end in what a cluster keeps of it."""
+    return ["--status-port", str(labels.ADMIN_PORT), "--status-file", STATUS_FILE]
 
 
 def _folder() -> list[dict[str, Any]]:

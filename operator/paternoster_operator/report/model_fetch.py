@@ -17,16 +17,18 @@ def fetches(pod: PodView, spec: LLMDeploymentSpec) -> bool:
 
 
 def find_downloads(observed: Observed, spec: LLMDeploymentSpec) -> str:
-    """The pods that fetch their model now, and since when; empty where there are none.
+    """The pods that fetch their model now, since when, and how far they are; empty where there are none.
 
-    How far they are is in their own file system: the API server is told at the end of a container alone.
+    In whole percent and without a rate: each change of a status is one to etcd.
     """
-    pods = [
-        f"{pod.name} since {pod.running_since}"
-        for pod in observed.pending
-        if pod.running_since is not None and fetches(pod, spec)
-    ]
-    return f"{spec.model.source} is fetched by {', '.join(pods)}" if pods else ""
+    pods = [f"{pod.name} since {pod.running_since}{_share(pod.download)}" for pod in observed.fetching]
+    return f"{spec.model.source} is fetched by {', '.join(pods)}" if pods and spec.model.remote else ""
+
+
+def _share(told: FetchStatus | None) -> str:
+    if told is None or told.total <= 0:
+        return ""
+    return f" ({100 * min(told.done, told.total) // told.total} % of {told.total / 1e9:.1f} GB)"
 
 
 def find_failure(pod: PodView) -> tuple[str, str] | None:
