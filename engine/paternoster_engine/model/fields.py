@@ -72,6 +72,14 @@ class Fields:
             raise self.refusal(key, value, "a list of finite numbers above 0")
         return [float(item) for item in value]
 
+    def numbers(self, key: str) -> list[float]:
+        """A list of finite numbers, which of a GGUF file's fields is an array."""
+        value = self._get(key, _REQUIRED)
+        value = value.tolist() if hasattr(value, "tolist") else value
+        if not isinstance(value, list) or not all(type(i) in (int, float) and math.isfinite(i) for i in value):
+            raise self.refusal(key, value, "a list of finite numbers")
+        return value
+
     def mapping(self, key: str) -> "Mapping[str, Any]":
         """Absent is empty."""
         return self._of(key, Mapping, "an object", default={})  # type: ignore[no-any-return]

@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
-from paternoster_engine.model.tokenizer import _BYTE_OF
+from paternoster_engine.model.vocabulary.spelling import BYTE_OF
 
-TOKENS = [*sorted(_BYTE_OF), "ab", "<|end|>"]
+TOKENS = [*sorted(BYTE_OF), "ab", "<|end|>"]
 VOCAB, HIDDEN, MLP, HEADS, KV_HEADS = len(TOKENS), 32, 64, 2, 1
 CONFIG = {
     "model_type": "llama",
