@@ -28,7 +28,7 @@ class Tokenizer:
         special_names: Mapping[str, str],
         spelling: Spelling | None = None,
     ) -> None:
-        """``special_names``: such as ``bos_token`` -> ``<s>``, for the chat template. ``spelling``: byte-level if None."""
+        """``special_names``: such as ``bos_token`` -> ``<s>``, for the template. ``spelling``: byte-level if None."""
         self._backend = backend
         self._spelling = spelling or ByteLevel()
         self.eos_token_ids = tuple(dict.fromkeys(eos_token_ids))
@@ -71,6 +71,10 @@ class Tokenizer:
             if type(i) is not int or i < 0:
                 raise config.refusal("eos_token_id", i, "a token's id, or a list of them")
         return cls(backend, eos_token_ids, chat_template or config.text("chat_template", default=None), names, spelling)
+
+    def with_template(self, chat_template: str) -> "Tokenizer":
+        """The same with another chat template."""
+        return Tokenizer(self._backend, self.eos_token_ids, chat_template, self.special_names, self._spelling)
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of ``text``; special tokens written in it are recognised."""
