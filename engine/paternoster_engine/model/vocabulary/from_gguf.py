@@ -68,7 +68,11 @@ def vocabulary_of(metadata: Mapping[str, Any]) -> GgufVocabulary:
         for name in _NAMES
         if f"tokenizer.ggml.{name}_token_id" in metadata
     }
-    _frame(backend, fields, tokens, ids, adds_bos=adds_bos)
+    around = _around(fields, ids, adds_bos=adds_bos)
+    if around:
+        # By role and not by text, which may have any characters.
+        single = [name if name in around else "$A" for name in ("bos", "text", "eos") if name in (*around, "text")]
+        backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=list(around.items()))
     ends = [i for i, token in enumerate(tokens) if types[i] == CONTROL and token in _ENDS_OF_TURN]
     return GgufVocabulary(
         backend,
@@ -79,20 +83,13 @@ def vocabulary_of(metadata: Mapping[str, Any]) -> GgufVocabulary:
     )
 
 
-def _frame(
-    backend: tokenizers.Tokenizer, fields: Fields, tokens: Sequence[str], ids: Mapping[str, int], *, adds_bos: bool
-) -> None:
+def _around(fields: Fields, ids: Mapping[str, int], *, adds_bos: bool) -> dict[str, int]:
     """What is put around a prompt; raises :class:`UnsupportedModelError` for a token that the file does not name."""
-    around: dict[str, int | None] = {"bos": None, "eos": None}
+    around = {}
     for name, default in (("bos", adds_bos and "bos" in ids), ("eos", False)):
         key = f"tokenizer.ggml.add_{name}_token"
         if fields.flag(key, default=default):
             if name not in ids:
                 raise fields.refusal(key, True, f"false without tokenizer.ggml.{name}_token_id")
             around[name] = ids[name]
-    used = {i for i in around.values() if i is not None}
-    if used:
-        spelled = {name: [] if i is None else [tokens[i]] for name, i in around.items()}
-        backend.post_processor = processors.TemplateProcessing(
-            single=[*spelled["bos"], "$A", *spelled["eos"]], special_tokens=[(tokens[i], i) for i in used]
-        )
+    return around
