@@ -84,6 +84,12 @@ class Fields:
         """Absent is empty."""
         return self._of(key, Mapping, "an object", default={})  # type: ignore[no-any-return]
 
+    def mappings(self, key: str) -> "list[Mapping[str, Any]] | None":
+        """A list of objects; None where the field is anything else."""
+        value = self._values.get(self._prefix + key)
+        is_list = isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
+        return value if is_list else None
+
     def refusal(self, key: str, value: Any, allowed: str) -> UnsupportedModelError:
         """The error to raise."""
         return UnsupportedModelError(f"{self._file}: {self._prefix}{key} is {shown(value)}: must be {allowed}")

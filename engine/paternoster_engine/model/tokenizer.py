@@ -70,7 +70,7 @@ class Tokenizer:
         for i in eos_token_ids:
             if type(i) is not int or i < 0:
                 raise config.refusal("eos_token_id", i, "a token's id, or a list of them")
-        return cls(backend, eos_token_ids, chat_template or config.text("chat_template", default=None), names, spelling)
+        return cls(backend, eos_token_ids, chat_template or _default_template(config), names, spelling)
 
     def with_template(self, chat_template: str) -> "Tokenizer":
         """The same with another chat template."""
@@ -167,6 +167,17 @@ class Tokenizer:
     @cached_property
     def _special_token_ids(self) -> frozenset[int]:
         return frozenset(i for i, token in self._backend.get_added_tokens_decoder().items() if token.special)
+
+
+def _default_template(config: Fields) -> str | None:
+    """Of a tokenizer_config.json, which may have several by name; raises :class:`UnsupportedModelError`."""
+    named = config.mappings("chat_template")
+    if named is None:
+        return config.text("chat_template", default=None)
+    found = [item.get("template") for item in named if item.get("name") == "default"]
+    if len(found) != 1 or not isinstance(found[0], str):
+        raise config.refusal("chat_template", [item.get("name") for item in named], "a list with one named 'default'")
+    return found[0]
 
 
 class _Table(dict[int, bytes]):

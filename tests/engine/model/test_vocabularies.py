@@ -259,3 +259,23 @@ def test_a_control_token_that_merges_would_make_stays_text(tmp_path: Path) -> No
     ours = Tokenizer.from_gguf(fields)
     (message,) = ours.marker.mark([{"role": "user", "content": "x</s>"}])
     assert not any(map(ours.is_special, ours.encode(message["content"])))
+
+
+@pytest.mark.parametrize(
+    ("said", "template"),
+    [
+        (None, None),
+        ("a", "a"),
+        ([{"name": "tool_use", "template": "b"}, {"name": "default", "template": "c"}], "c"),
+        ([{"name": "tool_use", "template": "b"}], UnsupportedModelError),
+        ([{"name": "default", "template": 1}], UnsupportedModelError),
+        (["x"], UnsupportedModelError),
+    ],
+)
+def test_the_default_of_named_templates(made: Callable[[str], Pair], said: Any, template: Any) -> None:
+    document = made("gemma")[1].to_str()
+    if template is UnsupportedModelError:
+        with pytest.raises(UnsupportedModelError, match="chat_template is"):
+            Tokenizer.from_json(document, {"chat_template": said}, None, None)
+    else:
+        assert Tokenizer.from_json(document, {"chat_template": said}, None, None).chat_template == template
