@@ -31,6 +31,9 @@ class Model(Document):
     served_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._/-]{1,128}$")
     """Name that clients use; when unset the resource's own name, after its namespace and a slash where the operator
     wants names to begin so. It belongs to the fleet that claimed it first."""
+    chat_template: str | None = Field(default=None, min_length=1, max_length=65536, pattern=r"^([^$]|\$[^$(])*\$?$")
+    """Chat template in place of the model's own: its text, or the path of a file in the engine's image. Without $( and
+    $$, which in a container's args stand for something else."""
 
 
 class Gpu(Document):
