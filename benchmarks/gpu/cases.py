@@ -78,7 +78,7 @@ def _normal(generator: torch.Generator, *shape: int, dtype: torch.dtype = BF16) 
 
 def _attention(
     heads: int, kv_heads: int, head_dim: int, block_size: int, query_lens: list[int], seq_lens: list[int],
-    dtype: torch.dtype = BF16, stored: torch.dtype | None = None, **options: Any,
+    dtype: torch.dtype = BF16, stored: torch.dtype | None = None, sinks: bool = False, **options: Any,
 ) -> Callable[[torch.Generator], tuple[Any, ...]]:  # fmt: skip
     def make(generator: torch.Generator) -> tuple[Any, ...]:
         counts = [-(-length // block_size) for length in seq_lens]
@@ -93,7 +93,8 @@ def _attention(
         cache = numbers.to(stored or dtype)
         batch = plan_attention(RaggedBatch(query_lens, seq_lens, tables), cache)
         queries = _normal(generator, sum(query_lens), heads, head_dim, dtype=dtype)
-        return queries, cache, batch, head_dim**-0.5, options | {"kv_scales": scales}
+        own = {"sinks": _normal(generator, heads)} if sinks else {}
+        return queries, cache, batch, head_dim**-0.5, options | own | {"kv_scales": scales}
 
     return make
 
@@ -115,6 +116,7 @@ def _attention_cases() -> Iterator[Case]:
         yield Case(f"attention one pass {kind}", "unified_attention", arguments, 2e-2, variant=one_pass)
     yield Case("attention one pass fp32", "unified_attention", exact, 1e-4, variant=one_pass)
     yield Case("attention window", "unified_attention", _attention(*common, window=500), 2e-2)
+    yield Case("attention sinks and window", "unified_attention", _attention(*common, window=128, sinks=True), 2e-2)
     yield Case("attention softcap", "unified_attention", _attention(*common, softcap=30.0), 2e-2)
     yield Case("attention int8 cache", "unified_attention", _attention(*common, stored=INT8), 2e-2)
     fp8 = _attention(*common, stored=FP8)

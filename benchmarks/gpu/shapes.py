@@ -54,3 +54,10 @@ TINY_EXPERTS = replace(
     block=Block(head_norm="each", qkv_bias=True, out_bias=True),
     layer_kinds=(Layer(TINY.rope, experts=Experts(8, 2, 48, normalized=True)), Layer(TINY.rope)),
 )
+TINY_GPT_OSS = replace(
+    TINY,
+    name="tiny gpt-oss",
+    architecture="gpt_oss",
+    block=Block(qkv_bias=True, out_bias=True, mlp_bias=True, router_bias=True, sinks=True, activation="clamped_swiglu"),
+    layer_kinds=tuple(Layer(TINY.rope, window, Experts(8, 2, 48, normalized=True)) for window in (20, None)),
+)

@@ -120,7 +120,7 @@ def test_a_missing_secret(fleet: Any) -> None:
 def test_what_the_api_server_refuses(fleet: Any) -> None:
     """It names what is wrong, and nothing is stored that somebody would have to clean up."""
     refusals: dict[str, Document] = {
-        "spec.model.source: Invalid value": {"model": {"source": "s3://bucket/model"}},
+        "spec.model.source: Invalid value": {"model": {"source": "oci://registry/model"}},
         "autoscaling.minReplicas must be": {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}},
         "replicas must be set when": {"autoscaling": {"mode": "External", "maxReplicas": 3}},
         "budget.maxGPUs must allow": {"resources": {"gpu": {"count": 2}}, "budget": {"maxGPUs": 1}},

@@ -15,6 +15,8 @@ MANAGER = "paternoster"
 
 ENGINE_COMPONENT = "engine"
 ENGINE_CONTAINER = "engine"
+MODEL_CONTAINER = "model"
+"""The init container that fetches a model before its engine starts."""
 ENGINE_PORT_NAME = "http"
 ENGINE_PORT = 8000
 ADMIN_PORT_NAME = "admin"
@@ -33,6 +35,10 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 MODEL_EXIT_STATUS = 3
 """Exit status of an engine that cannot serve the model it was given."""
 
+MODELS_ENV = "PATERNOSTER_MODELS"
+"""Folder of fetched models."""
+MODELS_LIMIT_ENV = "PATERNOSTER_MODELS_LIMIT"
+"""Bytes that they may take in all."""
 ADMIN_KEY_ENV = "PATERNOSTER_ADMIN_KEY"
 API_KEY_ENV = "PATERNOSTER_API_KEY"
 FORCE_PREEMPT_ENV = "PATERNOSTER_FORCE_PREEMPT_EVERY"

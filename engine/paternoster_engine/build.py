@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -16,8 +17,10 @@ from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError
+from paternoster_engine.model.fields import shown
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.weights.model_folder import ModelFolder
 from paternoster_engine.model.weights.shapes import check_shapes
 from paternoster_engine.parallel.parallel_runner import ParallelHostKVCache, ParallelRunner
 from paternoster_engine.parallel.rank import await_all, host_blocks, load_model, measures_memory
@@ -50,7 +53,7 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
     checkpoint = open_checkpoint(source)
     config = checkpoint.config
     check_shapes(checkpoint)
-    tokenizer = _tokenizer(checkpoint)
+    tokenizer = _tokenizer(checkpoint, args.chat_template)
     shard_config(config, args.tensor_parallel_size)
     device = rank_device(resolve_device(args.device), 0, args.tensor_parallel_size)
     dtype = resolve_dtype(args.dtype, device)
@@ -98,8 +101,8 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
     return Engine(scheduler, runner), tokenizer, config
 
 
-def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """Raises :class:`ModelError` where it does not belong to the model."""
+def _tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
+    """Raises :class:`ModelError` where it does not belong to the model, and where there is no such template."""
     try:
         tokenizer = checkpoint.tokenizer()
     except RecursionError as error:
@@ -109,7 +112,20 @@ def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
             f"the tokenizer has the token id {tokenizer.largest_id}: must be below {checkpoint.config.vocab_size}, "
             "the model's vocabulary"
         )
+    if chat_template is not None:
+        return tokenizer.with_template(_template(chat_template))
     return tokenizer
+
+
+def _template(said: str) -> str:
+    """The text that the setting ``chat_template`` is, or that is in the file it names; raises :class:`ModelError`."""
+    if any(c in said for c in "{}\n"):
+        return said
+    path = Path(said).absolute()
+    try:
+        return ModelFolder(path.parent).text(path.name)
+    except ModelError as error:
+        raise ModelError(f"chat_template is {shown(said)}: must be a template or a file with one: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,13 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
 from paternoster_sources import names
 from paternoster_sources.errors import CacheUnusable, NoSpace
 from paternoster_sources.eviction import Entry, choose
 from paternoster_sources.lock import FileLock
 from paternoster_sources.plan import Plan
 
-FOLDER_ENV = "PATERNOSTER_MODELS"
-LIMIT_ENV = "PATERNOSTER_MODELS_LIMIT"
 DEFAULT_FOLDER = "~/.cache/paternoster/models"
 PARTIAL = ".partial"
 FILES = "files"
@@ -75,10 +74,10 @@ class Cache:
 
     @classmethod
     def from_env(cls) -> "Cache":
-        folder = Path(os.environ.get(FOLDER_ENV) or DEFAULT_FOLDER).expanduser().absolute()
-        said = os.environ.get(LIMIT_ENV)
+        folder = Path(os.environ.get(MODELS_ENV) or DEFAULT_FOLDER).expanduser().absolute()
+        said = os.environ.get(MODELS_LIMIT_ENV)
         if said and not re.fullmatch(r"[1-9]\d{0,17}", said):
-            raise CacheUnusable(f"${LIMIT_ENV} is {said!r}: must be a whole number of bytes above 0")
+            raise CacheUnusable(f"${MODELS_LIMIT_ENV} is {said!r}: must be a whole number of bytes above 0")
         return cls(folder, int(said) if said else None)
 
     def find(self, address: str) -> Model | None:
@@ -138,14 +137,14 @@ class Cache:
         free = self._free(self.folder) - sum(entry.coming for entry in entries)
         if self.limit is not None:
             if plan.total > self.limit:
-                raise NoSpace(f"{what}: has {plan.total} bytes: ${LIMIT_ENV} allows {self.limit} in all")
+                raise NoSpace(f"{what}: has {plan.total} bytes: ${MODELS_LIMIT_ENV} allows {self.limit} in all")
             for entry in choose(entries, need, free, self.limit):
                 self.evict(entry.key)
             entries = self._entries(plan.key)
             held = sum(entry.size + entry.coming for entry in entries)
             if held + need > self.limit:
                 raise NoSpace(
-                    f"{what}: needs {need} bytes more: ${LIMIT_ENV} is {self.limit}, of which {held} are in use"
+                    f"{what}: needs {need} bytes more: ${MODELS_LIMIT_ENV} is {self.limit}, of which {held} are in use"
                 )
             free = self._free(self.folder) - sum(entry.coming for entry in entries)
         if need > free:
@@ -193,7 +192,7 @@ class Cache:
             (self.folder / "addresses").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CacheUnusable(
-                f"{self.folder}: cannot be made: {error.strerror}; ${FOLDER_ENV} names another"
+                f"{self.folder}: cannot be made: {error.strerror}; ${MODELS_ENV} names another"
             ) from error
 
     def _model(self, key: str, lease: FileLock | None) -> Model | None:

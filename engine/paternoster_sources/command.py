@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paternoster_contract.labels import MODEL_EXIT_STATUS
+from paternoster_contract.paths import STATS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paternoster_contract.fetch_status import FetchStatus
     from paternoster_sources.cache import Model
     from paternoster_sources.progress import Progress
-    from paternoster_sources.report import StatusFile
 
 HELP = "fetch a model from the hub, a bucket or a web server into the local cache"
 
@@ -28,6 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="keep one line of JSON there: how far it is, and at the end the path or the reason why not",
     )
+    parser.add_argument(
+        "--status-port",
+        type=int,
+        metavar="PORT",
+        help=f"answer the same to GET {STATS} on this port while the model is fetched",
+    )
+    parser.add_argument(
+        "--no-refresh",
+        dest="refresh",
+        action="store_false",
+        help="take what the cache has for ADDRESS without asking its source, as serve does",
+    )
     parser.epilog = (
         "Prints the path of the model. $PATERNOSTER_MODELS is the cache's folder (default: "
         "~/.cache/paternoster/models), $PATERNOSTER_MODELS_LIMIT its size in bytes, above which the least recently "
@@ -38,35 +53,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from paternoster_sources.errors import SourceError
-    from paternoster_sources.report import StatusFile
+    from paternoster_sources.report import StatusFile, of_error, of_model
+    from paternoster_sources.status_server import StatusServer
+
+    told: list[StatusFile | StatusServer] = []
+    for flag, value, make in (
+        ("--status-file", args.status_file, StatusFile),
+        ("--status-port", args.status_port, StatusServer),
+    ):
+        try:
+            told += [] if value is None else [make(value)]
+        except (OSError, OverflowError) as error:
+            said = error.strerror if isinstance(error, OSError) else error
+            print(f"paternoster pull: {flag} is {str(value)!r}: {said}", file=sys.stderr)
+            return 2
+
+    def tell(said: "FetchStatus") -> None:
+        for each in told:
+            each.tell(said)
 
     try:
-        status = StatusFile(args.status_file) if args.status_file else None
-    except OSError as error:
-        print(f"paternoster pull: --status-file is {str(args.status_file)!r}: {error.strerror}", file=sys.stderr)
-        return 2
-    try:
-        model = _pull(args.address, status)
+        model = _pull(args.address, args.refresh, tell)
     except SourceError as error:
-        if status:
-            status.failed(error)
+        tell(of_error(error))
         print(f"paternoster pull: {error.reason}: {error}", file=sys.stderr)
         return 1 if error.transient else MODEL_EXIT_STATUS
-    if status:
-        status.ready(model.path, model.revision)
+    tell(of_model(model.path, model.revision))
     print(model.path)
     return 0
 
 
-def _pull(address: str, status: "StatusFile | None") -> "Model":
+def _pull(address: str, refresh: bool, tell: "Callable[[FetchStatus], None]") -> "Model":
     from paternoster_sources.fetch import fetch
-    from paternoster_sources.report import terminal_bar
+    from paternoster_sources.report import of_progress, terminal_bar
 
     with terminal_bar(address) as bar:
 
         def report(progress: "Progress") -> None:
             bar(progress)
-            if status:
-                status.progress(progress)
+            tell(of_progress(progress))
 
-        return fetch(address, refresh=True, report=report)
+        return fetch(address, refresh=refresh, report=report)

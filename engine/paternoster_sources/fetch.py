@@ -11,7 +11,7 @@ from pathlib import Path
 from paternoster_sources.address import Address, parse
 from paternoster_sources.cache import Cache, Model
 from paternoster_sources.download import Download
-from paternoster_sources.errors import CacheUnusable, SourceError, Unreachable
+from paternoster_sources.errors import CacheUnusable, SourceError, SourceNotFound, Unreachable
 from paternoster_sources.lock import POLL
 from paternoster_sources.names import base
 from paternoster_sources.plan import Plan, make_plan
@@ -48,6 +48,21 @@ def fetch(
         plan = make_plan(parsed, retry.call(source.list, f"model {address!r}"))
         with _unusable(address):
             return _fetch(plan, cache, source, report, retry)
+
+
+def fetch_side_file(address: str, name: str, folder: Path) -> None:
+    """One file of a model's folder that is no weights, as ``config.json``, into ``folder``; not into the cache.
+
+    Raises :class:`SourceError`, also where there is no such file.
+    """
+    parsed, retry = parse(address), Retry()
+    with _named(address), _unusable(address), contextlib.closing(open_source(parsed)) as source:
+        plan = make_plan(parsed, retry.call(source.list, f"model {address!r}"))
+        for file in plan.files:
+            if base(file.name) == name:
+                Download(source, file, folder / name, lambda count, came: None, retry=retry).run()
+                return
+        raise SourceNotFound(f"there is no file {name!r} beside the weights")
 
 
 @contextlib.contextmanager

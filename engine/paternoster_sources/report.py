@@ -1,6 +1,5 @@
 """Who is told how far a download is: a bar on a terminal, and a file for whoever watches a container."""
 
-import json
 import logging
 import os
 import sys
@@ -10,54 +9,44 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 
+from paternoster_contract.fetch_status import FetchStatus, clipped
 from paternoster_sources.errors import SourceError
 from paternoster_sources.progress import Progress, Report
 
-LONGEST_LINE = 4096
-"""Bytes that Kubernetes keeps of a termination message."""
-LONGEST_MESSAGE = 2048
 LOG_EVERY = 10.0
 """Seconds between two lines of a log that say the same."""
 
 log = logging.getLogger(__name__)
 
 
-class StatusFile:
-    """One line of JSON, written anew in place: a container's termination log cannot be replaced.
+def of_progress(progress: Progress) -> FetchStatus:
+    """As it is told to programs."""
+    rate = round(progress.rate, 1)
+    return FetchStatus(state=progress.state, done=progress.done, total=progress.total, rate=rate)
 
-    ``{"state": "downloading", "done": 1, "total": 2, "rate": 3.0}``, ``waiting`` with the same, ``listing`` without,
-    ``{"state": "ready", "path": ...}`` or ``{"state": "failed", "reason": "GatedModel", "message": ..., "transient":
-    false}``.
-    """
+
+def of_model(path: Path, revision: str) -> FetchStatus:
+    return FetchStatus(state="ready", path=os.fsencode(path).decode(errors="replace"), revision=revision)
+
+
+def of_error(error: SourceError) -> FetchStatus:
+    return FetchStatus(state="failed", reason=error.reason, message=clipped(str(error)), transient=error.transient)
+
+
+class StatusFile:
+    """One line (:class:`FetchStatus`), written anew in place: a container's termination log cannot be replaced."""
 
     def __init__(self, path: Path) -> None:
         """Raises ``OSError`` where the file cannot be written; later a download is worth more than its report."""
         self._path = path
-        self._write({"state": "listing"})
+        self._write(FetchStatus(state="listing"))
 
-    def progress(self, progress: Progress) -> None:
-        self._tell(
-            {
-                "state": progress.state,
-                "done": progress.done,
-                "total": progress.total,
-                "rate": round(progress.rate, 1),
-            }
-        )
-
-    def ready(self, path: Path, revision: str) -> None:
-        self._tell({"state": "ready", "path": str(path), "revision": revision})
-
-    def failed(self, error: SourceError) -> None:
-        message = str(error)[:LONGEST_MESSAGE]
-        self._tell({"state": "failed", "reason": error.reason, "message": message, "transient": error.transient})
-
-    def _tell(self, said: dict[str, object]) -> None:
+    def tell(self, said: FetchStatus) -> None:
         with suppress(OSError):
             self._write(said)
 
-    def _write(self, said: dict[str, object]) -> None:
-        line = (json.dumps(said) + "\n").encode()
+    def _write(self, said: FetchStatus) -> None:
+        line = f"{said.line()}\n".encode(errors="replace")
         number = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(number, line, 0)

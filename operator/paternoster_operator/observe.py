@@ -1,12 +1,13 @@
 """What is there: one frozen view of an LLMDeployment's Deployment and pods."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from paternoster_contract import labels
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.fetch_status import FetchStatus
 
 MAX_QUEUED_REQUESTS: int = EngineArgs.model_fields["max_queued_requests"].default
 
@@ -40,6 +41,8 @@ class PodView:
     """The same in the words of kubelet or scheduler."""
     container: str = labels.ENGINE_CONTAINER
     """Name of the container that this is said of."""
+    running_since: str | None = None
+    """When its present run began, in RFC 3339; None while it does not run."""
     ended: Ended | None = None
     """None while it has not ended yet."""
     requests: Mapping[str, str] = field(default_factory=dict)
@@ -55,6 +58,8 @@ class PodView:
     startup_seconds: float | None = None
     """From its creation until it was ready; None while it is not, and where its engine ended on the way."""
 
+    download: FetchStatus | None = None
+    """What the container that fetches its model told last; None where none does, or it did not answer."""
     capacity: int | None = None
     """max_num_seqs in its command; None where that does not say."""
     queue: int = MAX_QUEUED_REQUESTS
@@ -133,6 +138,15 @@ class Observed:
         return tuple(pod for pod in self.pods if pod.phase == "Running")
 
     @property
+    def fetching(self) -> tuple[PodView, ...]:
+        """Pods in which the container of that name fetches a model now."""
+        return tuple(pod for pod in self.pending if pod.container == labels.MODEL_CONTAINER and pod.running_since)
+
+    def with_downloads(self, told: Mapping[str, FetchStatus]) -> "Observed":
+        """The same with what those pods tell, by name."""
+        return Observed(self.deployment, tuple(replace(pod, download=told.get(pod.name)) for pod in self.pods))
+
+    @property
     def draining(self) -> tuple[PodView, ...]:
         return tuple(pod for pod in self.pods if pod.deleting)
 
@@ -163,6 +177,7 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
         waiting_reason=None if waiting is None else waiting.get("reason"),
         message="" if waiting is None else waiting.get("message", ""),
         container=container.get("name", labels.ENGINE_CONTAINER),
+        running_since=container.get("state", {}).get("running", {}).get("startedAt"),
         ended=_ended(container),
         requests=resources.get("requests", {}),
         limits=resources.get("limits", {}),

@@ -121,7 +121,14 @@ class Reconciler:
         fleet.observed = Observed.from_cluster(self._cluster.child(key, "Deployment"), self._cluster.pods(key))
         observed = fleet.observed
         urls = {pod.name: pod.admin_url for pod in observed.answering if pod.admin_url is not None}
-        (stats, faults), fleet.gateways = await asyncio.gather(self._scraper.engines(urls), self._scraper.gateways())
+        fetching = observed.fetching if resource.spec.model.remote else ()
+        (stats, faults), fleet.gateways, downloads = await asyncio.gather(
+            self._scraper.engines(urls),
+            self._scraper.gateways(),
+            self._scraper.downloads({pod.name: pod.admin_url for pod in fetching if pod.admin_url is not None}),
+        )
+        if downloads:
+            fleet.observed = observed.with_downloads(downloads)
         now = self._clock()
         autoscaler, believed = fleet.autoscaler, {}
         refused = {pod: Refusal("form", fault) for pod, fault in faults.items()}

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from paternoster_contract import paths
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
+from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.stats import EngineStats, GatewayStats
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,18 @@ class Scraper:
         told = dict(zip(urls, answers, strict=True))
         stats = {pod: answer for pod, answer in told.items() if isinstance(answer, EngineStats)}
         return stats, {pod: answer for pod, answer in told.items() if isinstance(answer, str)}
+
+    async def downloads(self, urls: Mapping[str, str]) -> dict[str, FetchStatus]:
+        """How far pods are that fetch their model, by name, for those of ``urls`` that say so."""
+        answers = await asyncio.gather(*(self._download(url) for url in urls.values()))
+        return {pod: told for pod, told in zip(urls, answers, strict=True) if told is not None}
+
+    async def _download(self, url: str) -> FetchStatus | None:
+        try:
+            return FetchStatus.read((await self._get(url + paths.STATS, LONGEST_ANSWER)).decode(errors="replace"))
+        except _FAULTS as error:
+            log.debug("%s: %s", url, error or type(error).__name__)
+            return None
 
     async def gateways(self) -> list[GatewayStats]:
         """What each gateway tells; one that does not answer in time is left out."""

@@ -1,6 +1,7 @@
 """An engine built from its start-up settings, and settings that cannot be built."""
 
 import logging
+from pathlib import Path
 
 import pytest
 import torch
@@ -43,6 +44,10 @@ def test_the_default_model_answers(caplog: pytest.LogCaptureFixture, monkeypatch
     ("settings", "message"),
     [
         ({"model": "package://no_such_package_here"}, "no_such_package_here.*not installed"),
+        (
+            {"chat_template": "/no/such/file.jinja"},
+            "chat_template is '/no/such/file.jinja': must be a template or a file",
+        ),
         ({"max_model_len": 9000}, "max_model_len is 9000: must be at most 8192"),
         ({"preemption": "swap", "swap_memory": 1000}, "swap_memory is 1000 bytes: must be at least"),
         ({"kv_cache_memory": 1000}, "kv_cache_memory is 1000 bytes: must be at least"),
@@ -52,6 +57,16 @@ def test_the_default_model_answers(caplog: pytest.LogCaptureFixture, monkeypatch
 def test_settings_that_cannot_be_built(settings: dict, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build_engine(EngineArgs(**settings))
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_another_chat_template(as_file: bool, tmp_path: Path) -> None:
+    said = "{{ messages[0].content }}!"
+    path = tmp_path / "template.jinja"
+    path.write_text(said)
+    args = EngineArgs(kv_cache_memory=50_000_000, max_model_len=64, chat_template=str(path) if as_file else said)
+    _, tokenizer, _ = build_engine(args)
+    assert tokenizer.chat_template == said
 
 
 def test_the_pool_takes_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,12 +73,14 @@ def test_equals_attention_token_by_token(step: tuple[list[int], list[int], int, 
     st.none() | st.integers(1, 80),
     st.none() | st.sampled_from([0.5, 5.0]),
     st.booleans(),
+    st.booleans(),
     st.integers(0, 2**31),
 )
-def test_windows_and_caps(
+def test_windows_caps_and_sinks(
     step: tuple[list[int], list[int], int, int, int],
     window: int | None,
     softcap: float | None,
+    sunk: bool,
     invariant: bool,
     seed: int,
 ) -> None:
@@ -92,7 +94,8 @@ def test_windows_and_caps(
     queries = torch.randn(sum(query_lens), kv_heads * group, HEAD_DIM, generator=generator)
     plan, attend = (pick_general(op, CPU, invariant=invariant) for op in ("plan_attention", "paged_attention"))
     planned = plan(batch, cache)
-    options = {"window": window, "softcap": softcap}
+    sinks = torch.randn(kv_heads * group, generator=generator) if sunk else None
+    options = {"window": window, "softcap": softcap, "sinks": sinks}
     expected = unified_attention(queries, cache, device_plan(batch, cache), 0.3, **options)
     for _ in range(2):
         got = attend(queries, cache, planned, 0.3, **options)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from loopback_hub import LoopbackHub
 
-from paternoster_sources.cache import FOLDER_ENV, LIMIT_ENV, Cache
+from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
+from paternoster_sources.cache import Cache
 
 
 @pytest.fixture(autouse=True)
@@ -17,8 +18,8 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    monkeypatch.setenv(FOLDER_ENV, str(tmp_path / "models"))
-    monkeypatch.delenv(LIMIT_ENV, raising=False)
+    monkeypatch.setenv(MODELS_ENV, str(tmp_path / "models"))
+    monkeypatch.delenv(MODELS_LIMIT_ENV, raising=False)
 
 
 @pytest.fixture

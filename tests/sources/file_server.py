@@ -33,7 +33,12 @@ class Answer:
 class FileServer:
     """``answer(path, headers)`` says what is where; what it gives is cut by ranges and breaks."""
 
-    def __init__(self, answer: Callable[[str, dict[str, str]], Answer], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[str, dict[str, str]], Answer],
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
         self.answer = answer
         self.asked: list[Asked] = []
         self.breaks: dict[str, list[int]] = {}
@@ -52,17 +57,18 @@ class FileServer:
             def log_message(self, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((host, 0), Handler)
         self._server.daemon_threads = True
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.scheme = "http" if tls is None else "https"
+        self.host = host
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://127.0.0.1:{self.port}"
+        return f"{self.scheme}://{self.host}:{self.port}"
 
     @contextlib.contextmanager
     def running(self) -> Iterator["FileServer"]:

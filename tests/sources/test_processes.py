@@ -4,12 +4,16 @@ import contextlib
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from file_server import Answer
@@ -81,6 +85,23 @@ def test_two_processes_and_one_download(hub: LoopbackHub, cache: Cache, tmp_path
     assert (paths[0] / WEIGHTS).read_bytes() == files[WEIGHTS]
     assert len(hub.cdn.of(hub.blob_path(files[WEIGHTS]))) == 1
     assert list(map(state, says)) == ["ready", "ready"]
+
+
+def test_what_is_there_is_taken_without_asking_for_it(hub: LoopbackHub, cache: Cache) -> None:
+    """As the pods of a fleet do that start later: the same weights, whatever a branch says by then."""
+    repo = hub.add("org/tiny", model_files())
+    with pull("hf://org/tiny", "--no-refresh") as process:
+        first, _ = process.communicate(timeout=PATIENCE)
+    asked = list(hub.hub.asked)
+    repo.commit = "b" * 40
+    with pull("hf://org/tiny", "--no-refresh") as process:
+        second, _ = process.communicate(timeout=PATIENCE)
+    assert Path(first.strip()).is_dir()
+    assert (process.returncode, second) == (0, first)
+    assert asked == hub.hub.asked != []
+    with pull("hf://org/tiny") as process:
+        third, _ = process.communicate(timeout=PATIENCE)
+    assert third != first
 
 
 def test_who_waits_gets_a_model_that_is_in_use_from_then_on(hub: LoopbackHub, cache: Cache) -> None:
@@ -168,6 +189,43 @@ def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: Cache) -> Non
             fetch("hf://org/tiny", Cache(cache.folder / "other"), retry=AT_ONCE)
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+def test_progress_is_told_over_http_while_it_lasts(hub: LoopbackHub, cache: Cache) -> None:
+    hub.add("org/tiny", model_files())
+    gate = Gate(hub)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    def told() -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/stats", timeout=PATIENCE) as answer:
+                return dict(json.load(answer))
+        except urllib.error.URLError:
+            return {}
+
+    with pull("hf://org/tiny", "--status-port", str(port)) as process:
+        # Somebody who connects and says nothing.
+        until(lambda: told() != {})
+        with socket.create_connection(("127.0.0.1", port)):
+            until(lambda: told().get("state") == "downloading")
+        said = told()
+        assert 0 <= said["done"] < said["total"]
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/other", timeout=PATIENCE)
+        gate.open.set()
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+    assert told() == {}
+
+
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_a_status_port_that_is_none(hub: LoopbackHub, port: str) -> None:
+    with pull("hf://org/tiny", "--status-port", port) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith(f"paternoster pull: --status-port is '{port}': ")
 
 
 def test_a_status_file_that_cannot_be_written(hub: LoopbackHub) -> None:

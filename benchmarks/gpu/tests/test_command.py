@@ -28,6 +28,8 @@ def test_all_parts_run_on_a_cpu(tmp_path: Path) -> None:
         ("tiny Gemma 3, with an unrotated layer, sampled", 8, True),
         ("tiny Qwen3-MoE, biased, greedy", 8, True),
         ("tiny Qwen3-MoE, biased, sampled", 8, True),
+        ("tiny gpt-oss, greedy", 8, True),
+        ("tiny gpt-oss, sampled", 8, True),
     ]
     assert [(row["phase"], row["batch"]) for row in found["end_to_end"]] == [
         ("prefill", 3),

@@ -19,6 +19,13 @@ class ModelSettings(Settings):
     served_model_name: str | None = Field(
         default=None, description="name clients use (default: the name in the model file)"
     )
+    chat_template: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=2**20,
+        description="chat template in place of the model's own: its text, or the path of a file that has it (a value "
+        "with a brace or a line end in it is text)",
+    )
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", description="auto: bfloat16 where the device computes it natively, float32 elsewhere"
     )

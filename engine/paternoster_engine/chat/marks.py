@@ -40,6 +40,14 @@ class Marker:
             for message in messages
         ]
 
+    def mark_value(self, value: Any) -> Any:
+        """JSON that a user sent, with marks in its texts and names, such as tools and documents."""
+        if isinstance(value, str):
+            return _mark(value, self._all)
+        if isinstance(value, dict):
+            return {_mark(name, self._all): self.mark_value(item) for name, item in value.items()}
+        return [self.mark_value(item) for item in value] if isinstance(value, list) else value
+
 
 def _markable(tokens: Iterable[str]) -> list[str]:
     """Those between whose characters a mark can stand."""

@@ -32,7 +32,7 @@ class Renderer:
         self._process: subprocess.Popen[bytes] | None = None
         self._turn = threading.Lock()
 
-    def render(self, messages: Sequence[Mapping[str, Any]], most: int, **variables: Any) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], most: int, /, **variables: Any) -> str:
         """Prompt text of ``messages``, at most ``most`` bytes; waits, so it is called in a thread.
 
         Raises :class:`ChatTemplateError`, and :class:`RendererLost` if the process was ended from outside.

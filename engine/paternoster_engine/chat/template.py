@@ -52,11 +52,13 @@ class ChatTemplate:
             raise ChatTemplateError(f"the model's chat template does not compile: {_told(error)}") from error
         self._variables = dict(variables)
 
-    def render(self, messages: Sequence[Mapping[str, Any]], most: int, **variables: Any) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], most: int, /, **variables: Any) -> str:
         """Prompt text for ``messages``, at most ``most`` bytes in UTF-8; raises :class:`ChatTemplateError`."""
+        # Those that a request leaves out are none, and not undefined: templates tell the two apart.
+        given = {**self._variables, "messages": messages, "tools": None, "documents": None, **variables}
         pieces, left = [], most
         try:
-            for piece in self._template.generate(**{**self._variables, "messages": messages, **variables}):
+            for piece in self._template.generate(given):
                 left -= len(piece.encode())
                 if left < 0:
                     raise ChatTemplateError(f"the model's chat template makes more than {most} bytes of these messages")

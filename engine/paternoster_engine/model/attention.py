@@ -27,6 +27,8 @@ class Attention:
             self._options["window"] = layer.window
         if block.attention_softcap is not None:
             self._options["softcap"] = block.attention_softcap
+        if block.sinks:
+            self._options["sinks"] = parts.weight(prefix + "sinks")
         self._norms: tuple[torch.Tensor, ...] = ()
         if block.head_norm != "none":
             self._norms = parts.norm(prefix + "q_norm"), parts.norm(prefix + "k_norm")

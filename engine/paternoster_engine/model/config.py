@@ -61,8 +61,11 @@ class Block:
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
-    activation: Literal["silu", "gelu"] = "silu"
-    """Of the gate; ``gelu`` in its tanh form."""
+    activation: Literal["silu", "gelu", "clamped_swiglu"] = "silu"
+    """Of the gate; ``gelu`` in its tanh form; the last is gpt-oss's."""
+    router_bias: bool = False
+    sinks: bool = False
+    """Each query head has one more key to look at, whose score is learnt and whose value is nothing."""
     attention_scale: float | None = None
     """Of scores; None for one over the root of ``head_dim``."""
     attention_softcap: float | None = None
@@ -119,7 +122,8 @@ class ModelConfig:
     @property
     def plain_attention(self) -> bool:
         """Whether a token's scores with all tokens before it are taken as they are."""
-        return self.block.attention_softcap is None and all(layer.window is None for layer in self.layer_kinds)
+        capped = self.block.attention_softcap is not None or self.block.sinks
+        return not capped and all(layer.window is None for layer in self.layer_kinds)
 
     @property
     def uniform(self) -> bool:

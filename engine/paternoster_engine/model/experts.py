@@ -20,7 +20,7 @@ class MixtureOfExperts:
         self._ranks = parts.ranks
         self._experts = experts
         # Exact also where matrices are int8: a score decides which expert is asked.
-        self._router = parts.exact(prefix + "gate")
+        self._router = parts.exact(prefix + "gate", bias=parts.config.block.router_bias)
         prefixes = [f"{prefix}experts.{number}." for number in range(experts.count)]
         grouped = parts.device.type == "cuda"
         self._products = Grouped(parts, prefixes) if grouped else OneByOne(parts, prefixes)
@@ -66,6 +66,10 @@ class Grouped:
     def __init__(self, parts: Parts, prefixes: list[str]) -> None:
         self._gate_up = torch.stack([parts.weight(prefix + "gate_proj", prefix + "up_proj") for prefix in prefixes])
         self._down = torch.stack([parts.weight(prefix + "down_proj") for prefix in prefixes])
+        self._biases: tuple[torch.Tensor, ...] = ()
+        if parts.config.block.mlp_bias:
+            ups = [parts.bias(prefix + "gate_proj", prefix + "up_proj") for prefix in prefixes]
+            self._biases = torch.stack(ups), torch.stack([parts.bias(prefix + "down_proj") for prefix in prefixes])
         self._gate = parts.operation(GATES[parts.config.block.activation])
         self._matmul = parts.operation("grouped_matmul")
         self._experts = torch.arange(len(prefixes) + 1, device=parts.device)
@@ -75,9 +79,13 @@ class Grouped:
         tokens, active = chosen.shape
         by_expert, order = chosen.flatten().sort(stable=True)
         starts = torch.searchsorted(by_expert, self._experts, out_int32=True)
-        gated = self._gate(self._matmul(hidden, self._gate_up, order // active, starts))
+        gate_up = self._matmul(hidden, self._gate_up, order // active, starts)
+        if self._biases:
+            gate_up += self._biases[0][by_expert]
         own = torch.arange(tokens * active, device=hidden.device)
-        products = self._matmul(gated, self._down, own, starts)
+        products = self._matmul(self._gate(gate_up), self._down, own, starts)
+        if self._biases:
+            products += self._biases[1][by_expert]
         by_token = torch.empty_like(products)
         by_token[order] = products
         weighted = by_token.view(tokens, active, -1).float() * shares.unsqueeze(-1)

@@ -72,9 +72,23 @@ class Fields:
             raise self.refusal(key, value, "a list of finite numbers above 0")
         return [float(item) for item in value]
 
+    def numbers(self, key: str) -> list[float]:
+        """A list of finite numbers, which of a GGUF file's fields is an array."""
+        value = self._get(key, _REQUIRED)
+        value = value.tolist() if hasattr(value, "tolist") else value
+        if not isinstance(value, list) or not all(type(i) in (int, float) and math.isfinite(i) for i in value):
+            raise self.refusal(key, value, "a list of finite numbers")
+        return value
+
     def mapping(self, key: str) -> "Mapping[str, Any]":
         """Absent is empty."""
         return self._of(key, Mapping, "an object", default={})  # type: ignore[no-any-return]
+
+    def mappings(self, key: str) -> "list[Mapping[str, Any]] | None":
+        """A list of objects; None where the field is anything else."""
+        value = self._values.get(self._prefix + key)
+        is_list = isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
+        return value if is_list else None
 
     def refusal(self, key: str, value: Any, allowed: str) -> UnsupportedModelError:
         """The error to raise."""

@@ -7,7 +7,7 @@ import torch
 from paternoster_engine.model.linear import Linear
 from paternoster_engine.model.parts import Parts
 
-GATES = {"silu": "silu_mul", "gelu": "gelu_mul"}
+GATES = {"silu": "silu_mul", "gelu": "gelu_mul", "clamped_swiglu": "clamped_swiglu_mul"}
 """Activation -> the operation that gates with it."""
 
 

@@ -57,12 +57,15 @@ class Parts:
 
     def linear(self, *names: str, gate: Gate | None = None, bias: bool = False) -> Linear:
         """One matrix of several below each other, with their biases."""
-        biases = self._load([name + ".bias" for name in names]) if bias else None
-        return self.matrix(self.weight(*names), gate, biases)
+        return self.matrix(self.weight(*names), gate, self.bias(*names) if bias else None)
 
-    def exact(self, name: str) -> Linear:
+    def bias(self, *names: str) -> torch.Tensor:
+        """Of matrices below each other."""
+        return self._load([name + ".bias" for name in names])
+
+    def exact(self, name: str, *, bias: bool = False) -> Linear:
         """A matrix that is never quantized."""
-        return self._exact_linear(self.weight(name))
+        return self._exact_linear(self.weight(name), bias=self.bias(name) if bias else None)
 
     def _load(self, names: list[str]) -> torch.Tensor:
         tensors = [self._tensor(name).to(device=self.device, dtype=self._dtype) for name in names]

@@ -1,52 +1,24 @@
-"""Text to token ids and back, for byte-level BPE vocabularies, built from the model file itself."""
+"""Text to token ids and back, by what the model's own files say."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from paternoster_engine.chat.marks import MARK, Marker
-from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, parse_object
-
-_CONTROL, _USER_DEFINED = 3, 4
-"""GGUF token types that are matched in the text before BPE."""
-
-
-def _byte_level(*before: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence([*before, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-
-
-_QWEN2_WORDS = (
-    # Contractions, words with what leads them in, single digits, punctuation, line ends, spaces: each by itself.
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-    r"\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-PRE_TOKENIZERS = {
-    "smollm": _byte_level(pre_tokenizers.Digits(individual_digits=True)),
-    "gpt-2": _byte_level(),
-    "qwen2": pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_QWEN2_WORDS), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    ),
-}
-"""GGUF's ``tokenizer.ggml.pre`` -> how text is cut before BPE."""
-NORMALIZERS = {"qwen2": normalizers.NFC()}
-"""The same -> what is done to the text before that, where anything is."""
-
+from paternoster_engine.model.vocabulary.from_gguf import vocabulary_of
+from paternoster_engine.model.vocabulary.library import refused_by_library
+from paternoster_engine.model.vocabulary.spelling import ByteLevel, Spelling, spelling_of
 
 COMPOSED = 3
 """NFC makes at most so many bytes into one: three letters of Hangul with three bytes each are one syllable of three."""
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer with its special tokens, and the chat template's source."""
+    """A vocabulary with its special tokens, and the chat template's source."""
 
     def __init__(
         self,
@@ -54,9 +26,11 @@ class Tokenizer:
         eos_token_ids: Iterable[int],
         chat_template: str | None,
         special_names: Mapping[str, str],
+        spelling: Spelling | None = None,
     ) -> None:
-        """``special_names``: such as ``bos_token`` -> ``<s>``, for the chat template."""
+        """``special_names``: such as ``bos_token`` -> ``<s>``, for the template. ``spelling``: byte-level if None."""
         self._backend = backend
+        self._spelling = spelling or ByteLevel()
         self.eos_token_ids = tuple(dict.fromkeys(eos_token_ids))
         self.chat_template, self.special_names = chat_template, special_names
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
@@ -65,37 +39,8 @@ class Tokenizer:
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
         """From the ``tokenizer.*`` keys of a GGUF file; raises :class:`UnsupportedModelError`."""
-        kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
-        if kind != "gpt2":
-            raise UnsupportedModelError(f"tokenizer.ggml.model is {kind!r}: only 'gpt2' (byte-level BPE) is built in")
-        if pre not in PRE_TOKENIZERS:
-            raise UnsupportedModelError(f"tokenizer.ggml.pre is {pre!r}: built in are {', '.join(PRE_TOKENIZERS)}")
-        fields = Fields(metadata, "the GGUF file")
-        tokens = fields.texts("tokenizer.ggml.tokens")
-        types = metadata.get("tokenizer.ggml.token_type", ())
-        if len(types) != len(tokens):
-            raise fields.refusal("the length of tokenizer.ggml.token_type", len(types), f"{len(tokens)}, one a token")
-        merges = [tuple(merge.split(" ")) for merge in fields.texts("tokenizer.ggml.merges")]
-        if odd := next((merge for merge in merges if len(merge) != 2), None):
-            raise fields.refusal("an element of tokenizer.ggml.merges", " ".join(odd), "two tokens and a space between")
-        with _refused_by_library("the GGUF file's vocabulary"):
-            backend = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-        backend.pre_tokenizer = PRE_TOKENIZERS[pre]
-        if pre in NORMALIZERS:
-            backend.normalizer = NORMALIZERS[pre]
-        backend.decoder = decoders.ByteLevel()
-        for token, token_type in zip(tokens, types, strict=True):
-            if token_type in (_CONTROL, _USER_DEFINED):
-                backend.add_tokens([AddedToken(token, special=token_type == _CONTROL, normalized=False)])
-        keys = {name: f"tokenizer.ggml.{name}_token_id" for name in ("bos", "eos", "eot", "eom")}
-        most = len(tokens) - 1
-        ids = {name: fields.whole(key, most, least=0) for name, key in keys.items() if key in metadata}
-        return cls(
-            backend,
-            [ids[name] for name in ("eos", "eot", "eom") if name in ids],
-            fields.text("tokenizer.chat_template", default=None),
-            {f"{name}_token": tokens[ids[name]] for name in ("bos", "eos") if name in ids},
-        )
+        said = vocabulary_of(metadata)
+        return cls(said.backend, said.eos_token_ids, said.chat_template, said.special_names, said.spelling)
 
     @classmethod
     def from_json(
@@ -107,10 +52,8 @@ class Tokenizer:
     ) -> "Tokenizer":
         """From a ``tokenizer.json``; raises :class:`ModelError`."""
         document = Fields(parse_object(tokenizer_json, "tokenizer.json"), "tokenizer.json")
-        decoder = document.mapping("decoder").get("type")
-        if decoder != "ByteLevel":
-            raise UnsupportedModelError(f"tokenizer.json has the decoder {decoder!r}: only 'ByteLevel' is built in")
-        with _refused_by_library("tokenizer.json"):
+        spelling = spelling_of(document.mapping("decoder"))
+        with refused_by_library("tokenizer.json"):
             backend = tokenizers.Tokenizer.from_str(tokenizer_json)
         config = Fields(tokenizer_config, "tokenizer_config.json")
         names: dict[str, str] = {}
@@ -127,7 +70,11 @@ class Tokenizer:
         for i in eos_token_ids:
             if type(i) is not int or i < 0:
                 raise config.refusal("eos_token_id", i, "a token's id, or a list of them")
-        return cls(backend, eos_token_ids, chat_template or config.text("chat_template", default=None), names)
+        return cls(backend, eos_token_ids, chat_template or _default_template(config), names, spelling)
+
+    def with_template(self, chat_template: str) -> "Tokenizer":
+        """The same with another chat template."""
+        return Tokenizer(self._backend, self.eos_token_ids, chat_template, self.special_names, self._spelling)
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of ``text``; special tokens written in it are recognised."""
@@ -145,8 +92,14 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ``ids``; bytes that are no UTF-8 become U+FFFD."""
-        texts: list[str] = self._backend.decode_batch([list(ids)], skip_special_tokens=skip_special_tokens)
-        return texts[0]
+        shown = [i for i in ids if not self.is_special(i)] if skip_special_tokens else ids
+        text = b"".join(map(self._bytes.__getitem__, shown)).decode(errors="replace")
+        return text.removeprefix(" ") if self.strips_space else text
+
+    @property
+    def strips_space(self) -> bool:
+        """Whether the first space of a whole text is none of the text, but was put there by encoding it."""
+        return self._spelling.strips_space
 
     def id_to_token(self, token_id: int) -> str | None:
         """The vocabulary's own spelling of a token, None outside the vocabulary."""
@@ -155,13 +108,7 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes a token stands for; empty outside the vocabulary."""
-        token = self.id_to_token(token_id)
-        if token is None:
-            return b""
-        if token_id in self._added_token_ids:
-            return token.encode()
-        # A character that stands for no byte is in no vocabulary that was trained; it stands for itself.
-        return b"".join(bytes((_BYTE_OF[c],)) if c in _BYTE_OF else c.encode(errors="replace") for c in token)
+        return self._bytes[token_id]
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_token_ids
@@ -184,6 +131,10 @@ class Tokenizer:
         data = json.loads(self._backend.to_str())
         normalizers = [{"type": "Replace", "pattern": {"String": MARK}, "content": ""}, data["normalizer"]]
         data["normalizer"] = {"type": "Sequence", "normalizers": [item for item in normalizers if item is not None]}
+        # A control token that merges would make of its characters is none either.
+        special = {token["content"] for token in data["added_tokens"] if token["special"]}
+        model = data["model"]
+        model["merges"] = [merge for merge in model.get("merges", ()) if "".join(merge) not in special]
         for token in data["added_tokens"]:
             # Those that are looked for in the normalized text would be found again once the marks are gone.
             token["normalized"] = False
@@ -191,10 +142,23 @@ class Tokenizer:
 
     @cached_property
     def _longest_token(self) -> int:
-        """Bytes. A byte-level token has one character for each of its bytes."""
+        """Bytes."""
         added = self._backend.get_added_tokens_decoder().values()
         plain = self._backend.get_vocab(with_added_tokens=False)
-        return max(max(map(len, plain), default=1), max((len(token.content.encode()) for token in added), default=1))
+        return max(
+            max(map(self._spelling.most_bytes, plain), default=1),
+            max((len(self._spelling.added(token.content)) for token in added), default=1),
+        )
+
+    @cached_property
+    def _bytes(self) -> dict[int, bytes]:
+        return _Table(self._spelled)
+
+    def _spelled(self, token_id: int) -> bytes:
+        token = self.id_to_token(token_id)
+        if token is None:
+            return b""
+        return self._spelling.added(token) if token_id in self._added_token_ids else self._spelling.plain(token)
 
     @cached_property
     def _added_token_ids(self) -> frozenset[int]:
@@ -205,23 +169,24 @@ class Tokenizer:
         return frozenset(i for i, token in self._backend.get_added_tokens_decoder().items() if token.special)
 
 
-@contextmanager
-def _refused_by_library(what: str) -> Iterator[None]:
-    """The library raises plain exceptions for files that it cannot take; its panics are no ``Exception`` at all."""
-    try:
-        yield
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        reason = " ".join(str(error).split())
-        raise UnsupportedModelError(f"{what} is none that can be read: {reason[:200]}") from error
+def _default_template(config: Fields) -> str | None:
+    """Of a tokenizer_config.json, which may have several by name; raises :class:`UnsupportedModelError`."""
+    named = config.mappings("chat_template")
+    if named is None:
+        return config.text("chat_template", default=None)
+    found = [item.get("template") for item in named if item.get("name") == "default"]
+    if len(found) != 1 or not isinstance(found[0], str):
+        raise config.refusal("chat_template", [item.get("name") for item in named], "a list with one named 'default'")
+    return found[0]
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-in for each byte, inverted."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
+class _Table(dict[int, bytes]):
+    """Filled as it is asked; never more than the vocabulary, whose ids alone are asked for."""
 
+    def __init__(self, make: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._make = make
 
-_BYTE_OF = _byte_alphabet()
+    def __missing__(self, key: int) -> bytes:
+        value = self[key] = self._make(key)
+        return value

@@ -14,7 +14,7 @@ import torch
 from paternoster_engine.model.config import Layer, ModelConfig
 from paternoster_engine.model.errors import UnsupportedModelError
 
-BY_OUTPUTS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
+BY_OUTPUTS = ("q_proj", "k_proj", "v_proj", "sinks", "gate_proj", "up_proj")
 BY_INPUTS = ("o_proj", "down_proj")
 BY_VOCABULARY = ("embed_tokens", "lm_head")
 HEAD_NORMS = ("q_norm", "k_norm")

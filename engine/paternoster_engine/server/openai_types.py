@@ -23,6 +23,7 @@ from paternoster_engine.server.openai_fields import (
     TokenIds,
     only,
 )
+from paternoster_engine.server.template_fields import TemplateFields
 
 
 class StreamOptions(Body):
@@ -206,19 +207,18 @@ def _tools_answer(messages: list[ChatMessage]) -> list[ChatMessage]:
 Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_tools_answer)]
 
 
-class ChatCompletionRequest(GenerationRequest):
+class ChatCompletionRequest(GenerationRequest, TemplateFields):
     """Body of ``POST /v1/chat/completions``."""
 
     messages: Messages
     max_tokens: int | None = Field(default=None, ge=1, description="older name of max_completion_tokens")
     max_completion_tokens: int | None = Field(default=None, ge=1, description="default: what the context leaves")
 
-    parallel_tool_calls: bool = Field(default=True, description="of no effect: there are no tools")
+    parallel_tool_calls: bool = Field(default=True, description="of no effect: calls of tools are text of the answer")
     prompt_cache_key: Text | None = Field(default=None, description="taken and not used: every prompt is cached")
     safety_identifier: Text | None = Field(default=None, description="taken and not used")
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
-    tools: Annotated[Any, only([])] = Field(default_factory=list)
     tool_choice: Annotated[Any, only("none", "auto")] = "none"
     functions: Annotated[Any, only([])] = Field(default_factory=list)
     function_call: Annotated[Any, only("none", "auto")] = "none"
@@ -306,14 +306,13 @@ class CompletionRequest(GenerationRequest):
         return self.n if self.best_of is None else self.best_of
 
 
-class TokenizeRequest(Body):
+class TokenizeRequest(TemplateFields):
     """Body of ``POST /tokenize``: either ``prompt`` or ``messages``."""
 
     model: Text | None = None
     prompt: Text | None = None
     messages: Messages | None = None
     add_special_tokens: bool | None = Field(default=None, description="default: true for a prompt, false for messages")
-    add_generation_prompt: bool = True
     return_token_strs: bool = False
 
     @model_validator(mode="after")

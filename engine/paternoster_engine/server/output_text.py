@@ -41,7 +41,8 @@ class OutputText:
         self._tokenizer = tokenizer
         self._params = params
         self._skip_special_tokens = skip_special_tokens
-        self._detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens)
+        # Of "Paris is" the model writes " in", and a client that joins both wants the space.
+        self._detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens, continues=True)
         self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output)
         self.num_tokens = 0
         """Tokens taken in, the one that ended the sequence included."""

@@ -1,8 +1,10 @@
 """From what a client sent to requests that the scheduler takes."""
 
+import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tokenizers import Encoding
 
@@ -38,18 +40,28 @@ async def encode(served: ServedModel, field: str, texts: Sequence[str], add_spec
 async def encode_chat(
     served: ServedModel,
     messages: Sequence[ChatMessage],
-    add_generation_prompt: bool = True,
+    variables: Mapping[str, Any],
+    add_generation_prompt: bool,
     add_special_tokens: bool = False,
 ) -> Encoding:
-    """Tokens of a conversation; raises :class:`ChatTemplateError`, :class:`RendererLost`, and as :func:`encode`."""
+    """Tokens of a conversation; ``variables`` are the template's besides. Raises :class:`InvalidValue` for some that
+    the template does not read, :class:`ChatTemplateError`, :class:`RendererLost`, and as :func:`encode`.
+    """
     told = [message.for_template() for message in messages]
-    size = _size(served, "messages", ["".join("".join(message.values()) for message in told)])
+    for name in ("tools", "documents"):
+        if name in variables and name not in (served.tokenizer.chat_template or ""):
+            raise InvalidValue(name, f"{name}: this model's chat template reads none: leave them out")
+    given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
+    size = _size(served, "messages", ["".join("".join(message.values()) for message in told) + "".join(given)])
 
     def work() -> Encoding:
-        marked = told if served.parse_special_tokens else served.tokenizer.marker.mark(told)
-        marks = sum(value.count(MARK) for message in marked for value in message.values())
+        marked, values = told, variables
+        if not served.parse_special_tokens:
+            marker = served.tokenizer.marker
+            marked, values = marker.mark(told), {name: marker.mark_value(value) for name, value in variables.items()}
+        marks = json.dumps([marked, values], ensure_ascii=False).count(MARK)
         most = served.longest_text + marks * len(MARK.encode())
-        text = served.renderer.render(marked, most, add_generation_prompt=add_generation_prompt)
+        text = served.renderer.render(marked, most, add_generation_prompt=add_generation_prompt, **values)
         return served.tokenizer.encoding(text, add_special_tokens)
 
     return await served.text_work.run(size, work)
@@ -74,7 +86,9 @@ def _size(served: ServedModel, field: str, texts: Sequence[str]) -> int:
 
 async def chat_requests(served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller) -> list[Request]:
     """The sequences of a chat call; without a limit each may fill what the context leaves."""
-    prompt = await token_ids(served, await encode_chat(served, body.messages), body.limit or 1)
+    prompt = await token_ids(
+        served, await encode_chat(served, body.messages, body.variables(), body.add_generation_prompt), body.limit or 1
+    )
     limit = body.limit if body.limit is not None else max(1, served.longest_request - len(prompt))
     return _requests(served, body, [prompt], limit, name, sender)
 

@@ -23,16 +23,19 @@ def paged_attention(
     *,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """As the reference: attention of each new token to the tokens of its sequence up to itself.
 
     ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``.
-    Raises ``ValueError`` for a window or a cap with a cache of tiles: ``pick_general`` has operations for these.
+    Raises ``ValueError`` for a window, a cap or sinks with a cache of tiles: ``pick_general`` has operations for these.
     """
     if isinstance(plan, AttentionPlan) or not is_tiled(cache):
-        return reference.paged_attention(queries, cache, plan, scale, window=window, softcap=softcap)
-    if window is not None or softcap is not None:
-        raise ValueError(f"window is {window}, softcap is {softcap}: must be None, as the C++ has neither")
+        return reference.paged_attention(queries, cache, plan, scale, window=window, softcap=softcap, sinks=sinks)
+    if window is not None or softcap is not None or sinks is not None:
+        raise ValueError(
+            f"window {window}, softcap {softcap}, sinks {sinks}: must be None, as the C++ has none of them"
+        )
     _, heads, head_dim = queries.shape
     if queries.dtype != cache.dtype or queries.stride()[1:] != (head_dim, 1):
         queries = queries.to(cache.dtype).contiguous()

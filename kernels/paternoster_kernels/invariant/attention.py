@@ -77,6 +77,7 @@ def paged_attention(
     *,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """As the reference; in float32 whatever the numbers are stored as."""
     if isinstance(plan, DeviceBatch):
@@ -105,7 +106,12 @@ def paged_attention(
             hidden |= keys_at <= limit - window
         scores[: len(keys), :, first:stop] = part.masked_fill_(hidden, float("-inf")).flatten(0, 1)
     # What follows a row's last key weighs nothing, so a row's sum is the same however long the longest row is.
-    weights = torch.softmax(scores, -1)
+    if sinks is None:
+        weights = torch.softmax(scores, -1)
+    else:
+        # As rows are: the tokens of a tile, each with the query heads that share the key head.
+        own = sinks.float().view(1, kv_heads, 1, group).expand(len(plan.rows), -1, TILE, -1).reshape(len(asked), -1, 1)
+        weights = torch.softmax(torch.cat((own, scores), -1), -1)[..., 1:]
     mixed = torch.zeros_like(asked)
     for number, (_, values) in enumerate(chunks):
         part = weights[: len(values), :, number * step * block_size : (number + 1) * step * block_size]

@@ -14,6 +14,7 @@ def paged_attention(
     *,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """As the reference, by one tile shape and without splits: a prompt's chunks depend on what else is in a step."""
-    return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap, one_pass=True)
+    return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap, sinks=sinks, one_pass=True)

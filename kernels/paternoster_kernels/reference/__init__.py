@@ -3,6 +3,7 @@
 from paternoster_kernels.reference.advance_decode import advance_decode
 from paternoster_kernels.reference.apply_penalties import apply_penalties
 from paternoster_kernels.reference.argmax import argmax
+from paternoster_kernels.reference.clamped_swiglu_mul import clamped_swiglu_mul
 from paternoster_kernels.reference.copy_blocks import copy_blocks
 from paternoster_kernels.reference.gelu_mul import gelu_mul
 from paternoster_kernels.reference.grouped_matmul import grouped_matmul
@@ -27,6 +28,7 @@ __all__ = [
     "advance_decode",
     "apply_penalties",
     "argmax",
+    "clamped_swiglu_mul",
     "copy_blocks",
     "gelu_mul",
     "grouped_matmul",

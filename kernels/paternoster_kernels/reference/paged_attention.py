@@ -16,15 +16,17 @@ def paged_attention(
     *,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention of each new token to the tokens of its sequence up to itself.
 
     ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``,
     with the new tokens' keys and values already in it. Returns ``[tokens, heads, head_dim]``. A :class:`DeviceBatch`
-    is what a step on fixed buffers has in place of a plan. ``window``, ``softcap``: as in :func:`unified_attention`.
+    is what a step on fixed buffers has in place of a plan. ``window``, ``softcap``, ``sinks``: as in
+    :func:`unified_attention`.
     """
     if isinstance(plan, DeviceBatch):
-        return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap)
+        return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap, sinks=sinks)
     tokens, heads, head_dim = queries.shape
     kv_heads = cache.shape[1]
     pages = cache.view(cache.shape[0] * kv_heads, -1)
@@ -36,12 +38,16 @@ def paged_attention(
         torch.index_select(pages, 0, group.pages, out=group.gathered)
         keys_values = group.gathered.view(group.rows.stop - group.rows.start, kv_heads, -1, 2 * head_dim)
         keys, values = keys_values.split(head_dim, -1)
-        grouped_out[group.rows] = _attend(grouped[group.rows], keys, values, group.masked(window), scale, softcap)
+        own = None if sinks is None else sinks.view(1, kv_heads, -1, 1)
+        mask = group.masked(window)
+        grouped_out[group.rows] = _attend(grouped[group.rows], keys, values, mask, scale, softcap, own)
     for chunk in plan.prefills:
         torch.index_select(pages, 0, chunk.pages, out=chunk.gathered)
         keys_values = chunk.gathered.view(kv_heads, 1, -1, 2 * head_dim)[:, :, : chunk.seq_len]
         keys, values = keys_values.expand(-1, heads // kv_heads, -1, -1).split(head_dim, -1)
-        mixed = _attend(grouped[chunk.rows].permute(1, 2, 0, 3), keys, values, chunk.masked(window), scale, softcap)
+        own = None if sinks is None else sinks.view(kv_heads, -1, 1, 1)
+        asked = grouped[chunk.rows].permute(1, 2, 0, 3)
+        mixed = _attend(asked, keys, values, chunk.masked(window), scale, softcap, own)
         grouped_out[chunk.rows] = mixed.permute(2, 0, 1, 3)
     return out
 
@@ -53,13 +59,20 @@ def _attend(
     mask: torch.Tensor | None,
     scale: float,
     softcap: float | None,
+    sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """``mask``: what is added to the scores; None for plain causal."""
-    if softcap is None:
+    """``mask``: what is added to the scores; None for plain causal. ``sinks``: as the scores, but for one key."""
+    if softcap is None and sinks is None:
         return functional.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale
         )
-    scores = softcap * torch.tanh(queries @ keys.transpose(-1, -2) * (scale / softcap))
+    scores = queries @ keys.transpose(-1, -2) * scale
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
     if mask is None:
         mask = torch.full(scores.shape[-2:], float("-inf"), dtype=scores.dtype, device=scores.device).triu(1)
-    return (scores + mask).softmax(-1) @ values
+    scores = scores + mask
+    if sinks is None:
+        return scores.softmax(-1) @ values
+    scores = torch.cat((scores, sinks.to(scores.dtype).expand(*scores.shape[:-1], 1)), -1)
+    return scores.softmax(-1)[..., :-1] @ values

@@ -13,13 +13,15 @@ def unified_attention(
     *,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
     kv_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention of each new token to the tokens of its sequence up to itself, in float32 or in ``queries``' float64.
 
     ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]`` with
     the new tokens already in it. ``window``: a token sees itself and ``window - 1`` before it. ``softcap``: scores
-    become ``softcap * tanh(score / softcap)`` (Gemma 2, arXiv 2408.00118). ``kv_scales [blocks, kv_heads, block_size,
+    become ``softcap * tanh(score / softcap)`` (Gemma 2, arXiv 2408.00118). ``sinks [heads]``: the score of one more key
+    of each head, whose value is nothing (gpt-oss, arXiv 2508.10925). ``kv_scales [blocks, kv_heads, block_size,
     2]``: what each stored key and each stored value is to be multiplied with, when the cache is int8 or fp8.
     Returns ``[tokens, heads, head_dim]`` in ``queries``' dtype.
     """
@@ -46,6 +48,11 @@ def unified_attention(
         hidden = key_position > position
         if window is not None:
             hidden |= key_position <= position - window
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+        if sinks is not None:
+            sink = sinks.to(wide).view(kv_heads, -1, 1, 1).expand(-1, -1, scores.shape[2], 1)
+            weights = torch.cat((scores, sink), -1).softmax(-1)[..., :-1]
+        else:
+            weights = scores.softmax(-1)
         out[start:stop] = torch.einsum("kgtn,knd->tkgd", weights, values).flatten(1, 2).to(queries.dtype)
     return out

@@ -19,15 +19,16 @@ SHORT_ROWS = 16
 """Rows of a tile when a sequence's new tokens fit into so few; the smallest a tensor core multiplies."""
 LONG_ROWS = 64
 LOG2_E = 1.4426950408889634
+_LOG2_E = tl.constexpr(LOG2_E)
 
 
 @triton.jit
 def _attend(
-    queries, cache, kv_scales, out, part_out, part_lse, table,
+    queries, cache, kv_scales, sinks, out, part_out, part_lse, table,
     query_start, query_len, seq_len, first, part_row, kv_head, split, split_bound, part_rows,
     inner_scale, outer_scale, token_stride, head_stride,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SCALED: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, SCALED: tl.constexpr,
     ROWS: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """One tile of ``ROWS`` rows from new token ``first`` on, over its sequence's keys or over one split of them."""
@@ -59,6 +60,11 @@ def _attend(
         best = tl.full([ROWS], float("-inf"), tl.float32)
         total = tl.zeros([ROWS], tl.float32)
         mixed = tl.zeros([ROWS, HEAD_PAD], tl.float32)
+        if SINKS:
+            # One more key, in the first split: a score, and a value of nothing.
+            sink = tl.load(sinks + head, mask=row_used, other=0.0).to(tl.float32) * _LOG2_E
+            best = tl.where(split == 0, sink, best)
+            total = tl.where(split == 0, 1.0, total)
         for index in tl.range(low, high, num_stages=STAGES):
             block = tl.load(table + index).to(tl.int64)
             page = (block * KV_HEADS + kv_head) * BLOCK_SIZE
@@ -110,10 +116,10 @@ def _attend(
 # Numbers that differ from step to step would otherwise be compiled for anew while requests wait.
 @triton.jit(do_not_specialize=["sequences", "split_bound", "part_rows", "table_stride"])
 def unified_attention_kernel(
-    queries, cache, kv_scales, out, part_out, part_lse, query_starts, seq_lens, block_tables,
+    queries, cache, kv_scales, sinks, out, part_out, part_lse, query_starts, seq_lens, block_tables,
     sequences, split_bound, part_rows, inner_scale, outer_scale, token_stride, head_stride, table_stride,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SCALED: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, SCALED: tl.constexpr,
     SHORT: tl.constexpr, LONG: tl.constexpr, ONLY_SHORT: tl.constexpr, ONE_PASS: tl.constexpr,
 ):  # fmt: skip
     """Grid: tiles, key heads, splits; sequences instead of tiles when all are short."""
@@ -135,25 +141,25 @@ def unified_attention_kernel(
     table = block_tables + row.to(tl.int64) * table_stride
     if ONE_PASS:
         _attend(
-            queries, cache, kv_scales, out, part_out, part_lse, table,
+            queries, cache, kv_scales, sinks, out, part_out, part_lse, table,
             query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
             inner_scale, outer_scale, token_stride, head_stride,
-            KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WINDOW, SOFTCAP, SCALED, LONG, False, 2,
+            KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WINDOW, SOFTCAP, SINKS, SCALED, LONG, False, 2,
         )  # fmt: skip
     elif query_len * GROUP <= SHORT // GROUP * GROUP:
         _attend(
-            queries, cache, kv_scales, out, part_out, part_lse, table,
+            queries, cache, kv_scales, sinks, out, part_out, part_lse, table,
             query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
             inner_scale, outer_scale, token_stride, head_stride,
-            KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WINDOW, SOFTCAP, SCALED, SHORT, True, 3,
+            KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WINDOW, SOFTCAP, SINKS, SCALED, SHORT, True, 3,
         )  # fmt: skip
     elif not ONLY_SHORT:
         if split == 0:
             _attend(
-                queries, cache, kv_scales, out, part_out, part_lse, table,
+                queries, cache, kv_scales, sinks, out, part_out, part_lse, table,
                 query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
                 inner_scale, outer_scale, token_stride, head_stride,
-                KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WINDOW, SOFTCAP, SCALED, LONG, False, 2,
+                KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WINDOW, SOFTCAP, SINKS, SCALED, LONG, False, 2,
             )  # fmt: skip
 
 
@@ -165,6 +171,7 @@ def unified_attention(
     *,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
     kv_scales: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
     one_pass: bool = False,
@@ -196,12 +203,14 @@ def unified_attention(
     part_lse = torch.empty(parts, dtype=torch.float32, device=queries.device)
     grid = (sequences if only_short else tile_count(tokens, sequences, long // group), kv_heads, splits)
     unified_attention_kernel[grid](
-        queries, cache, cache if kv_scales is None else kv_scales, out, part_out, part_lse,
+        queries, cache, cache if kv_scales is None else kv_scales,
+        cache if sinks is None else sinks, out, part_out, part_lse,
         batch.query_starts, batch.seq_lens, batch.block_tables, sequences, splits, part_rows,
         scale * LOG2_E if softcap is None else scale / softcap, 1.0 if softcap is None else softcap * LOG2_E,
         queries.stride(0), queries.stride(1), batch.block_tables.stride(0),
         KV_HEADS=kv_heads, GROUP=group, HEAD_DIM=head_dim, HEAD_PAD=triton.next_power_of_2(head_dim),
-        BLOCK_SIZE=block_size, WINDOW=window or 0, SOFTCAP=softcap is not None, SCALED=kv_scales is not None,
+        BLOCK_SIZE=block_size, WINDOW=window or 0, SOFTCAP=softcap is not None,
+        SINKS=sinks is not None, SCALED=kv_scales is not None,
         SHORT=short, LONG=long, ONLY_SHORT=only_short, ONE_PASS=one_pass,
         num_warps=4 if head_dim * queries.itemsize <= 256 else 8,
     )  # fmt: skip
@@ -222,6 +231,7 @@ def paged_attention(
     *,
     window: int | None = None,
     softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """:func:`unified_attention` as a model calls it: on CUDA the plan is a :class:`DeviceBatch`."""
-    return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap)
+    return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap, sinks=sinks)

@@ -12,6 +12,7 @@ from paternoster_contract.flags import flag_errors
 _OF_SPEC: Mapping[str, str] = {
     "model": "model.source",
     "served_model_name": "model.servedName",
+    "chat_template": "model.chatTemplate",
     "device": "resources.gpu.count",
     "tensor_parallel_size": "resources.gpu.count",
     "threads": "resources.limits.cpu",

@@ -1,5 +1,6 @@
 """Rules between fields, in CEL: one list for the schema and for checking a manifest without a cluster."""
 
+from paternoster_operator.api.model_types import REMOTE
 from paternoster_operator.api.names import NAME_PATTERN
 from paternoster_operator.api.pod.owned import POD_TEMPLATE_RULES
 from paternoster_operator.api.rule import Rule
@@ -11,6 +12,26 @@ SPEC_RULES: tuple[Rule, ...] = (
         "!self.model.source.matches('^pvc://(.*/)?[.]{1,2}(/|$)')",
         "model.source must name a path on its claim without '.' and '..'",
         "model.source",
+    ),
+    *(
+        Rule(
+            f"!has(self.model.{field}) || self.model.source.matches('{REMOTE}')",
+            f"model.{field} must be unset unless model.source is hf://, s3://, gs:// or https://, which are fetched",
+            f"model.{field}",
+        )
+        for field in ("cache", "credentialsSecretRef")
+    ),
+    Rule(
+        "!has(self.model.cache) || (has(self.model.cache.emptyDir) ? 1 : 0) + (has(self.model.cache.hostPath) ? 1 : 0)"
+        " + (has(self.model.cache.claim) ? 1 : 0) == 1",
+        "model.cache must have exactly one of emptyDir, hostPath and claim",
+        "model.cache",
+    ),
+    Rule(
+        "!has(self.model.cache) || !has(self.model.cache.hostPath) || "
+        "!self.model.cache.hostPath.path.matches('/[.]{1,2}(/|$)')",
+        "model.cache.hostPath.path must have no '.' and no '..'",
+        "model.cache.hostPath.path",
     ),
     Rule(
         "!has(self.replicas) || !has(self.autoscaling) || self.autoscaling.mode == 'External'",

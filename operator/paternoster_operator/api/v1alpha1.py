@@ -13,24 +13,11 @@ from pydantic.alias_generators import to_camel
 from paternoster_operator.api.autoscaling_types import ScaleToZero, Schedule
 from paternoster_operator.api.engine_types import Engine
 from paternoster_operator.api.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
+from paternoster_operator.api.model_types import Model
 from paternoster_operator.api.names import NAME_PATTERN, child_name
 from paternoster_operator.api.objective_types import Cost, Slo
 from paternoster_operator.api.pod.template import PodTemplate
 from paternoster_operator.api.scheduling_types import SecretName, Toleration, TopologySpread
-
-
-class Model(Document):
-    """Which model is served, and under what name."""
-
-    source: str = Field(
-        max_length=2048,
-        pattern=r"^(package://[A-Za-z_][A-Za-z0-9_.]*|file:///.+|pvc://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/.*)?)$",
-    )
-    """Where the weights are: package://python_package that carries one .gguf file; file:///path inside the engine's
-    image or a mounted volume; pvc://claim/path on a PersistentVolumeClaim of the namespace, mounted read-only."""
-    served_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._/-]{1,128}$")
-    """Name that clients use; when unset the resource's own name, after its namespace and a slash where the operator
-    wants names to begin so. It belongs to the fleet that claimed it first."""
 
 
 class Gpu(Document):

@@ -16,6 +16,7 @@ from paternoster_operator.api.scheduling_types import TopologySpread
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import ALONE, Installation, engine_args
 from paternoster_operator.desired.key_volumes import key_mounts, key_volumes
+from paternoster_operator.desired.model_fetch import engine_env, fetch_containers
 from paternoster_operator.desired.model_source import model_mounts, model_volumes
 from paternoster_operator.desired.ownership import child_metadata, selector
 from paternoster_operator.desired.pod_template import brings_shared_memory, with_template
@@ -71,6 +72,7 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
             "fsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
+        "initContainers": fetch_containers(spec, _image(spec, installation), _security()),
         "containers": [_container(resource, installation)],
         "volumes": [
             {"name": TMP_VOLUME, "emptyDir": scratch_volume(spec)},
@@ -105,12 +107,13 @@ def _dump(parts: Sequence[Document]) -> list[dict[str, Any]]:
 
 def _container(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
     engine = resource.spec.engine
-    return {
+    container = {
         "name": labels.ENGINE_CONTAINER,
-        "image": engine.image or installation.engine_image,
+        "image": _image(resource.spec, installation),
         "imagePullPolicy": engine.image_pull_policy.value,
         "command": ["paternoster", "serve"],
         "args": engine_args(resource, installation).to_flags(),
+        "env": engine_env(resource.spec),
         "ports": [
             {"name": labels.ENGINE_PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"},
             {"name": labels.ADMIN_PORT_NAME, "containerPort": labels.ADMIN_PORT, "protocol": "TCP"},
@@ -122,11 +125,7 @@ def _container(resource: LLMDeployment, installation: Installation) -> dict[str,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "resources": build_resources(resource.spec),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": _security(),
         "volumeMounts": [
             {"name": TMP_VOLUME, "mountPath": TMP_FOLDER},
             *key_mounts(resource, behind_gateway=installation.behind_gateway),
@@ -134,6 +133,20 @@ def _container(resource: LLMDeployment, installation: Installation) -> dict[str,
             *_shared_memory(resource.spec, {"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER}),
         ],
     }
+    return {name: value for name, value in container.items() if value != []}
+
+
+def _security() -> dict[str, Any]:
+    """Of every container that the operator adds."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+
+
+def _image(spec: LLMDeploymentSpec, installation: Installation) -> str:
+    return spec.engine.image or installation.engine_image
 
 
 def _shared_memory(spec: LLMDeploymentSpec, part: dict[str, Any]) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
     args = EngineArgs(
         model=engine_source(spec),
         served_model_name=resource.served_name,
+        chat_template=spec.model.chat_template,
         host="0.0.0.0",
         port=labels.ENGINE_PORT,
         admin_port=labels.ADMIN_PORT,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from paternoster_operator.api.model_types import ModelCache
 from paternoster_operator.api.pod.owned import MODEL_FOLDER, MODEL_VOLUME
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 
@@ -20,16 +21,28 @@ def model_claim(spec: LLMDeploymentSpec) -> str | None:
 
 
 def model_volumes(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
-    """The pod's volumes: the whole claim, as links in a folder may lead out of it."""
-    claim = model_claim(spec)
-    source = {"claimName": claim, "readOnly": True}
-    return [] if claim is None else [{"name": MODEL_VOLUME, "persistentVolumeClaim": source}]
+    """The pod's volumes: the whole claim, as links in a folder may lead out of it; or the cache."""
+    if (claim := model_claim(spec)) is not None:
+        return [{"name": MODEL_VOLUME, "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}]
+    return [{"name": MODEL_VOLUME, **_cache(spec.model.cache)}] if spec.model.remote else []
 
 
 def model_mounts(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
-    """The container's mounts."""
-    mount = {"name": MODEL_VOLUME, "mountPath": MODEL_FOLDER, "readOnly": True}
-    return [] if model_claim(spec) is None else [mount]
+    """The engine's mounts."""
+    return [{"name": MODEL_VOLUME, "mountPath": MODEL_FOLDER, "readOnly": True}] if _has_volume(spec) else []
+
+
+def _has_volume(spec: LLMDeploymentSpec) -> bool:
+    return spec.model.remote or model_claim(spec) is not None
+
+
+def _cache(cache: ModelCache | None) -> dict[str, Any]:
+    if cache is not None and cache.claim is not None:
+        return {"persistentVolumeClaim": {"claimName": cache.claim.name}}
+    if cache is not None and cache.host_path is not None:
+        return {"hostPath": {"path": cache.host_path.path, "type": "DirectoryOrCreate"}}
+    limit = None if cache is None or cache.empty_dir is None else cache.empty_dir.size_limit
+    return {"emptyDir": {} if limit is None else {"sizeLimit": limit}}
 
 
 def _claim(spec: LLMDeploymentSpec) -> tuple[str | None, str]:

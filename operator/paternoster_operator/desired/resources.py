@@ -34,7 +34,9 @@ def build_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
     if MEMORY not in named:
         requests[MEMORY] = _memory(spec)
     if STORAGE not in named:
-        requests[STORAGE], limits[STORAGE] = STORAGE_REQUEST, STORAGE_LIMIT
+        requests[STORAGE] = STORAGE_REQUEST
+        if not _unbounded_cache(spec):
+            limits[STORAGE] = STORAGE_LIMIT
     claims = []
     if gpu.claim_template_name is not None:
         claims.append({"name": GPU_CLAIM})
@@ -44,9 +46,39 @@ def build_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
     return {name: value for name, value in parts.items() if value}
 
 
+def build_fetch_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
+    """Of the container that fetches the model: the engine's less its devices, and room for the model.
+
+    A pod asks for the larger of the two, as they run one after the other: so this costs nothing, meets every quota that
+    the engine meets, and keeps the pod's class of service.
+    """
+    engine, room = build_resources(spec), cache_limit(spec)
+    device = spec.resources.gpu.resource_name
+    found = {}
+    for part in ("requests", "limits"):
+        amounts = {name: amount for name, amount in engine.get(part, {}).items() if name != device}
+        if room is not None and STORAGE in amounts:
+            amounts[STORAGE] = str(math.ceil(quantity(amounts[STORAGE]) + quantity(room)))
+        found[part] = amounts
+    return {part: amounts for part, amounts in found.items() if amounts}
+
+
+def cache_limit(spec: LLMDeploymentSpec) -> str | None:
+    """Most that models may take of the pod's own storage; None where they take none of it, or any amount."""
+    cache = spec.model.cache
+    return None if cache is None or cache.empty_dir is None else cache.empty_dir.size_limit
+
+
+def _unbounded_cache(spec: LLMDeploymentSpec) -> bool:
+    """Whether models may take any amount of the pod's own storage: a limit of that would evict it."""
+    cache = spec.model.cache
+    return spec.model.remote and (cache is None or cache.empty_dir is not None) and cache_limit(spec) is None
+
+
 def scratch_volume(spec: LLMDeploymentSpec) -> dict[str, Any]:
     """The emptyDir for /tmp, as large as the container's files may get in all."""
-    limit = build_resources(spec).get("limits", {}).get(STORAGE)
+    given = spec.resources
+    limit = given.limits.get(STORAGE) if STORAGE in {**given.requests, **given.limits} else STORAGE_LIMIT
     return {} if limit is None else {"sizeLimit": limit}
 
 

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_PORT_NAME
+from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_PORT_NAME, MODELS_ENV
 from paternoster_contract.supervise import supervise
+from paternoster_operator.desired.model_fetch import OFFLINE_ENV
 from paternoster_operator.local.probe import Probes
 from paternoster_operator.local.program import HOST, Launch, Program, find_program, free_port
 from paternoster_operator.local.secrets import MountedSecrets
 
 _PORT_FLAGS = {ENGINE_PORT_NAME: "--port", ADMIN_PORT_NAME: "--admin-port"}
 """By name of the container's port."""
+_OF_INIT_CONTAINERS = (MODELS_ENV, OFFLINE_ENV)
+"""Variables of an engine whose model another container has fetched: here it fetches for itself."""
 
 
 class LocalPod:
@@ -143,7 +146,8 @@ class LocalPod:
         for named in self._container["ports"]:
             named["containerPort"] = free_port()
             flags += [_PORT_FLAGS[named["name"]], str(named["containerPort"])]
-        own = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
+        given = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
+        own = {name: value for name, value in given.items() if name not in _OF_INIT_CONTAINERS}
         env = self._secrets.temporary | own
         url = f"http://{HOST}:{self._container['ports'][0]['containerPort']}"
         return Launch([find_program(command[0]), *flags, "--host", HOST], env, url)

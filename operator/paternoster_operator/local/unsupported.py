@@ -1,27 +1,40 @@
 """What of a resource needs a cluster: refused, or told where this machine goes on without it. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from paternoster_contract.labels import MODELS_ENV
 from paternoster_operator.api.pod.template import PodTemplate
-from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.model_source import model_claim
 
 
 def unused(resources: Iterable[LLMDeployment]) -> list[str]:
     """A line for each part that has no meaning for processes."""
     return [
-        f"{resource.metadata.name}: spec.podTemplate is not used on this machine: engines are processes here, with the "
-        "environment of 'paternoster up' and the files of this machine"
+        f"{resource.metadata.name}: {field} is not used on this machine: {instead}"
         for resource in resources
-        if resource.spec.pod_template != PodTemplate()
+        for field, instead in _unused(resource.spec)
     ]
+
+
+def _unused(spec: LLMDeploymentSpec) -> Iterator[tuple[str, str]]:
+    """Each such field, and what there is instead."""
+    if spec.pod_template != PodTemplate():
+        yield (
+            "spec.podTemplate",
+            "engines are processes here, with the environment of 'paternoster up' and the files of this machine",
+        )
+    if spec.model.credentials_secret_ref is not None:
+        yield "spec.model.credentialsSecretRef", "engines fetch with the environment of 'paternoster up'"
+    if spec.model.cache is not None:
+        yield "spec.model.cache", f"models are kept where ${MODELS_ENV} says, or below ~/.cache"
 
 
 def refused(resources: Iterable[LLMDeployment]) -> list[str]:
     """A line for each part without which an engine cannot be: field, value and what is allowed."""
     return [
-        f"{resource.metadata.name}: spec.model.source: is {resource.spec.model.source!r}: must be package:// or "
-        "file:// on this machine, which has no PersistentVolumeClaims"
+        f"{resource.metadata.name}: spec.model.source: is {resource.spec.model.source!r}: must be another "
+        "than pvc:// on this machine, which has no PersistentVolumeClaims"
         for resource in resources
         if model_claim(resource.spec) is not None
     ]
@@ -29,4 +42,6 @@ def refused(resources: Iterable[LLMDeployment]) -> list[str]:
 
 def without_unused(resource: LLMDeployment) -> LLMDeployment:
     """The resource less those parts, so that a change of them restarts nothing."""
-    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"pod_template": PodTemplate()})})
+    spec = resource.spec
+    model = spec.model.model_copy(update={"credentials_secret_ref": None, "cache": None})
+    return resource.model_copy(update={"spec": spec.model_copy(update={"pod_template": PodTemplate(), "model": model})})

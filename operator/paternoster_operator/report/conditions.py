@@ -12,6 +12,7 @@ from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, 
 from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.observe import Observed
+from paternoster_operator.report.model_fetch import find_downloads
 from paternoster_operator.report.stall_reason import StallReason, find_stall_reason
 
 Truth = Literal["True", "False", "Unknown"]
@@ -60,7 +61,8 @@ def find_conditions(
     spec, state = resource.spec, decision.state
     stalled = _stalled(spec, observed, state, now, access)
     reconciling = _reconciling(spec, observed, state, access)
-    conditions = [_ready(observed, state, stalled, reconciling, access)]
+    downloads = find_downloads(observed, spec)
+    conditions = [_ready(observed, state, stalled, reconciling, access, downloads)]
     if reconciling is not None and stalled is None:
         conditions.append(reconciling)
     if stalled is not None:
@@ -92,7 +94,12 @@ def _stalled(
 
 
 def _ready(
-    observed: Observed, state: LawState, stalled: Condition | None, moving: Condition | None, access: Access
+    observed: Observed,
+    state: LawState,
+    stalled: Condition | None,
+    moving: Condition | None,
+    access: Access,
+    downloads: str,
 ) -> Condition:
     serving = len(observed.serving)
     if not access.served and access.fault is not None:
@@ -105,8 +112,11 @@ def _ready(
         return Condition("Ready", "True", "ScaledToZero", "no replica is wanted")
     if stalled is not None:
         return Condition("Ready", "False", stalled.reason, stalled.message)
+    said = f"0 of {state.replicas} replicas serve yet"
+    if downloads:
+        return Condition("Ready", "Unknown", "ModelDownloading", f"{said}; {downloads}")
     reason = "Progressing" if moving is None else "ModelLoading" if observed.pending else moving.reason
-    return Condition("Ready", "Unknown", reason, f"0 of {state.replicas} replicas serve yet")
+    return Condition("Ready", "Unknown", reason, said)
 
 
 def _routed(access: Access) -> Condition:
@@ -130,6 +140,7 @@ def _reconciling(spec: LLMDeploymentSpec, observed: Observed, state: LawState, a
 
 
 def _moving(spec: LLMDeploymentSpec, observed: Observed, state: LawState) -> Condition | None:
+    downloads = find_downloads(observed, spec)
     serving = len(observed.serving)
     deployment = observed.deployment
     # Before the rest: a rollout starts pods and drains others, too.
@@ -144,7 +155,8 @@ def _moving(spec: LLMDeploymentSpec, observed: Observed, state: LawState) -> Con
     if observed.draining:
         return Condition("Reconciling", "True", "Draining", f"{len(observed.draining)} replicas finish their requests")
     if deployment is None or serving < state.replicas:
-        return Condition("Reconciling", "True", "ScalingUp", f"{serving} of {state.replicas} replicas serve")
+        said = "; ".join(filter(None, (f"{serving} of {state.replicas} replicas serve", downloads)))
+        return Condition("Reconciling", "True", "ScalingUp", said)
     if not deployment.settled:
         return Condition("Reconciling", "True", "ScalingUp", f"{deployment.available} of {state.replicas} available")
     return None

@@ -9,6 +9,7 @@ from paternoster_contract.labels import ENGINE_CONTAINER, MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import host_kv_cache
 from paternoster_operator.observe import Ended, Observed, PodView
+from paternoster_operator.report.model_fetch import fetches, find_failure, gets_on, progress_words
 from paternoster_operator.report.no_node import read_no_node
 
 _WAITING = {
@@ -44,7 +45,7 @@ class StallReason:
 def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
     """The one that explains most, or None. ``now`` is an RFC 3339 time."""
     for pod in observed.pending:
-        found = _unscheduled(pod, spec, now) or _unstarted(pod) or _ends(pod, spec)
+        found = _unscheduled(pod, spec, now) or _unstarted(pod) or _ends(pod, spec, now)
         if found is not None:
             of = "" if pod.container == ENGINE_CONTAINER else f"container {pod.container}: "
             return StallReason(found.reason, f"{pod.name}: {of}{found.message}")
@@ -87,8 +88,13 @@ def _unstarted(pod: PodView) -> StallReason | None:
     return StallReason(reason, f"{pod.waiting_reason}: {pod.message}" if pod.message else str(pod.waiting_reason))
 
 
-def _ends(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
-    """Its container ends again and again, or has said itself that it always will."""
+def _ends(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
+    """Its container ends again and again, or has said itself that it will."""
+    if fetches(pod, spec):
+        if gets_on(pod, now):
+            return None
+        if (said := find_failure(pod)) is not None:
+            return StallReason(*said)
     ended, engine = pod.ended, pod.container == ENGINE_CONTAINER
     if engine and ended is not None and ended.status == MODEL_EXIT_STATUS:
         return StallReason("ModelSourceFailed", _last_words(ended))
@@ -103,9 +109,10 @@ def _ends(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
 
 
 def _last_words(ended: Ended) -> str:
+    said = progress_words(ended)
     killed = ended.status - 128
     by = f" ({Signals(killed).name})" if killed in set(Signals) else ""
-    return f"ended with exit code {ended.status}{by}" + (f": {ended.said}" if ended.said else "")
+    return f"ended with exit code {ended.status}{by}" + (f": {said}" if said else "")
 
 
 def _out_of_memory(pod: PodView, spec: LLMDeploymentSpec) -> str:

@@ -35,6 +35,13 @@ PUBLISHED: dict[str, tuple[dict[str, Any], float]] = {
     "Gemma-2-9B": (
         sizes(3584, 14_336, 42, 16, 8, 256_000, model_type="gemma2", head_dim=256, sliding_window=4096), 9.242,
     ),
+    "gpt-oss-20b": (
+        sizes(
+            2880, 2880, 24, 64, 8, 201_088, model_type="gpt_oss", head_dim=64, num_local_experts=32,
+            num_experts_per_tok=4, sliding_window=128,
+        ),
+        20.915,
+    ),
     "SmolLM3-3B": (sizes(2048, 11_008, 36, 16, 4, 128_256, model_type="smollm3"), 3.075),
     "OLMo-2-7B": (sizes(4096, 11_008, 32, 32, 32, 100_352, model_type="olmo2"), 7.299),
     "Granite-3.1-8B": (

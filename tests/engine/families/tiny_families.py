@@ -74,11 +74,22 @@ MODELS: dict[str, dict[str, Any]] = {
         },
         "num_hidden_layers": 7, "sliding_window": 20, "query_pre_attn_scalar": 16, "tie_word_embeddings": True,
     },
+    "gpt_oss": {
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 150_000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            "truncate": False, "original_max_position_embeddings": 128,
+        },
+        "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 20, "attention_bias": True,
+    },
+    "gpt_oss, published": {
+        "rope_parameters": ROPE, "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 20,
+        "attention_bias": True, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
+    },
 }  # fmt: skip
 """What is tried of each family; the name's first word is the ``model_type``."""
-SAFETENSORS_ALONE = ("llama, 3.1", "mistral", "qwen2, windows", "qwen3_moe, mixed", "phi3, long")
+SAFETENSORS_ALONE = ("llama, 3.1", "mistral", "qwen2, windows", "qwen3_moe, mixed", "phi3, long", "gpt_oss, published")
 GGUF = {name: name.split(",")[0] for name in MODELS if name not in SAFETENSORS_ALONE}
-GGUF |= {"gemma3_text": "gemma3", "mixtral": "llama", "qwen3_moe": "qwen3moe"}
+GGUF |= {"gemma3_text": "gemma3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}
 """Of these, those whose GGUF files say the same -> their architecture there."""
 
 
@@ -98,6 +109,8 @@ def make(name: str) -> Any:
             torch.nn.init.normal_(weight, 2.0 if "gemma" in name else 1.0, 0.3)
         elif key.endswith("bias"):
             torch.nn.init.normal_(weight, 0.0, 0.5)
+        elif key.endswith("sinks"):
+            torch.nn.init.normal_(weight, 1.0, 1.0)
     return model
 
 
@@ -105,7 +118,7 @@ def save(model: Any, folder: Path) -> Checkpoint:
     """As a folder with safetensors."""
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text("{}")
-    return _open(folder)
+    return open_model(folder)
 
 
 def save_gguf(model: Any, path: Path, architecture: str) -> Checkpoint:
@@ -144,18 +157,24 @@ def save_gguf(model: Any, path: Path, architecture: str) -> Checkpoint:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return _open(path)
+    return open_model(path)
 
 
 def _split_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """With gate and up apart, as files have them."""
+    """With gate and up apart, outputs first, and suffixes, as files have them."""
+    swapped = any(name.endswith("sinks") for name in tensors)
     named = {}
     for name, tensor in tensors.items():
-        if name.endswith("experts.gate_up_proj"):
-            gate, up = tensor.chunk(2, 1)
-            named |= {name.replace("gate_up", part) + ".weight": half for part, half in (("gate", gate), ("up", up))}
+        kind = "bias" if name.endswith("_bias") else "weight"
+        stem, whole = name.removesuffix("_bias"), tensor.mT if swapped and tensor.dim() == 3 else tensor
+        if stem.endswith("experts.gate_up_proj"):
+            gate, up = (whole[:, ::2], whole[:, 1::2]) if swapped else whole.chunk(2, 1)
+            named[f"{stem.replace('gate_up', 'gate')}.{kind}"] = gate
+            named[f"{stem.replace('gate_up', 'up')}.{kind}"] = up
+        elif stem.endswith(("experts.down_proj", "sinks")):
+            named[f"{stem}.{kind}"] = whole
         else:
-            named[name + ".weight" if name.endswith("experts.down_proj") else name] = tensor
+            named[name] = tensor
     return named
 
 
@@ -163,6 +182,12 @@ def _add_family(writer: GGUFWriter, config: Any, architecture: str) -> None:
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
     writer.add_rope_freq_base(rope["rope_theta"])
+    if rope["rope_type"] == "yarn":
+        writer.add_string(f"{architecture}.rope.scaling.type", "yarn")
+        writer.add_float32(f"{architecture}.rope.scaling.factor", rope["factor"])
+        writer.add_uint32(
+            f"{architecture}.rope.scaling.original_context_length", rope["original_max_position_embeddings"]
+        )
     if rope["rope_type"] == "linear":
         writer.add_string(f"{architecture}.rope.scaling.type", "linear")
         writer.add_float32(f"{architecture}.rope.scaling.factor", rope["factor"])
@@ -171,8 +196,8 @@ def _add_family(writer: GGUFWriter, config: Any, architecture: str) -> None:
     if hasattr(config, "num_experts_per_tok"):
         writer.add_expert_count(config.num_local_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
-        if hasattr(config, "moe_intermediate_size"):
-            writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+        width = getattr(config, "moe_intermediate_size", config.intermediate_size)
+        writer.add_expert_feed_forward_length(width)
     if architecture == "granite":
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_attention_scale(config.attention_multiplier)
@@ -189,7 +214,8 @@ def _in_pairs(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return halves.transpose(1, 2).reshape(weight.shape)
 
 
-def _open(path: Path) -> Checkpoint:
+def open_model(path: Path) -> Checkpoint:
+    """With the shapes of all tensors checked."""
     checkpoint = open_checkpoint(resolve(path.as_uri()))
     check_shapes(checkpoint)
     return checkpoint

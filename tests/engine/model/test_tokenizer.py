@@ -93,10 +93,10 @@ def test_broken_bytes_are_not_held_back_for_long(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"tokenizer.ggml.model": "llama"}, "tokenizer.ggml.model is 'llama': only 'gpt2'"),
+        ({"tokenizer.ggml.model": "bert"}, "tokenizer.ggml.model is 'bert': built in are 'gpt2'"),
         (
             {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "odd"},
-            "pre is 'odd': built in are smollm, gpt-2, qwen2",
+            "pre is 'odd': built in are gpt-2, phi-2, olmo, smollm, starcoder, refact, dbrx",
         ),
     ],
 )

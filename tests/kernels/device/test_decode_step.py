@@ -1,5 +1,7 @@
 """A captured decode step made of the device's kernels gives the tokens of the references, padding and all."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,9 +10,10 @@ import torch
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.model import parts
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model import experts, parts
+from paternoster_engine.model.config import Block, Experts, Layer, ModelConfig
 from paternoster_engine.model.decoder import Decoder
+from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.runner import step_input
 from paternoster_engine.runner.cuda import decode_step
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
@@ -18,7 +21,7 @@ from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache, kv
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling import device_sampler
 from paternoster_kernels import OPS
-from paternoster_kernels.registry import TRITON_MODULES, triton_op
+from paternoster_kernels.registry import TRITON_MODULES, Op, triton_op
 
 BLOCK_SIZE = 16
 CONFIG = ModelConfig(
@@ -38,20 +41,32 @@ CONFIG = ModelConfig(
 )
 
 
-def weights(name: str) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(sum(map(ord, name)))
-    if "norm" in name:
-        return 1 + 0.1 * torch.randn(64, generator=generator)
-    part = name.split(".")[-2]
-    rows = {"embed_tokens": 130, "q_proj": 256, "k_proj": 128, "v_proj": 128}.get(part, 64)
-    return torch.randn(rows, 256 if part == "o_proj" else 64, generator=generator) / 8
+EXPERTS = replace(
+    CONFIG,
+    block=Block(qkv_bias=True, out_bias=True, mlp_bias=True, router_bias=True, sinks=True, activation="clamped_swiglu"),
+    num_layers=2,
+    layer_kinds=tuple(
+        Layer(rope, window, Experts(5, 2, 48, normalized=True)) for rope, window in ((None, 9), (CONFIG.rope, None))
+    ),
+)
+"""As gpt-oss, with a layer that is not rotated."""
 
 
-def drive(device: torch.device, captured: bool) -> list[list[int]]:
+def weights_of(config: ModelConfig) -> Callable[[str], torch.Tensor]:
+    shapes = dict(expected_shapes(config))
+
+    def weight(name: str) -> torch.Tensor:
+        drawn = torch.randn(shapes[name], generator=torch.Generator().manual_seed(sum(map(ord, name))))
+        return 1 + 0.1 * drawn if "norm" in name else drawn / 8
+
+    return weight
+
+
+def drive(config: ModelConfig, device: torch.device, captured: bool) -> list[list[int]]:
     """Four requests at block edges; one leaves and another joins on the way. Steps are submitted two at a time."""
-    model = Decoder(CONFIG, weights, torch.float32, device)
-    shape = KVPoolShape.fit(CONFIG, BLOCK_SIZE, torch.float32, 12 * kv_block_bytes(CONFIG, BLOCK_SIZE, torch.float32))
-    cache = allocate_kv_cache(shape, CONFIG, torch.float32, device)
+    model = Decoder(config, weights_of(config), torch.float32, device)
+    shape = KVPoolShape.fit(config, BLOCK_SIZE, torch.float32, 12 * kv_block_bytes(config, BLOCK_SIZE, torch.float32))
+    cache = allocate_kv_cache(shape, config, torch.float32, device)
     plain = ModelRunner(model, cache, device_sampler.DeviceSampler(device))
     graphs = GraphRunner(plain, model, cache, max_num_seqs=3, max_model_len=64) if captured else None
     kinds: list[dict[str, Any]] = [{"temperature": 0.0}, {"top_k": 20}, {"temperature": 0.7, "top_p": 0.9}, {}]
@@ -85,12 +100,19 @@ def drive(device: torch.device, captured: bool) -> list[list[int]]:
     return [request.output for request in requests]
 
 
-def test_same_tokens_as_the_references(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    modules = (parts, decode_step, device_sampler, step_input)
-    for module in modules:
-        monkeypatch.setattr(module, "pick", lambda op, device: OPS[op])
-    expected = drive(torch.device("cpu"), captured=False)
+@pytest.mark.parametrize("config", [CONFIG, EXPERTS], ids=["llama", "experts"])
+def test_same_tokens_as_the_references(
+    config: ModelConfig, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use(op_of: Callable[[str], Op]) -> None:
+        for module in (parts, decode_step, device_sampler, step_input):
+            monkeypatch.setattr(module, "pick", lambda op, device: op_of(op))
+        monkeypatch.setattr(parts, "pick_general", lambda op, device, invariant: op_of(op))
+
+    use(OPS.__getitem__)
+    expected = drive(config, torch.device("cpu"), captured=False)
     assert [len(output) for output in expected] == [5, 3, 3, 3]
-    for module in modules:
-        monkeypatch.setattr(module, "pick", lambda op, device: triton_op(op) if op in TRITON_MODULES else OPS[op])
-    assert drive(device, captured=True) == expected
+    use(lambda op: triton_op(op) if op in TRITON_MODULES else OPS[op])
+    # As on CUDA, in the interpreter too.
+    monkeypatch.setattr(experts, "OneByOne", experts.Grouped)
+    assert drive(config, device, captured=True) == expected

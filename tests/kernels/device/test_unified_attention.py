@@ -86,6 +86,15 @@ def test_window_reads_nothing_before_itself(generator: torch.Generator) -> None:
     assert not unified_attention(queries, step.cache, step.batch, 0.1, window=100).isnan().any()
 
 
+@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("one_pass", [False, True])
+def test_sinks(window: int | None, one_pass: bool, generator: torch.Generator) -> None:
+    """In sequences of one split and of several, decodes and prompts."""
+    step = paged([1, 1, 3, 50], [5, 700, 40, 90], 2, 64, 32, torch.float32, generator)
+    sinks = 2 * torch.randn(6, generator=generator, device=generator.device)
+    check(step, 6, torch.float32, generator, window=window, one_pass=one_pass, sinks=sinks)
+
+
 @pytest.mark.parametrize("softcap", [0.5, 30.0])
 def test_softcap(softcap: float, generator: torch.Generator) -> None:
     step = paged([1, 1, 40], [20, 600, 90], 1, 64, 32, torch.float32, generator)

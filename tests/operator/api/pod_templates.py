@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from paternoster_operator.api.pod.owned import ENGINE, POD
+from paternoster_operator.api.pod.owned import ENGINE, FETCH, POD
 
 Case = tuple[dict[str, Any], str]
 
@@ -17,7 +17,20 @@ def engine(**fields: Any) -> dict[str, Any]:
     return template(containers=[{"name": "engine", **fields}])
 
 
+def fetch(**fields: Any) -> dict[str, Any]:
+    """These fields of the init container that fetches a model."""
+    return {**FETCHED, **template(initContainers=[{"name": "model", **fields}])}
+
+
+FETCHED: dict[str, Any] = {"model": {"source": "hf://org/name"}}
+
 GOOD: list[dict[str, Any]] = [
+    fetch(
+        env=[{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+        resources={"limits": {"memory": "1Gi"}},
+        volumeMounts=[{"name": "authorities", "mountPath": "/etc/authorities"}],
+    ),
+    template(containers=[{"name": "model", "image": "theirs"}]),
     {"podTemplate": {}},
     {"podTemplate": {"metadata": {"labels": {"team": "lifts"}, "annotations": {"note": "any text"}}}},
     engine(
@@ -78,6 +91,39 @@ BROKEN_RULES: list[Case] = [
     ),
     *(
         (
+            fetch(**{field: _VALUES.get(field, "Never")}),
+            f"spec.podTemplate.spec.initContainers[model].{field}: is {_VALUES.get(field, 'Never')!r}: "
+            f"{field} of podTemplate's initContainer model must be unset: ",
+        )
+        for field in FETCH
+    ),
+    (
+        template(initContainers=[{"name": "model"}]),
+        "spec.podTemplate.spec.initContainers: has model: initContainers of podTemplate must have other names than "
+        "model unless",
+    ),
+    (
+        {**FETCHED, **template(containers=[{"name": "model", "image": "theirs"}])},
+        "spec.podTemplate.spec.containers: has model: containers of podTemplate must have other names than model where",
+    ),
+    (
+        engine(env=[{"name": "PATERNOSTER_MODELS", "value": "/models"}]),
+        "spec.podTemplate.spec.containers[engine].env: has PATERNOSTER_MODELS: env of podTemplate's containers[engine]",
+    ),
+    (
+        fetch(env=[{"name": "A", "value": "1"}, {"name": "PATERNOSTER_MODELS", "value": "/models"}]),
+        "spec.podTemplate.spec.initContainers[model].env: has A, PATERNOSTER_MODELS: env of podTemplate's",
+    ),
+    *(
+        (
+            fetch(volumeMounts=[{"name": "own", "mountPath": path}]),
+            "spec.podTemplate.spec.initContainers[model].volumeMounts: has own: mountPaths of podTemplate's "
+            "initContainer model must be others than",
+        )
+        for path in ("/tmp", "/mnt/model")
+    ),
+    *(
+        (
             {field: "a", **template(**{field: "b"})},
             f"spec.podTemplate.spec.{field}: is 'b': {field} must be set once, in spec or in podTemplate",
         )
@@ -116,9 +162,9 @@ BROKEN_RULES: list[Case] = [
     *(
         (
             template(**{field: [{"name": "log"}]}),
-            f"spec.podTemplate.spec.{field}: has log: each of podTemplate's {field} but engine must have an image",
+            f"spec.podTemplate.spec.{field}: has log: each of podTemplate's {field} but {own} must have an image",
         )
-        for field in ("containers", "initContainers")
+        for field, own in (("containers", "engine"), ("initContainers", "model"))
     ),
     *(
         (

@@ -47,6 +47,12 @@ GOOD: list[dict[str, Any]] = [
     {"cost": {"gpuHour": "2.49"}, "resources": {"gpu": {"count": 1}}},
     {"model": {"source": "pvc://models/llama/8b.gguf"}},
     {"model": {"source": "pvc://models-1.x"}},
+    {"model": {"source": "hf://org/name"}},
+    {"model": {"source": "hf://org/name@refs/pr/1/file.gguf", "credentialsSecretRef": {"name": "hub"}}},
+    {"model": {"source": "s3://bucket/llama/8b", "cache": {"emptyDir": {}}}},
+    {"model": {"source": "gs://bucket", "cache": {"emptyDir": {"sizeLimit": "20Gi"}}}},
+    {"model": {"source": f"https://host:8443/8b.gguf#sha256={'0' * 64}", "cache": {"claim": {"name": "models"}}}},
+    {"model": {"source": "hf://org/name", "cache": {"hostPath": {"path": "/var/lib/models"}}}},
     *pod_templates.GOOD,
 ]
 
@@ -148,6 +154,25 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
         )
         for path in ("../secret", "a/../b", "a/..", "./a")
     ),
+    (
+        {"model": {"source": "file:///m", "cache": {"emptyDir": {}}}},
+        "spec.model.cache: is {'emptyDir': {}}: model.cache must be unset unless model.source is hf://",
+    ),
+    (
+        {"model": {"source": "pvc://models", "credentialsSecretRef": {"name": "hub"}}},
+        "spec.model.credentialsSecretRef: is {'name': 'hub'}: model.credentialsSecretRef must be unset unless",
+    ),
+    *(
+        (
+            {"model": {"source": "hf://org/name", "cache": cache}},
+            f"spec.model.cache: is {cache}: model.cache must have exactly one of emptyDir, hostPath and claim",
+        )
+        for cache in ({}, {"emptyDir": {}, "claim": {"name": "a"}})
+    ),
+    (
+        {"model": {"source": "hf://org/name", "cache": {"hostPath": {"path": "/models/../etc"}}}},
+        "spec.model.cache.hostPath.path: is '/models/../etc': model.cache.hostPath.path must have no '.' and no '..'",
+    ),
     *pod_templates.BROKEN_RULES,
 ]
 
@@ -176,7 +201,24 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"engine": {"maxNumSeqs": 0}}, "spec.engine.maxNumSeqs: is 0: must be at least 1"),
     ({"engine": {"dtype": "int3"}}, "spec.engine.dtype: is 'int3': must be one of 'auto', 'bfloat16' or 'float32'"),
     ({"engine": {"kvCacheMemory": "much"}}, "spec.engine.kvCacheMemory: is 'much': must match"),
-    ({"model": {"source": "hf://some/model"}}, "spec.model.source: is 'hf://some/model': must match"),
+    *(
+        ({"model": {"source": source}}, f"spec.model.source: is '{source}': must match")
+        for source in (
+            "llama",
+            "hf://llama",
+            "hf:///org/name",
+            "hf://org/name?x=1",
+            "s3://",
+            "gs:///8b",
+            "http://host/8b.gguf",
+            "https://host",
+            "https://host/8b.gguf?signature=x",
+            "oci://registry/8b",
+        )
+    ),
+    ({"model": {"source": "hf://org/name", "cache": {"emptyDir": {"sizeLimit": "0"}}}}, "spec.model.cache.emptyDir."),
+    ({"model": {"source": "hf://org/name", "cache": {"hostPath": {"path": "models"}}}}, "spec.model.cache.hostPath."),
+    ({"model": {"source": "hf://org/name", "cache": {"nfs": {}}}}, "spec.model.cache.nfs: unknown field: allowed here"),
     ({"model": {"source": "pvc:///path"}}, "spec.model.source: is 'pvc:///path': must match"),
     ({"model": {"source": "pvc://Claim/path"}}, "spec.model.source: is 'pvc://Claim/path': must match"),
     ({"model": {}}, "spec.model.source: is missing: it is required"),
@@ -212,6 +254,16 @@ UNSEEN_BY_A_SCHEMA: list[tuple[dict[str, Any], str]] = [
     (
         {"engine": {"extraArgs": ["--max-num-seqs", "8"]}},
         "spec.engine.extraArgs: is ['--max-num-seqs', '8']: --max-num-seqs must not be here: use spec.engine",
+    ),
+    *(
+        ({"model": {"source": source}}, f"spec.model.source: is '{source}': {said}")
+        for source, said in (
+            ("hf://org/na..me", "'na..me' is no name of the hub; allowed: hf://org/name, "),
+            ("hf://org/name@../main", "'..' is no branch, tag or commit"),
+            ("hf://org/name/model.bin", "'model.bin' must be a .gguf file"),
+            ("s3://bucket/../8b", "'../8b' is no path below it"),
+            ("https://me@host/8b.gguf", "a model's https address must have a host, and neither user nor password"),
+        )
     ),
     *pod_templates.INSIDE_OF_OBJECTS,
 ]

@@ -19,7 +19,7 @@ from paternoster_operator.desired.pod_template import merged, with_template
 
 Resource = Callable[..., LLMDeployment]
 BEHIND_GATEWAY = Installation(behind_gateway=True)
-NAMES = st.sampled_from(["engine", "log", "tmp", "shared-memory", "gpu", "http", "cache", "hostname"])
+NAMES = st.sampled_from(["engine", "model", "log", "tmp", "shared-memory", "gpu", "http", "cache", "hostname"])
 STRINGS = NAMES | st.sampled_from(["/tmp", "/dev/shm", "/data", "/etc/paternoster/keys/api", "TCP", "a/b"])
 SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "string": STRINGS,
@@ -75,13 +75,20 @@ CONTAINERS = mostly(
     st.tuples(OF_ENGINE, container("log", ("name", "ports"), image="log")).map(list) | OF_ENGINE.map(lambda one: [one]),
     values(fields_of(POD_SPEC)["containers"]),
 )
+FETCHING = container("model", ("name", "ports", "lifecycle", *owned.FETCH)).map(lambda one: [one])
 OPEN = [name for name in fields_of(POD_SPEC) if name not in owned.POD and name != "containers"]
 SPECS = st.builds(
-    lambda usual, containers, other: {**usual, **({} if containers is None else {"containers": containers}), **other},
+    lambda usual, containers, fetching, other: {
+        **usual,
+        **({} if containers is None else {"containers": containers}),
+        **({} if fetching is None else {"initContainers": fetching}),
+        **other,
+    },
     st.lists(st.sampled_from(OPEN), max_size=4, unique=True).flatmap(
         lambda names: st.fixed_dictionaries({name: values(fields_of(POD_SPEC)[name]) for name in names})
     ),
     st.none() | CONTAINERS,
+    st.none() | FETCHING,
     mostly(st.just({}), values(Field(POD_SPEC))),
 )
 
@@ -109,7 +116,7 @@ def fleet(template: dict[str, Any], **spec: Any) -> LLMDeployment:
             "apiVersion": labels.API_VERSION,
             "kind": labels.KIND,
             "metadata": {"name": "ride"},
-            "spec": {"model": {"source": "file:///m"}, "podTemplate": template, **spec},
+            "spec": {"podTemplate": template, "model": {"source": "file:///m"}, **spec},
         }
     )
 
@@ -138,15 +145,22 @@ def engine_of(pod: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def fetching(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """The container that fetches the model, where one does."""
+    return [each for each in pod["spec"].get("initContainers", ()) if each["name"] == labels.MODEL_CONTAINER]
+
+
 @SLOW
-@given(template=TEMPLATES, gpus=st.sampled_from([0, 2]))
-def test_what_is_the_operators_stays_and_what_is_the_users_is_there(template: dict[str, Any], gpus: int) -> None:
-    resources = {"gpu": {"count": gpus}}
+@given(template=TEMPLATES, gpus=st.sampled_from([0, 2]), source=st.sampled_from(["file:///m", "hf://org/name"]))
+def test_what_is_the_operators_stays_and_what_is_the_users_is_there(
+    template: dict[str, Any], gpus: int, source: str
+) -> None:
+    spec = {"resources": {"gpu": {"count": gpus}}, "model": {"source": source}}
     try:
-        resource = fleet(template, resources=resources)
+        resource = fleet(template, **spec)
     except InvalidManifest:
         return
-    plain, pod = pod_of(fleet({}, resources=resources)), pod_of(resource)
+    plain, pod = pod_of(fleet({}, **spec)), pod_of(resource)
     assert plain["metadata"]["labels"].items() <= pod["metadata"]["labels"].items()
     assert template["metadata"]["labels"].items() <= pod["metadata"]["labels"].items()
     assert template["metadata"]["annotations"] == pod["metadata"].get("annotations", {})
@@ -163,12 +177,41 @@ def test_what_is_the_operators_stays_and_what_is_the_users_is_there(template: di
     ):
         kept = {each[key]: each for each in here}
         assert all(kept[each[key]] == each for each in there if each[key] not in of_template)
+    for here, there in zip(fetching(pod), fetching(plain), strict=True):
+        assert {name: here.get(name) for name in owned.FETCH} == {name: there.get(name) for name in owned.FETCH}
+        assert all(each in here["env"] for each in there["env"])
+        assert all(each in here["volumeMounts"] for each in there["volumeMounts"])
     mounts = [each["mountPath"] for each in engine_of(pod)["volumeMounts"]]
     assert sum(path.startswith("/etc/paternoster") for path in mounts) == 2
     ports = [port for each in pod["spec"]["containers"] for port in each.get("ports", ())]
     assert [port["containerPort"] for port in ports if port.get("name") in ("http", "admin")] == [8000, 8001]
     assert contains(pod["spec"], template["spec"], Field(POD_SPEC))
     assert faults_of(pod["spec"], "pod") == []
+
+
+@given(
+    env=st.lists(st.sampled_from(["A", "B", labels.MODELS_ENV, "HF_HUB_OFFLINE"]), max_size=2, unique=True),
+    mounts=st.lists(st.sampled_from(["/tmp", "/mnt/model", "/data", "/mnt"]), max_size=2, unique=True),
+    of_engine=st.booleans(),
+)
+def test_the_cache_stays_where_both_look_for_it(env: list[str], mounts: list[str], of_engine: bool) -> None:
+    added = {
+        "name": labels.ENGINE_CONTAINER if of_engine else labels.MODEL_CONTAINER,
+        "env": [{"name": name, "value": "theirs"} for name in env],
+        "volumeMounts": [{"name": "other", "mountPath": path} for path in mounts],
+    }
+    template = {"spec": {"containers" if of_engine else "initContainers": [added]}}
+    model = {"source": "hf://org/name"}
+    try:
+        pod = pod_of(fleet(template, model=model))
+    except InvalidManifest:
+        return
+    plain = pod_of(fleet({}, model=model))
+    for here, there in ((fetching(pod)[0], fetching(plain)[0]), (engine_of(pod), engine_of(plain))):
+        folder = {"name": labels.MODELS_ENV, "value": "/mnt/model"}
+        assert folder in here["env"]
+        assert folder in there["env"]
+        assert all(each in here["volumeMounts"] for each in there["volumeMounts"])
 
 
 @SLOW

@@ -40,7 +40,8 @@ class FakeFleet:
                 pod = child["spec"]["template"]["spec"]
                 container = pod["containers"][0]
                 container["command"] = [str(self._program), "serve"]
-                container["env"] = [{"name": name, "value": value} for name, value in (env or {}).items()]
+                own = [{"name": name, "value": value} for name, value in (env or {}).items()]
+                container["env"] = [*container.get("env", ()), *own]
                 container["lifecycle"]["preStop"]["sleep"]["seconds"] = 0
                 container["readinessProbe"] |= {"periodSeconds": 0.1, "failureThreshold": 2}
                 container["livenessProbe"] |= {"periodSeconds": 0.1, "failureThreshold": 3}

@@ -51,7 +51,9 @@ async def main() -> None:
     print("pid", os.getpid(), flush=True)
     print("flags", json.dumps(others), flush=True)
     print(
-        "environment", json.dumps({name: os.environ[name] for name in os.environ if name.startswith("P")}), flush=True
+        "environment",
+        json.dumps({name: os.environ[name] for name in os.environ if name.startswith(("P", "HF_HUB"))}),
+        flush=True,
     )
     if "CRASH" in os.environ:
         sys.exit(os.environ["CRASH"])

@@ -75,6 +75,17 @@ async def test_the_command_runs_on_a_free_port_of_this_machine(fleet: Any) -> No
     assert "0.0.0.0" not in log
 
 
+async def test_a_model_is_fetched_into_the_cache_of_this_machine(fleet: Any) -> None:
+    """The folder of a pod's volume is not here."""
+    await fleet.apply(1, model={"source": "hf://org/name"}, env={"PATERNOSTER_TEST": "here"})
+    (pod,) = await fleet.until_ready(1)
+    log = fleet.log(pod.name)
+    assert '"--model", "hf://org/name"' in log
+    assert '"PATERNOSTER_TEST": "here"' in log
+    assert "/mnt/model" not in log
+    assert "HF_HUB_OFFLINE" not in log
+
+
 def mounted(pod: str) -> Path:
     return next(Path(tempfile.gettempdir()).glob(f"paternoster-secrets-*/{pod}"))
 

@@ -56,8 +56,8 @@ def test_a_claim_is_refused(write: Any) -> None:
     with pytest.raises(InvalidManifest) as caught:
         ManifestWatch([write("a.yaml", "ride", model={"source": "pvc://models/8b"})]).read()
     assert caught.value.errors == [
-        "ride: spec.model.source: is 'pvc://models/8b': must be package:// or file:// on this machine, which has no "
-        "PersistentVolumeClaims"
+        "ride: spec.model.source: is 'pvc://models/8b': must be another than pvc:// on this machine, which has "
+        "no PersistentVolumeClaims"
     ]
 
 

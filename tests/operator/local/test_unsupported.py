@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.desired.engine_args import engine_args
 from paternoster_operator.local.unsupported import unused, without_unused
 
 Resource = Callable[..., LLMDeployment]
@@ -16,6 +17,19 @@ def test_a_pod_template_is_named_and_left_out(resource: Resource, template: dict
     (line,) = unused([fleet])
     assert line.startswith("ride: spec.podTemplate is not used on this machine")
     assert without_unused(fleet) == resource(replicas=2)
+
+
+def test_models_are_fetched_with_this_machines_environment_and_cache(resource: Resource) -> None:
+    source = "hf://org/name"
+    cache = {"claim": {"name": "models"}}
+    fleet = resource(model={"source": source, "credentialsSecretRef": {"name": "hub"}, "cache": cache})
+    credentials, kept = unused([fleet])
+    assert credentials.startswith("ride: spec.model.credentialsSecretRef is not used on this machine")
+    assert kept.startswith(
+        "ride: spec.model.cache is not used on this machine: models are kept where $PATERNOSTER_MODELS"
+    )
+    assert without_unused(fleet) == resource(model={"source": source})
+    assert engine_args(without_unused(fleet)).model == source
 
 
 def test_nothing_is_said_of_a_resource_that_needs_no_cluster(resource: Resource) -> None:

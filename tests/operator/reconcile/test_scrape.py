@@ -1,7 +1,10 @@
 """What the operator keeps of an engine's answer: thousands of engines are asked every few seconds."""
 
+from typing import Any
+
 from aiohttp import web
 
+from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_operator.scrape import Scraper
 
@@ -30,3 +33,30 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     assert answers == {"ride-0": TOLD, "ride-1": TOLD}
     assert refused == {}
     assert {len(answer.model_fields_set) for answer in answers.values()} == {0}
+
+
+async def test_pods_that_fetch_tell_how_far_they_are() -> None:
+    said = FetchStatus(state="downloading", done=1, total=2)
+
+    def tells(text: str) -> Any:
+        async def answer(_: web.Request) -> web.Response:
+            return web.Response(text=text)
+
+        return answer
+
+    app = web.Application()
+    for name, text in (("good", said.line()), ("bad", "boom"), ("long", " " * 2**17)):
+        app.router.add_get(f"/{name}/stats", tells(text))
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    scraper = Scraper(timeout_seconds=2, gateway_url=None)
+    try:
+        told = await scraper.downloads(
+            {**{name: f"{url}/{name}" for name in ("good", "bad", "long", "none")}, "gone": "http://127.0.0.1:1"}
+        )
+    finally:
+        await scraper.close()
+        await runner.cleanup()
+    assert told == {"good": said}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
@@ -187,3 +188,61 @@ def test_out_of_memory_is_told_with_the_limit(resource: Resource, spec: dict[str
 def test_deployments(resource: Resource, document: dict[str, Any], reason: str | None) -> None:
     stall = find_stall_reason(Observed.from_cluster(document, []), resource().spec, NOW)
     assert (stall.reason if stall else None) == reason
+
+
+SOURCE = {"source": "hf://org/name"}
+
+
+def fetching(state: dict[str, Any], last: dict[str, Any] | None = None, restarts: int = 0) -> dict[str, Any]:
+    """A pod whose model is fetched, or not."""
+    document = initializing({"state": state, "lastState": last or {}, "ready": False, "restartCount": restarts})
+    document["status"]["initContainerStatuses"][0]["name"] = "model"
+    return document
+
+
+def failed(reason: str, message: str = "why", status: int = MODEL_EXIT_STATUS) -> dict[str, Any]:
+    said = FetchStatus(state="failed", reason=reason, message=message, transient=status == 1)
+    return ended(status, f"{said.line()}\n")
+
+
+BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container=model"}}
+JUST_BEGUN = {"running": {"startedAt": "2026-11-21T12:00:00Z"}}
+LONG_BEGUN = {"running": {"startedAt": "2026-11-21T11:59:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "said"),
+    [
+        (fetching(failed("RevisionNotFound", "no v9")), "RevisionNotFound", "ride-1: container model: no v9"),
+        (fetching(BACK_OFF, failed("Unauthorized")), "Unauthorized", "why"),
+        (fetching(failed("NoSpace", status=1)), "NoSpace", "why"),
+        (fetching(BACK_OFF, failed("Unreachable", status=1), restarts=7), "Unreachable", "why"),
+        # The next try has only begun: it is not another fault for a second.
+        (fetching(JUST_BEGUN, failed("Unauthorized"), restarts=1), "Unauthorized", "why"),
+        # It has got further than the last one.
+        (fetching(LONG_BEGUN, failed("Unauthorized"), restarts=5), None, ""),
+        (fetching(LONG_BEGUN, ended(137, "", "OOMKilled"), restarts=5), None, ""),
+        (fetching(JUST_BEGUN), None, ""),
+        (fetching({"waiting": {"reason": "PodInitializing"}}), None, ""),
+        (fetching({"waiting": {"reason": "CreateContainerConfigError"}}), "ConfigurationMissing", "container model"),
+        (fetching(BACK_OFF, ended(1, "Traceback\nboom")), "EngineCrashLoop", "ended with exit code 1: boom"),
+        (
+            fetching(BACK_OFF, ended(137, FetchStatus(state="downloading", done=10**9, total=16 * 10**9).line())),
+            "EngineCrashLoop",
+            "ended with exit code 137 (SIGKILL): at 1.0 of 16.0 GB",
+        ),
+        (fetching(ended(0, FetchStatus(state="ready", path="/x").line(), "Completed")), None, ""),
+    ],
+)
+def test_a_model_that_is_fetched(resource: Resource, found: dict[str, Any], reason: str | None, said: str) -> None:
+    stall = find_stall_reason(Observed.from_cluster(None, [found]), resource(model=SOURCE).spec, NOW)
+    assert (stall.reason if stall else None) == reason
+    assert stall is None or said in stall.message
+
+
+def test_who_fetches_is_known_by_its_source_too(resource: Resource) -> None:
+    """A container of a template may have that name where nothing is fetched; it has no words that are believed."""
+    found = fetching(BACK_OFF, failed("Unauthorized"))
+    stall = find_stall_reason(Observed.from_cluster(None, [found]), resource().spec, NOW)
+    assert stall is not None
+    assert stall.reason == "EngineCrashLoop"

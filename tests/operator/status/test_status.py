@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from paternoster_contract.fetch_status import FetchStatus
 from paternoster_operator.api.status_types import LLMDeploymentStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
@@ -194,3 +195,47 @@ def test_an_invalid_spec_names_its_faults(resource: Resource) -> None:
     assert kstatus({"metadata": {"generation": 4}, "status": status}) == "Failed"
     assert status["replicas"] == 2
     assert status["conditions"][0]["message"] == "spec.a: wrong; spec.b: wrong"
+
+
+FETCHING = PodView(
+    "a", "http://x", "Pending", False, False, 0, None, "", container="model", running_since="2026-01-01T00:00:00Z"
+)
+
+
+@pytest.mark.parametrize(
+    ("observed", "ready", "reason"),
+    [
+        (Observed(deployment(1), (FETCHING,)), "Unknown", "ModelDownloading"),
+        (Observed(deployment(2), (pod("b"), FETCHING)), "True", "MinimumReplicasAvailable"),
+        (Observed(deployment(2), (pod("b", ready=False),)), "Unknown", "ModelLoading"),
+    ],
+)
+def test_a_download_is_told(resource: Resource, observed: Observed, ready: str, reason: str) -> None:
+    """With the time since when, which stays the same: a status that counts seconds is written every second."""
+    fleet = resource(replicas=2, model={"source": "hf://org/name"})
+    told = {each["type"]: each for each in status_of(fleet, observed)["conditions"]}
+    assert (told["Ready"]["status"], told["Ready"]["reason"]) == (ready, reason)
+    words = "hf://org/name is fetched by a since 2026-01-01T00:00:00Z"
+    fetched = FETCHING in observed.pods
+    assert (words in told["Ready"]["message"]) == (fetched and ready == "Unknown")
+    assert (words in told["Reconciling"]["message"]) == fetched
+    assert "Stalled" not in told
+    later = {each["type"]: each["message"] for each in status_of(fleet, observed, now=LATER)["conditions"]}
+    assert later == {name: each["message"] for name, each in told.items()}
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (FetchStatus(state="downloading", done=6_999_999_999, total=16_100_000_000), " (43 % of 16.1 GB)"),
+        (FetchStatus(state="downloading", done=17, total=16), " (100 % of 0.0 GB)"),
+        (FetchStatus(state="waiting", done=0, total=10**9), " (0 % of 1.0 GB)"),
+        (FetchStatus(state="listing"), ""),
+        (None, ""),
+    ],
+)
+def test_how_far_a_download_is(resource: Resource, told: FetchStatus | None, said: str) -> None:
+    observed = Observed(deployment(1), (FETCHING, pod("b", ready=False)))
+    answers = {} if told is None else {"a": told}
+    status = status_of(resource(model={"source": "hf://org/name"}), observed.with_downloads(answers))
+    assert status["conditions"][0]["message"].endswith(f"is fetched by a since 2026-01-01T00:00:00Z{said}")

@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
-from paternoster_engine.model.tokenizer import _BYTE_OF
+from paternoster_engine.model.vocabulary.spelling import BYTE_OF
 
-TOKENS = [*sorted(_BYTE_OF), "ab", "<|end|>"]
+TOKENS = [*sorted(BYTE_OF), "ab", "<|end|>"]
 VOCAB, HIDDEN, MLP, HEADS, KV_HEADS = len(TOKENS), 32, 64, 2, 1
 CONFIG = {
     "model_type": "llama",
@@ -58,7 +58,8 @@ def weights() -> dict[str, tuple[str, np.ndarray]]:
     }
 
 
-def write_gguf(path: Path) -> None:
+def write_gguf(path: Path, kind: str = "gpt2") -> None:
+    """``kind``: of its vocabulary, ``gpt2`` or ``llama``."""
     writer = GGUFWriter(path, "llama")
     writer.add_name("tiny")
     writer.add_block_count(1)
@@ -68,11 +69,19 @@ def write_gguf(path: Path) -> None:
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(TOKENS)
-    writer.add_token_merges(["a b"])
-    writer.add_token_types([1] * (VOCAB - 1) + [3])
+    writer.add_tokenizer_model(kind)
+    if kind == "gpt2":
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_list(TOKENS)
+        writer.add_token_merges(["a b"])
+        writer.add_token_types([1] * (VOCAB - 1) + [3])
+    else:
+        writer.add_token_list([f"<0x{byte:02X}>" for byte in range(256)] + ["ab", "<|end|>"])
+        writer.add_token_scores([0.0] * VOCAB)
+        writer.add_token_types([6] * 256 + [1, 3])
+        writer.add_bos_token_id(0)
+        writer.add_add_bos_token(True)
+        writer.add_add_space_prefix(True)
     writer.add_eos_token_id(VOCAB - 1)
     writer.add_chat_template("{% for m in messages %}{{ m.content }}{% endfor %}")
     for name, (_, values) in weights().items():
@@ -128,6 +137,14 @@ def write_folder(folder: Path) -> None:
 def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("gguf") / "model.gguf"
     write_gguf(path)
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="session")
+def tiny_pieces(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The same with SentencePiece's vocabulary."""
+    path = tmp_path_factory.mktemp("pieces") / "model.gguf"
+    write_gguf(path, "llama")
     return path.read_bytes()
 
 

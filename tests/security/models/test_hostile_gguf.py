@@ -136,9 +136,10 @@ CASES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 }
 
 
-def test_the_sound_file_loads(tiny_gguf: bytes, load: Load, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["tiny_gguf", "tiny_pieces"])
+def test_the_sound_file_loads(file: str, request: pytest.FixtureRequest, load: Load, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    path.write_bytes(tiny_gguf)
+    path.write_bytes(request.getfixturevalue(file))
     load(path)
 
 
@@ -176,12 +177,59 @@ def _mutated(data: bytes, seed: int) -> bytes:
     return whole[: chance.randrange(len(whole))] if chance.random() < 0.1 else whole
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("first", range(0, 400, 50))
-def test_mutations_load_or_are_refused(first: int, tiny_gguf: bytes, load: Load, tmp_path: Path) -> None:
+SCORES = "tokenizer.ggml.scores"
+PIECES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    **{f"{n} scores": (_array_length(SCORES, n), f"scores.*{n}") for n in HUGE},
+    "a score less": (_array_length(SCORES, 257), "tokenizer.ggml|type|key"),
+    "scores are texts": (lambda d: _field_kind(d, SCORES, STRING), "scores|element"),
+    "a score is NaN": (lambda d: _first_of(d, SCORES, float("nan")), "scores.*finite"),
+    "a score is infinite": (lambda d: _first_of(d, SCORES, float("-inf")), "scores.*finite"),
+    "a byte is missing": (_replace(_string("<0x41>"), _string("<0x4g>")), "no token <0x41>"),
+    "begin token outside": (_u32("tokenizer.ggml.bos_token_id", 2**31), "bos_token_id is 2147483648"),
+    "no begin token": (_replace(b"ggml.bos_token_id", b"ggml.bas_token_id"), "add_bos_token is True"),
+    "prefix is no flag": (
+        lambda d: d.replace(
+            _string("tokenizer.ggml.add_space_prefix") + struct.pack("<I", 7),
+            _string("tokenizer.ggml.add_space_prefix") + struct.pack("<I", 0),
+            1,
+        ),
+        "add_space_prefix is 1: must be true or false",
+    ),
+}
+
+
+def _first_of(data: bytes, key: str, value: float) -> bytes:
+    start = _after(data, key) + 16
+    return data[:start] + struct.pack("<f", value) + data[start + 4 :]
+
+
+def _field_kind(data: bytes, key: str, kind: int) -> bytes:
+    start = _after(data, key) + 4
+    return data[:start] + struct.pack("<I", kind) + data[start + 4 :]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("case", PIECES)
+def test_a_lie_of_pieces_is_named(case: str, tiny_pieces: bytes, load: Load, tmp_path: Path) -> None:
+    change, words = PIECES[case]
+    hostile = change(tiny_pieces)
+    assert hostile != tiny_pieces
     path = tmp_path / "model.gguf"
+    path.write_bytes(hostile)
+    with pytest.raises(ModelError, match=words) as refused:
+        load(path)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 600
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("file", "first"), [("tiny_gguf", n) for n in range(0, 400, 50)] + [("tiny_pieces", 0)])
+def test_mutations_load_or_are_refused(
+    file: str, first: int, request: pytest.FixtureRequest, load: Load, tmp_path: Path
+) -> None:
+    path, sound = tmp_path / "model.gguf", request.getfixturevalue(file)
     for seed in range(first, first + 50):
-        path.write_bytes(_mutated(tiny_gguf, seed))
+        path.write_bytes(_mutated(sound, seed))
         fault = None
         try:
             load(path)

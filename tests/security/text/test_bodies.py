@@ -41,6 +41,12 @@ async def test_lone_surrogates_are_refused_in_every_field(serve: Any, path: str)
         ("/tokenize", '{"messages": [{"role": "user", "content": LONE}]}', "messages.0.content.0.text"),
         (TEXT, '{"prompt": "x", LONE: 1}', None),
         (CHAT, '{"messages": [{"role": "user", "content": "x"}], "metadata": {LONE: LONE}}', "metadata"),
+        (CHAT, '{"messages": [{"role": "user", "content": "x"}], "documents": [{"a": [LONE]}]}', "documents.0"),
+        (
+            CHAT,
+            '{"chat_template_kwargs": {LONE: 1}, "messages": [{"role": "user", "content": "x"}]}',
+            "chat_template_kwargs",
+        ),
     ],
 )
 async def test_lone_surrogates_within(serve: Any, path: str, body: str, param: str | None) -> None:

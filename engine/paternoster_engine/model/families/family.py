@@ -2,10 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import torch
 
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.fields import Fields
+
+
+class Files(Protocol):
+    """Tensors of a folder's files by their own names."""
+
+    def has(self, name: str) -> bool: ...
+
+    def part(self, name: str, index: int) -> torch.Tensor:
+        """``tensor[index]`` of a tensor whose first dimension is of experts; raises :class:`ModelError`."""
+        ...
+
 
 Describe = Callable[[ModelConfig, Fields], ModelConfig]
 """Completes a config, which has the fields that all families have, by the family's own."""
@@ -28,6 +41,8 @@ class Family:
     """The decoder's names of a layer's parts -> the files', where they differ."""
     fused: Mapping[str, str] = field(default_factory=dict)
     """The decoder's names of matrices -> the one they are stored in, below each other in the decoder's order."""
+    expert: Callable[[Files, str], torch.Tensor | None] | None = None
+    """Reads a part of an expert from safetensors that hold it in another way; None for a part they hold as it is."""
     norm_offset: float = 0.0
     """Added to the norms of safetensors files; GGUF files have the sum."""
     interleaved: bool = False

@@ -3,6 +3,7 @@
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.families.family import Family
 from paternoster_engine.model.families.gemma import GEMMA2, GEMMA3
+from paternoster_engine.model.families.gpt_oss import GPT_OSS
 from paternoster_engine.model.families.granite import GRANITE
 from paternoster_engine.model.families.llama import LLAMA, MISTRAL, MIXTRAL
 from paternoster_engine.model.families.olmo2 import OLMO2
@@ -15,6 +16,8 @@ FAMILIES: dict[str, Family] = {
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
     "gemma3_text": GEMMA3,
+    "gpt-oss": GPT_OSS,
+    "gpt_oss": GPT_OSS,
     "granite": GRANITE,
     "llama": LLAMA,
     "mistral": MISTRAL,

@@ -1,5 +1,6 @@
 """Weights, shape and tokenizer of a Hugging Face folder with safetensors."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,15 @@ class SafetensorsCheckpoint:
         return find_family(self.architecture)
 
     def shape(self, name: str) -> tuple[int, ...]:
+        if (own := self._of_expert(name, meta=True)) is not None:
+            return tuple(own.shape)
         stored, rows = self._stored(name), rows_of(self.config, self._family, name)
         shape = tuple(self._files[stored].get_slice(stored).get_shape())
         return shape if rows is None else (len(range(shape[0])[rows]), *shape[1:])
 
     def tensor(self, name: str) -> torch.Tensor:
+        if (own := self._of_expert(name)) is not None:
+            return own
         stored, rows = self._stored(name), rows_of(self.config, self._family, name)
         try:
             tensor: torch.Tensor
@@ -77,11 +82,45 @@ class SafetensorsCheckpoint:
         name = "chat_template.jinja"
         return self._folder.text(name) if self._folder.has(name) else None
 
+    def _of_expert(self, name: str, *, meta: bool = False) -> torch.Tensor | None:
+        """A part of an expert that is held in the family's own way; ``meta``: with its shape alone."""
+        if self._family.expert is None:
+            return None
+        return self._family.expert(ExpertFiles(self._folder.path, self._files, meta=meta), name)
+
     def _stored(self, name: str) -> str:
         """The file's name of the decoder's tensor ``name``; raises :class:`ModelError` where there is none."""
         name = stored_name(self._family, name)
-        # The text's decoder of a model that takes images as well.
-        for stored in (name, f"language_model.{name}", name.replace("model.", "model.language_model.", 1)):
+        # What is no module's has no suffix; the text's decoder of a model that takes images as well has a prefix.
+        others = (
+            name.removesuffix(".weight"),
+            f"language_model.{name}",
+            name.replace("model.", "model.language_model.", 1),
+        )
+        for stored in (name, *others):
             if stored in self._files:
                 return stored
         raise ModelError(f"{self._folder.path} has no tensor {name!r}")
+
+
+class ExpertFiles:
+    """Tensors whose first dimension is of experts, by the files' own names; as :class:`families.family.Files`."""
+
+    def __init__(self, folder: Path, files: Mapping[str, Any], *, meta: bool) -> None:
+        self._folder, self._files, self._meta = folder, files, meta
+
+    def has(self, name: str) -> bool:
+        return name in self._files
+
+    def part(self, name: str, index: int) -> torch.Tensor:
+        if name not in self._files:
+            raise ModelError(f"{self._folder} has no tensor {name!r}")
+        stored = self._files[name].get_slice(name)
+        shape = stored.get_shape()
+        if not shape or index >= shape[0]:
+            raise ModelError(f"{self._folder}: {name} has the shape {shape}: must be of more than {index} experts")
+        if self._meta:
+            dtype = torch.uint8 if stored.get_dtype() == "U8" else torch.float32
+            return torch.empty(shape[1:], dtype=dtype, device="meta")
+        tensor: torch.Tensor = stored[index : index + 1]
+        return tensor[0]

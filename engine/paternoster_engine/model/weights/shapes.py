@@ -38,6 +38,8 @@ def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]
         each = block.head_norm == "each"
         layer["self_attn.q_norm.weight"] = (config.head_dim if each else queries,)
         layer["self_attn.k_norm.weight"] = (config.head_dim if each else keys,)
+    if block.sinks:
+        layer["self_attn.sinks.weight"] = (config.num_heads,)
     for name, outputs, inputs, biased in (
         ("self_attn.q_proj", queries, hidden, block.qkv_bias),
         ("self_attn.k_proj", keys, hidden, block.qkv_bias),
@@ -61,6 +63,8 @@ def _mlp_shapes(config: ModelConfig, experts: Experts | None) -> Iterator[tuple[
     hidden = config.hidden_size
     if experts is not None:
         yield "gate.weight", (experts.count, hidden)
+        if config.block.router_bias:
+            yield "gate.bias", (experts.count,)
     width = config.intermediate_size if experts is None else experts.intermediate_size
     prefixes = [""] if experts is None else [f"experts.{number}." for number in range(experts.count)]
     for prefix in prefixes:

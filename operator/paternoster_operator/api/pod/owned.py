@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 from paternoster_contract import labels
+from paternoster_operator.api.model_types import REMOTE
 from paternoster_operator.api.rule import Rule
 
 TMP_FOLDER = "/tmp"
 MODEL_FOLDER = "/mnt/model"
-"""Where the claim of a model is mounted."""
+"""Where the volume of a model is mounted: a claim that has it, or the cache that it is fetched into."""
 SHARED_MEMORY_FOLDER = "/dev/shm"
 TMP_VOLUME, MODEL_VOLUME, SHARED_MEMORY_VOLUME = "tmp", "model", "shared-memory"
 KEY_VOLUMES = ("api-keys", "admin-keys")
@@ -41,12 +42,24 @@ ENGINE: Mapping[str, str] = {
     "terminationMessagePolicy": "the status tells the last lines of an engine's log",
 }
 """Fields of the engine's container."""
+FETCH: Mapping[str, str] = {
+    "args": "use model.source",
+    "command": "use model.source",
+    "image": "use engine.image",
+    "imagePullPolicy": "use engine.imagePullPolicy",
+    "restartPolicy": "the engine starts when its model is there",
+    "terminationMessagePath": "the status tells from there why a model could not be fetched",
+    "terminationMessagePolicy": "the status tells from there why a model could not be fetched",
+}
+"""Fields of the init container that fetches the model."""
 ONCE = ("priorityClassName", "runtimeClassName", "serviceAccountName")
 """Fields that spec has, too: one of the two may be set."""
 
 _SPEC = "self.podTemplate.spec"
 _FIELD = "podTemplate.spec"
 _IS_ENGINE = f"c.name == '{labels.ENGINE_CONTAINER}'"
+_IS_FETCH = f"c.name == '{labels.MODEL_CONTAINER}'"
+_FETCHED = f"self.model.source.matches('{REMOTE}')"
 
 
 def _each(field: str, condition: str) -> str:
@@ -123,6 +136,47 @@ POD_TEMPLATE_RULES: tuple[Rule, ...] = (
         f"last slash, and others than {TMP_FOLDER}, {MODEL_FOLDER} and what is below {_KEYS_ROOT}: these are its own",
         f"{_FIELD}.containers[{labels.ENGINE_CONTAINER}].volumeMounts",
     ),
+    *(
+        Rule(
+            _each("initContainers", f"!({_IS_FETCH}) || !has(c.{field})"),
+            f"{field} of podTemplate's initContainer {labels.MODEL_CONTAINER} must be unset: {instead}",
+            f"{_FIELD}.initContainers[{labels.MODEL_CONTAINER}].{field}",
+        )
+        for field, instead in FETCH.items()
+    ),
+    Rule(
+        f"{_FETCHED} || " + _each("initContainers", f"!({_IS_FETCH})"),
+        f"initContainers of podTemplate must have other names than {labels.MODEL_CONTAINER} unless model.source is "
+        "hf://, s3://, gs:// or https://: it fetches these",
+        f"{_FIELD}.initContainers",
+    ),
+    Rule(
+        f"!{_FETCHED} || " + _each("containers", f"!({_IS_FETCH})"),
+        f"containers of podTemplate must have other names than {labels.MODEL_CONTAINER} where model.source is hf://, "
+        "s3://, gs:// or https://: that is who fetches these",
+        f"{_FIELD}.containers",
+    ),
+    *(
+        Rule(
+            _each(field, f"!({which}) || !has(c.env) || c.env.all(e, e.name != '{labels.MODELS_ENV}')"),
+            f"env of podTemplate's {field}[{name}] must not have {labels.MODELS_ENV}: use model.cache",
+            f"{_FIELD}.{field}[{name}].env",
+        )
+        for field, name, which in (
+            ("containers", labels.ENGINE_CONTAINER, _IS_ENGINE),
+            ("initContainers", labels.MODEL_CONTAINER, _IS_FETCH),
+        )
+    ),
+    Rule(
+        _each(
+            "initContainers",
+            f"!({_IS_FETCH}) || !has(c.volumeMounts) || "
+            f"c.volumeMounts.all(m, !(m.mountPath in {_cel((TMP_FOLDER, MODEL_FOLDER))}))",
+        ),
+        f"mountPaths of podTemplate's initContainer {labels.MODEL_CONTAINER} must be others than {TMP_FOLDER} and "
+        f"{MODEL_FOLDER}: these are its own",
+        f"{_FIELD}.initContainers[{labels.MODEL_CONTAINER}].volumeMounts",
+    ),
     Rule(
         _each("initContainers", f"!({_IS_ENGINE})"),
         f"initContainers of podTemplate must have other names than {labels.ENGINE_CONTAINER}",
@@ -130,11 +184,14 @@ POD_TEMPLATE_RULES: tuple[Rule, ...] = (
     ),
     *(
         Rule(
-            _each(field, f"{_IS_ENGINE} || has(c.image)"),
-            f"each of podTemplate's {field} but {labels.ENGINE_CONTAINER} must have an image",
+            _each(field, f"{which} || has(c.image)"),
+            f"each of podTemplate's {field} but {name} must have an image",
             f"{_FIELD}.{field}",
         )
-        for field in ("containers", "initContainers")
+        for field, name, which in (
+            ("containers", labels.ENGINE_CONTAINER, _IS_ENGINE),
+            ("initContainers", labels.MODEL_CONTAINER, _IS_FETCH),
+        )
     ),
     *(
         Rule(

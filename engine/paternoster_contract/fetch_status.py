@@ -1,0 +1,48 @@
+"""One line of JSON that says how far a download is, or how it ended: written by ``pull``, read by the operator."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+LONGEST_MESSAGE = 2048
+"""Bytes of a reason's words: Kubernetes keeps 4096 of a termination message, and JSON may double some."""
+_REASON = r"^[A-Z][A-Za-z]{0,63}$"
+"""What a condition may have as its reason."""
+
+
+class FetchStatus(BaseModel):
+    """``{"state": "downloading", "done": 1, "total": 2, "rate": 3.0}``, ``waiting`` for another process with the same,
+    ``listing`` without; ``{"state": "ready", "path": ..., "revision": ...}``, or ``{"state": "failed", "reason":
+    "GatedModel", "message": ..., "transient": false}``."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    state: Literal["listing", "waiting", "downloading", "ready", "failed"]
+    done: int = Field(default=0, ge=0)
+    """Bytes on disk."""
+    total: int = Field(default=0, ge=0)
+    rate: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Bytes a second."""
+    path: str = ""
+    revision: str = ""
+    reason: str | None = Field(default=None, pattern=_REASON)
+    message: str = ""
+    transient: bool = False
+    """Whether another try may succeed with nothing changed."""
+
+    def line(self) -> str:
+        """What was said of it, on one line."""
+        return self.model_dump_json(exclude_unset=True)
+
+    @classmethod
+    def read(cls, line: str) -> "FetchStatus | None":
+        """None for what is no such line."""
+        try:
+            return cls.model_validate_json(line)
+        except ValidationError:
+            return None
+
+
+def clipped(message: str) -> str:
+    """As much of it as fits, with no character cut in two."""
+    return message.encode(errors="replace")[:LONGEST_MESSAGE].decode(errors="ignore")

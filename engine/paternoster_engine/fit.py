@@ -1,0 +1,66 @@
+"""Which GPUs a model fits on, and how much of a KV cache is left beside it: by its description alone. Pure."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.weights.shapes import expected_shapes
+from paternoster_engine.parallel.sharding import possible_sizes, shard_config
+from paternoster_engine.runner.kv_pool import kv_block_bytes
+
+MIB = 2**20
+GPUS: Mapping[str, int] = {
+    "L4": 23_034 * MIB,
+    "L40S": 46_068 * MIB,
+    "A100 40 GB": 40_960 * MIB,
+    "A100 80 GB": 81_920 * MIB,
+    "H100": 81_559 * MIB,
+    "H200": 143_771 * MIB,
+    "B200": 183_359 * MIB,
+}
+"""Bytes, as ``nvidia-smi`` shows them."""
+GPU_COUNTS = (1, 2, 4, 8)
+VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One replica on GPUs of one kind."""
+
+    gpu: str
+    count: int
+    tokens: int
+    """Of all sequences together that the KV pool holds; a step's own memory is not taken off."""
+
+
+def parameters(config: ModelConfig) -> int:
+    """Numbers that are loaded."""
+    return sum(math.prod(shape) for _, shape in expected_shapes(config))
+
+
+def rank_bytes(config: ModelConfig, ranks: int, dtype: torch.dtype) -> int:
+    """Of the weights on one of ``ranks`` devices."""
+    part = shard_config(config, ranks)
+    shapes = dict(expected_shapes(part))
+    vocabulary = sum(-(-shape[0] // ranks) * shape[1] for name, shape in shapes.items() if name in VOCABULARY)
+    layers = sum(math.prod(shape) for name, shape in shapes.items() if name not in VOCABULARY)
+    return (vocabulary + layers) * dtype.itemsize
+
+
+def token_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Of a token's keys and values in all layers, on all devices together."""
+    return kv_block_bytes(config, 1, dtype)
+
+
+def fits(config: ModelConfig, dtype: torch.dtype, utilization: float, gpus: Mapping[str, int] = GPUS) -> Iterator[Fit]:
+    """On each kind of GPU the fewest that hold the model, and more of them; ``utilization``: the share that is used."""
+    counts: Sequence[int] = [count for count in GPU_COUNTS if count in possible_sizes(config)]
+    for gpu, memory in gpus.items():
+        for count in counts:
+            free = int(memory * utilization) - rank_bytes(config, count, dtype)
+            tokens = free * count // token_bytes(config, dtype)
+            if free > 0 and tokens > 0:
+                yield Fit(gpu, count, tokens)

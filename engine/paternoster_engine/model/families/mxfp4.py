@@ -1,0 +1,26 @@
+"""Weights in MXFP4 made into numbers (OCP Microscaling Formats 1.0, section 5.3)."""
+
+import torch
+
+from paternoster_engine.model.errors import ModelError
+
+VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+"""Of the four bits of a number: sign, two of exponent, one of mantissa."""
+BIAS = 127
+"""Of a scale, which is an exponent of 2."""
+HALF_BLOCK = 16
+"""Bytes of 32 numbers that share a scale."""
+
+
+def from_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """``[outputs, 32 * n]`` bfloat16, exact, of ``blocks [outputs, n, 16]`` and ``scales [outputs, n]``, both uint8.
+
+    The lower four bits of a byte come first. Raises :class:`ModelError` for other types and shapes.
+    """
+    kinds = (blocks.dtype, scales.dtype)
+    if kinds != (torch.uint8, torch.uint8) or blocks.shape != (*scales.shape, HALF_BLOCK) or scales.dim() != 2:
+        said = f"{list(blocks.shape)} {blocks.dtype} and {list(scales.shape)} {scales.dtype}"
+        raise ModelError(f"blocks and scales in MXFP4 are {said}: must be [outputs, n, 16] and [outputs, n] uint8")
+    values = torch.tensor(VALUES, dtype=torch.float32, device=blocks.device)
+    numbers = torch.stack((values[(blocks & 15).int()], values[(blocks >> 4).int()]), -1).flatten(-2)
+    return torch.ldexp(numbers, (scales.int() - BIAS).unsqueeze(-1)).flatten(1).to(torch.bfloat16)

@@ -1,0 +1,95 @@
+"""The library's tokenizer from the ``tokenizer.*`` fields of a GGUF file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, processors
+
+from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.vocabulary.byte_level import byte_level, cut_of
+from paternoster_engine.model.vocabulary.library import refused_by_library
+from paternoster_engine.model.vocabulary.sentencepiece import sentencepiece
+from paternoster_engine.model.vocabulary.spelling import ByteLevel, Pieces, Spelling
+
+KINDS = ("gpt2", "llama")
+"""``tokenizer.ggml.model``: byte-level BPE; SentencePiece's BPE."""
+UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4
+"""GGUF token types that are matched in the text before BPE."""
+_NAMES = {"bos": "bos", "eos": "eos", "eot": "eot", "eom": "eom", "unknown": "unk", "padding": "pad"}
+"""GGUF's name of a special token -> that of chat templates."""
+_ENDS_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>")
+"""Control tokens that end an answer, also in files that name the end of a document alone, as llama.cpp has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GgufVocabulary:
+    """What a file says of its tokenizer."""
+
+    backend: tokenizers.Tokenizer
+    spelling: Spelling
+    eos_token_ids: Sequence[int]
+    special_names: Mapping[str, str]
+    """Such as ``bos_token`` -> ``<s>``."""
+    chat_template: str | None
+
+
+def vocabulary_of(metadata: Mapping[str, Any]) -> GgufVocabulary:
+    """Raises :class:`UnsupportedModelError`."""
+    fields = Fields(metadata, "the GGUF file")
+    kind = metadata.get("tokenizer.ggml.model")
+    if kind not in KINDS:
+        raise UnsupportedModelError(
+            f"tokenizer.ggml.model is {shown(kind)}: built in are 'gpt2' (byte-level BPE) and 'llama' (SentencePiece)"
+        )
+    cut = cut_of(fields) if kind == "gpt2" else None
+    tokens = fields.texts("tokenizer.ggml.tokens")
+    types = fields.numbers("tokenizer.ggml.token_type")
+    if len(types) != len(tokens):
+        raise fields.refusal("the length of tokenizer.ggml.token_type", len(types), f"{len(tokens)}, one a token")
+    spelling: Spelling
+    with refused_by_library("the GGUF file's vocabulary"):
+        if cut is not None:
+            backend, spelling, adds_bos = byte_level(fields, tokens, cut), ByteLevel(), cut.adds_bos
+        else:
+            space_prefix = fields.flag("tokenizer.ggml.add_space_prefix", default=True)
+            backend = sentencepiece(fields, tokens, types, space_prefix=space_prefix)
+            spelling, adds_bos = Pieces(strips_space=space_prefix), True
+        added = [
+            AddedToken(token, special=token_type != USER_DEFINED, normalized=False)
+            for token, token_type in zip(tokens, types, strict=True)
+            if token_type in (UNKNOWN, CONTROL, USER_DEFINED)
+        ]
+        backend.add_tokens(added)
+    ids = {
+        name: fields.whole(f"tokenizer.ggml.{name}_token_id", len(tokens) - 1, least=0)
+        for name in _NAMES
+        if f"tokenizer.ggml.{name}_token_id" in metadata
+    }
+    around = _around(fields, ids, adds_bos=adds_bos)
+    if around:
+        # By role and not by text, which may have any characters.
+        single = [name if name in around else "$A" for name in ("bos", "text", "eos") if name in (*around, "text")]
+        backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=list(around.items()))
+    ends = [i for i, token in enumerate(tokens) if types[i] == CONTROL and token in _ENDS_OF_TURN]
+    return GgufVocabulary(
+        backend,
+        spelling,
+        [*(ids[name] for name in ("eos", "eot", "eom") if name in ids), *ends],
+        {f"{_NAMES[name]}_token": tokens[i] for name, i in ids.items() if name not in ("eot", "eom")},
+        fields.text("tokenizer.chat_template", default=None),
+    )
+
+
+def _around(fields: Fields, ids: Mapping[str, int], *, adds_bos: bool) -> dict[str, int]:
+    """What is put around a prompt; raises :class:`UnsupportedModelError` for a token that the file does not name."""
+    around = {}
+    for name, default in (("bos", adds_bos and "bos" in ids), ("eos", False)):
+        key = f"tokenizer.ggml.add_{name}_token"
+        if fields.flag(key, default=default):
+            if name not in ids:
+                raise fields.refusal(key, True, f"false without tokenizer.ggml.{name}_token_id")
+            around[name] = ids[name]
+    return around

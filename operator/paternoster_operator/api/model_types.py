@@ -1,0 +1,87 @@
+"""Which model is served, where it comes from and where a fetched one is kept; no logic but the address's grammar."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from paternoster_operator.api.fields import Bytes, Document, SubdomainName
+from paternoster_operator.api.scheduling_types import SecretName
+from paternoster_sources.address import is_remote, parse
+from paternoster_sources.errors import InvalidAddress
+
+_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
+_SOURCES = (
+    r"package://[A-Za-z_][A-Za-z0-9_.]*",
+    r"file:///.+",
+    r"pvc://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/.*)?",
+    rf"hf://{_NAME}/{_NAME}([@/][^\s?#]+)?",
+    rf"(s3|gs)://{_NAME}(/[^\s?#]*)?",
+    r"https://[^\s?#/]+/[^\s?#]+(#sha256=[0-9a-fA-F]{64})?",
+)
+REMOTE = "^(hf|s3|gs|https)://"
+"""How sources begin that a model is fetched from."""
+
+
+def _checked(source: str) -> str:
+    """``source``, if the one who fetches it can read it."""
+    if is_remote(source):
+        try:
+            parse(source)
+        except InvalidAddress as error:
+            raise ValueError(str(error).removeprefix(f"model {source!r}: ")) from error
+    return source
+
+
+class CacheEmptyDir(Document):
+    """A folder of the node that goes with its pod."""
+
+    size_limit: Bytes | None = None
+    """Most that models may take; the node must have as much ephemeral-storage free. Without it the pod has no limit of
+    ephemeral-storage, unless resources.limits names one, to which the model then counts."""
+
+
+class CacheHostPath(Document):
+    """A folder of the node that stays: its next pod need not fetch again."""
+
+    path: str = Field(max_length=1024, pattern=r"^(/[^/]+)+$")
+    """Made where it is not there; user or group 65532 must be able to write it."""
+
+
+class CacheClaim(Document):
+    """A PersistentVolumeClaim of the namespace, which all replicas may share: one fetches, the others wait."""
+
+    name: SubdomainName
+
+
+class ModelCache(Document):
+    """Where fetched models are kept; exactly one of these."""
+
+    empty_dir: CacheEmptyDir | None = None
+    host_path: CacheHostPath | None = None
+    claim: CacheClaim | None = None
+
+
+class Model(Document):
+    """Which model is served, and under what name."""
+
+    source: Annotated[str, Field(max_length=2048, pattern=f"^({'|'.join(_SOURCES)})$"), AfterValidator(_checked)]
+    """Where the weights are: package://python_package that carries one .gguf file; file:///path inside the engine's
+    image or a mounted volume; pvc://claim/path on a PersistentVolumeClaim of the namespace, mounted read-only; or where
+    each pod fetches them from before its engine starts: hf://org/name, with @revision, /file.gguf or both after it;
+    s3://bucket/prefix; gs://bucket/prefix; https://host/path/file.gguf, with #sha256=... after it."""
+    served_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._/-]{1,128}$")
+    """Name that clients use; when unset the resource's own name, after its namespace and a slash where the operator
+    wants names to begin so. It belongs to the fleet that claimed it first."""
+    chat_template: str | None = Field(default=None, min_length=1, max_length=65536, pattern=r"^([^$]|\$[^$(])*\$?$")
+    """Chat template in place of the model's own: its text, or the path of a file in the engine's image. Without $( and
+    $$, which in a container's args stand for something else."""
+    credentials_secret_ref: SecretName | None = None
+    """Secret whose keys are environment of the container that fetches the model: HF_TOKEN; AWS_ACCESS_KEY_ID,
+    AWS_SECRET_ACCESS_KEY, AWS_REGION; GOOGLE_SERVICE_ACCOUNT_KEY; also HF_ENDPOINT or AWS_ENDPOINT_URL."""
+    cache: ModelCache | None = None
+    """Where a fetched model is kept; an emptyDir when unset."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is fetched before an engine starts."""
+        return is_remote(self.source)

