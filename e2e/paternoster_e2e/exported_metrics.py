@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics import MetricWrapperBase
 
 from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
-from paternoster_engine.server.process_metrics import process_registry
+from paternoster_engine.server.metrics.process_metrics import process_registry
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_operator.metrics import OperatorMetrics
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from strategies import bodies
 
-from paternoster_engine.server.openai_types import (
+from paternoster_engine.server.openai.requests import (
     ChatCompletionRequest,
     CompletionRequest,
     DetokenizeRequest,

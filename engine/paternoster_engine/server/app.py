@@ -6,10 +6,12 @@ from fastapi import APIRouter, FastAPI
 
 from paternoster_contract import __version__, paths
 from paternoster_contract.key_files import KeyFiles
-from paternoster_engine.server import errors, routes_admin, routes_health, routes_openai, routes_tokenize
+from paternoster_engine.server import errors, routes_admin, routes_health
 from paternoster_engine.server.auth import BearerKeys
 from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.middleware import InFlight, RequestId
+from paternoster_engine.server.openai import routes as routes_openai
+from paternoster_engine.server.openai import tokenize_routes as routes_tokenize
 from paternoster_engine.server.state import ServerState
 
 

@@ -19,9 +19,9 @@ from paternoster_engine.core.errors import (
     TenantRateExceeded,
     TooManyBeams,
 )
-from paternoster_engine.server.generation import DeadlineExceeded, EngineEnding, StepFailed
+from paternoster_engine.server.generation.generation import DeadlineExceeded, EngineEnding, StepFailed
+from paternoster_engine.server.generation.text_work import TextQueueFull
 from paternoster_engine.server.loop import LoopStopped
-from paternoster_engine.server.text_work import TextQueueFull
 
 MAX_LISTED = 10
 """Most validation errors told in one response."""

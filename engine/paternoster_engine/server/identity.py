@@ -12,7 +12,7 @@ from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.kv_cache import cache_scope
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai_types import GenerationRequest
+from paternoster_engine.server.openai.requests import GenerationRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.histograms import Histograms
 from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.loop import EngineLoop
-from paternoster_engine.server.metrics import EngineCollector
-from paternoster_engine.server.process_metrics import process_registry
+from paternoster_engine.server.metrics.histograms import Histograms
+from paternoster_engine.server.metrics.metrics import EngineCollector
+from paternoster_engine.server.metrics.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
 from paternoster_http.server import LimitedServer
 

@@ -13,9 +13,9 @@ from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel
-from paternoster_engine.server.histograms import Histograms
+from paternoster_engine.server.generation.text_work import TextWork
 from paternoster_engine.server.loop import EngineLoop
-from paternoster_engine.server.text_work import TextWork
+from paternoster_engine.server.metrics.histograms import Histograms
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.collect_logprobs import prompt_rows
 from paternoster_engine.runner.protocol import SynchronousRunner
 from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.histograms import Histograms
 from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.loop import EngineLoop
-from paternoster_engine.server.metrics import EngineCollector
-from paternoster_engine.server.process_metrics import process_registry
+from paternoster_engine.server.metrics.histograms import Histograms
+from paternoster_engine.server.metrics.metrics import EngineCollector
+from paternoster_engine.server.metrics.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
 
 CONFIG = SchedulerConfig(max_num_seqs=4, max_batched_tokens=64, max_model_len=128, block_size=8, num_blocks=64)

@@ -8,8 +8,8 @@ import pytest
 from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.openai_logprobs import LOWEST, LogprobsWriter
-from paternoster_engine.server.output_text import OutputText, TextDelta, TokenText
+from paternoster_engine.server.generation.output_text import OutputText, TextDelta, TokenText
+from paternoster_engine.server.openai.logprobs import LOWEST, LogprobsWriter
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "seed": 0}
 BEST, TOKEN, THIRD = -0.5, -1.5, -2.5

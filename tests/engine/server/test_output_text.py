@@ -9,7 +9,7 @@ from vocabularies import write
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.output_text import OutputText
+from paternoster_engine.server.generation.output_text import OutputText
 
 EMOJI = "a 🙂 stop b é STOP"
 

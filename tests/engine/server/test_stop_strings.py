@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_engine.server.stop_strings import StopStrings
+from paternoster_engine.server.generation.stop_strings import StopStrings
 
 TEXT = st.text(alphabet="ab", max_size=30)
 STOPS = st.lists(st.text(alphabet="ab", min_size=1, max_size=4), max_size=4)

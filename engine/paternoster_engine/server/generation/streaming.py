@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from paternoster_engine.server.errors import TABLE, ClientGone, describe
-from paternoster_engine.server.generation import Generation
+from paternoster_engine.server.generation.generation import Generation
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from paternoster_engine.core.request import TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.output_text import TokenText
+from paternoster_engine.server.generation.output_text import TokenText
 
 LOWEST = -9999.0
 """What OpenAI sends for a token that is next to impossible; JSON has no infinity."""

@@ -10,8 +10,8 @@ from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
 from paternoster_contract.metrics import Metric as Declared
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import FinishReason, RequestStatus
-from paternoster_engine.server.histograms import Histograms
 from paternoster_engine.server.loop import EngineLoop
+from paternoster_engine.server.metrics.histograms import Histograms
 
 Values = Mapping[tuple[str, ...], float]
 """Label values -> number; the empty tuple where a metric has no labels of its own."""

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.server.openai_fields import (
+from paternoster_engine.server.openai.fields import (
     MAX_CHOICES,
     MAX_LOGPROBS,
     MAX_MESSAGES,
@@ -23,7 +23,7 @@ from paternoster_engine.server.openai_fields import (
     TokenIds,
     only,
 )
-from paternoster_engine.server.template_fields import TemplateFields
+from paternoster_engine.server.openai.template_fields import TemplateFields
 
 
 class StreamOptions(Body):

@@ -4,9 +4,9 @@ from fastapi import APIRouter
 
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai_objects import Prompt, Tokens
-from paternoster_engine.server.openai_types import DetokenizeRequest, TokenizeRequest
-from paternoster_engine.server.prompts import check_token_ids, encode, encode_chat
+from paternoster_engine.server.openai.objects import Prompt, Tokens
+from paternoster_engine.server.openai.prompts import check_token_ids, encode, encode_chat
+from paternoster_engine.server.openai.requests import DetokenizeRequest, TokenizeRequest
 from paternoster_engine.server.state import ServedModel
 
 MOST_TOKENS = 65_536

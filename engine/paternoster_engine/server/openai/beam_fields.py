@@ -6,7 +6,7 @@ from typing import Any
 
 from paternoster_engine.sampling.beam_search import BeamParams
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai_types import GenerationRequest
+from paternoster_engine.server.openai.requests import GenerationRequest
 
 WITH_BEAMS: Mapping[str, tuple[Any, ...]] = {
     # No token is certain before the search has ended.

@@ -6,16 +6,16 @@ from fastapi import APIRouter, Request, Response
 
 from paternoster_contract import paths
 from paternoster_engine.core.request import Request as EngineRequest
-from paternoster_engine.server.beam_generation import BeamGeneration
 from paternoster_engine.server.dependencies import State
-from paternoster_engine.server.generation import Generation
+from paternoster_engine.server.generation.beam_generation import BeamGeneration
+from paternoster_engine.server.generation.generation import Generation
+from paternoster_engine.server.generation.streaming import EventStream, unless_gone
 from paternoster_engine.server.identity import From
-from paternoster_engine.server.openai_objects import ChatCompletion, ModelCard, ModelList, TextCompletion
-from paternoster_engine.server.openai_types import ChatCompletionRequest, CompletionRequest, GenerationRequest
-from paternoster_engine.server.prompts import chat_requests, completion_requests
-from paternoster_engine.server.responses import ApiResponse, ChatResponse, TextResponse, frames
+from paternoster_engine.server.openai.answers import ApiResponse, ChatResponse, TextResponse, frames
+from paternoster_engine.server.openai.objects import ChatCompletion, ModelCard, ModelList, TextCompletion
+from paternoster_engine.server.openai.prompts import chat_requests, completion_requests
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.state import ServedModel
-from paternoster_engine.server.streaming import EventStream, unless_gone
 
 router = APIRouter()
 

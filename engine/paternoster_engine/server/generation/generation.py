@@ -9,8 +9,8 @@ from statistics import fmean
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.generation.output_text import OutputText, TextDelta
 from paternoster_engine.server.loop import EngineLoop
-from paternoster_engine.server.output_text import OutputText, TextDelta
 
 
 class StepFailed(RuntimeError):

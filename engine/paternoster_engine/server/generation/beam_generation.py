@@ -6,9 +6,9 @@ from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import Request
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
-from paternoster_engine.server.generation import FAILURES, Generation, Usage
+from paternoster_engine.server.generation.generation import FAILURES, Generation, Usage
+from paternoster_engine.server.generation.output_text import OutputText, TextDelta
 from paternoster_engine.server.loop import EngineLoop
-from paternoster_engine.server.output_text import OutputText, TextDelta
 
 
 class BeamGeneration(Generation):

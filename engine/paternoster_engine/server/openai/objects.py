@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from paternoster_engine.server.openai_logprobs import ChatLogprobs, PromptLogprobs, TextLogprobs
+from paternoster_engine.server.openai.logprobs import ChatLogprobs, PromptLogprobs, TextLogprobs
 
 FinishReasonName = Literal["stop", "length"]
 

@@ -8,7 +8,7 @@ from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.stop_strings import StopStrings
+from paternoster_engine.server.generation.stop_strings import StopStrings
 
 
 class TokenText(NamedTuple):

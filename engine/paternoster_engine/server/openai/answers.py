@@ -9,9 +9,10 @@ from pydantic import BaseModel
 
 from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.generation import Generation, Usage
-from paternoster_engine.server.openai_logprobs import ChatLogprobs, LogprobsWriter, PromptLogprobs
-from paternoster_engine.server.openai_objects import (
+from paternoster_engine.server.generation.generation import Generation, Usage
+from paternoster_engine.server.generation.output_text import TextDelta
+from paternoster_engine.server.openai.logprobs import ChatLogprobs, LogprobsWriter, PromptLogprobs
+from paternoster_engine.server.openai.objects import (
     AssistantMessage,
     ChatChoice,
     ChatCompletion,
@@ -23,8 +24,7 @@ from paternoster_engine.server.openai_objects import (
     TextCompletion,
     UsageObject,
 )
-from paternoster_engine.server.openai_types import ChatCompletionRequest, CompletionRequest
-from paternoster_engine.server.output_text import TextDelta
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest
 
 PromptsTold = Sequence[Sequence[TokenLogprobs]]
 """Of each prompt, of all its tokens but the first."""

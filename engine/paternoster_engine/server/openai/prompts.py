@@ -12,10 +12,10 @@ from paternoster_engine.chat.marks import MARK
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.beam_search import BeamSearch
-from paternoster_engine.server.beam_fields import beam_params
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
-from paternoster_engine.server.openai_types import (
+from paternoster_engine.server.openai.beam_fields import beam_params
+from paternoster_engine.server.openai.requests import (
     ChatCompletionRequest,
     ChatMessage,
     CompletionRequest,

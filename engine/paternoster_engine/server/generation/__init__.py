@@ -1,0 +1,1 @@
+"""From sequences of the engine to text that grows: stop strings, streams, beams."""
