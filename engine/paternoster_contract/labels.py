@@ -17,6 +17,8 @@ ENGINE_COMPONENT = "engine"
 ENGINE_CONTAINER = "engine"
 MODEL_CONTAINER = "model"
 """The init container that fetches a model before its engine starts."""
+TEMPLATE_HASH = "pod-template-hash"
+"""By which a Deployment tells the ReplicaSets of its templates apart, and their pods."""
 ENGINE_PORT_NAME = "http"
 ENGINE_PORT = 8000
 ADMIN_PORT_NAME = "admin"

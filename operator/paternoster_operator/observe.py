@@ -49,6 +49,8 @@ class PodView:
     limits: Mapping[str, str] = field(default_factory=dict)
     created: str | None = None
     """When, in RFC 3339."""
+    template: str = ""
+    """Hash of the pod template that it was made from."""
     missing_claim: str = ""
     """Name of the template that one of its resource claims has not been made from yet; empty where all are."""
     admin_url: str | None = None
@@ -133,6 +135,16 @@ class Observed:
         return tuple(pod for pod in self.pods if not pod.serving and not pod.deleting and pod.phase not in _ENDED)
 
     @property
+    def starting(self) -> tuple[PodView, ...]:
+        """Those of :attr:`pending` of the latest template: a rollout keeps older ones until newer ones serve.
+
+        The latest is the youngest pod's, also after a way back to an older one.
+        """
+        youngest = max((pod.created or "" for pod in self.pods), default="")
+        templates = {pod.template for pod in self.pods if (pod.created or "") == youngest}
+        return tuple(pod for pod in self.pending if pod.template in templates)
+
+    @property
     def answering(self) -> tuple[PodView, ...]:
         """Pods whose engine may tell of itself: also those that drain, or that somebody has drained."""
         return tuple(pod for pod in self.pods if pod.phase == "Running")
@@ -140,7 +152,7 @@ class Observed:
     @property
     def fetching(self) -> tuple[PodView, ...]:
         """Pods in which the container of that name fetches a model now."""
-        return tuple(pod for pod in self.pending if pod.container == labels.MODEL_CONTAINER and pod.running_since)
+        return tuple(pod for pod in self.starting if pod.container == labels.MODEL_CONTAINER and pod.running_since)
 
     def with_downloads(self, told: Mapping[str, FetchStatus]) -> "Observed":
         """The same with what those pods tell, by name."""
@@ -182,6 +194,7 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
         requests=resources.get("requests", {}),
         limits=resources.get("limits", {}),
         created=metadata.get("creationTimestamp"),
+        template=metadata.get("labels", {}).get(labels.TEMPLATE_HASH, ""),
         missing_claim=_missing_claim(spec, status),
         drain_wanted=metadata.get("annotations", {}).get(labels.DRAIN) == "true",
         capacity=_flag(spec, "--max-num-seqs"),

@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from paternoster_contract.labels import TEMPLATE_HASH
 from paternoster_operator.cluster.port import ForeignObject
-
-TEMPLATE_HASH = "pod-template-hash"
-"""Label by which a Deployment tells the ReplicaSets of its templates apart, and their pods."""
 
 
 def controller(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:

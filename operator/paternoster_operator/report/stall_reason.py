@@ -44,7 +44,7 @@ class StallReason:
 
 def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
     """The one that explains most, or None. ``now`` is an RFC 3339 time."""
-    for pod in observed.pending:
+    for pod in observed.starting:
         found = _unscheduled(pod, spec, now) or _unstarted(pod) or _ends(pod, spec, now)
         if found is not None:
             of = "" if pod.container == ENGINE_CONTAINER else f"container {pod.container}: "

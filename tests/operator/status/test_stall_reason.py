@@ -246,3 +246,22 @@ def test_who_fetches_is_known_by_its_source_too(resource: Resource) -> None:
     stall = find_stall_reason(Observed.from_cluster(None, [found]), resource().spec, NOW)
     assert stall is not None
     assert stall.reason == "EngineCrashLoop"
+
+
+def made(found: dict[str, Any], name: str, template: str, created: str) -> dict[str, Any]:
+    found["metadata"] = {"name": name, "labels": {"pod-template-hash": template}, "creationTimestamp": created}
+    return found
+
+
+def test_pods_of_older_templates_are_no_reason(resource: Resource) -> None:
+    """A rollout keeps them until the pods that replace them serve, however they fail."""
+    older = made(fetching(BACK_OFF, failed("RevisionNotFound")), "ride-1", "a", "2026-11-21T12:00:00Z")
+    newer = made(fetching(JUST_BEGUN), "ride-2", "b", "2026-11-21T12:00:10Z")
+    spec = resource(model=SOURCE).spec
+    assert find_stall_reason(Observed.from_cluster(None, [older, newer]), spec, NOW) is None
+
+    back = made(fetching(BACK_OFF, failed("Unauthorized")), "ride-3", "a", "2026-11-21T12:00:20Z")
+    stall = find_stall_reason(Observed.from_cluster(None, [newer, back]), spec, NOW)
+    assert stall is not None
+    assert stall.reason == "Unauthorized"
+    assert "ride-3" in stall.message
