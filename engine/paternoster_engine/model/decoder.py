@@ -62,7 +62,7 @@ class Decoder:
             for rope in dict.fromkeys(layer.rope for layer in config.layers)
         }
         self._layers = [self._load_layer(parts, number) for number in range(config.num_layers)]
-        self._norm = parts.norm("model.norm")
+        self._norm = parts.weight("model.norm")
         self._lm_head = parts.matrix(self._embedding.weight if config.tied_embeddings else parts.weight("lm_head"))
         self._rms_norm = parts.operation("rms_norm")
         self._native_layers = self._in_one_call() if device.type == "cpu" else None
@@ -99,12 +99,12 @@ class Decoder:
         prefix, where, kind = f"model.layers.{number}.", self.config.block.norms, self.config.layers[number]
         before, after = where != "after", where != "before"
         return _Layer(
-            attention_norm=parts.norm(prefix + "input_layernorm") if before else None,
+            attention_norm=parts.weight(prefix + "input_layernorm") if before else None,
             attention=Attention(parts, prefix + "self_attn.", kind, self._rotary[kind.rope]),
-            attention_post_norm=parts.norm(prefix + "attention_post_norm") if after else None,
-            mlp_norm=parts.norm(prefix + "post_attention_layernorm") if before else None,
+            attention_post_norm=parts.weight(prefix + "attention_post_norm") if after else None,
+            mlp_norm=parts.weight(prefix + "post_attention_layernorm") if before else None,
             mlp=_load_mlp(parts, prefix + "mlp.", kind.experts),
-            mlp_post_norm=parts.norm(prefix + "mlp_post_norm") if after else None,
+            mlp_post_norm=parts.weight(prefix + "mlp_post_norm") if after else None,
         )
 
     def _through_layers(

@@ -44,12 +44,8 @@ class Parts:
         return self._pick(name, self.device)
 
     def weight(self, *names: str) -> torch.Tensor:
-        """Matrices below each other."""
+        """Matrices below each other, or a norm ``[size]``."""
         return self._load([name + ".weight" for name in names])
-
-    def norm(self, name: str) -> torch.Tensor:
-        """``[size]``."""
-        return self._load([name + ".weight"])
 
     def matrix(self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None) -> Linear:
         """Ready to be multiplied with."""
