@@ -1,5 +1,6 @@
 """What ``paternoster fit`` says of models, against what loading them takes."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_the_ranks_hold_what_they_load(ranks: int, biased: bool, head_norm: str)
     )  # fmt: skip
     shapes = dict(expected_shapes(config))
     load = shard_loader(config, lambda name: torch.zeros(shapes[name]), 0, ranks)
-    held = sum(load(name).numel() for name in shapes)
+    held = sum(math.prod(load(name).shape) for name in shapes)
     assert rank_bytes(config, ranks, torch.float32) == 4 * held
     assert shard_config(config, ranks).num_heads * ranks == 8
 

@@ -14,6 +14,8 @@ from paternoster_engine.model.mlp import Mlp
 from paternoster_engine.model.parts import Parts
 from paternoster_engine.model.rotary import rotary_table
 from paternoster_engine.model.step import StepInput
+from paternoster_engine.model.weights.heap import trim_heap
+from paternoster_engine.model.weights.stored import Stored
 from paternoster_engine.parallel.ranks import ALONE, Ranks
 from paternoster_kernels.cpu.decoder_layers import DecoderLayers, LayerWeights
 from paternoster_kernels.cpu.library import library
@@ -37,7 +39,7 @@ class Decoder:
     def __init__(
         self,
         config: ModelConfig,
-        tensor: Callable[[str], torch.Tensor],
+        tensor: Callable[[str], Stored],
         dtype: torch.dtype,
         device: torch.device,
         ranks: Ranks = ALONE,
@@ -57,13 +59,15 @@ class Decoder:
         """Makes of a :class:`RaggedBatch` what the attention here reads."""
         self._ranks = ranks
         self._embedding = VocabParallelEmbedding(parts.weight("model.embed_tokens"), ranks)
+        # While little else is in memory: where it is put into another order, it is there twice for a moment.
+        self._lm_head = parts.matrix(self._embedding.weight if config.tied_embeddings else parts.weight("lm_head"))
         self._rotary: dict[Rope | None, torch.Tensor | None] = {
             rope: None if rope is None else rotary_table(rope, config.head_dim, config.context_length, device)
             for rope in dict.fromkeys(layer.rope for layer in config.layers)
         }
         self._layers = [self._load_layer(parts, number) for number in range(config.num_layers)]
+        trim_heap()
         self._norm = parts.norm("model.norm")
-        self._lm_head = parts.matrix(self._embedding.weight if config.tied_embeddings else parts.weight("lm_head"))
         self._rms_norm = parts.operation("rms_norm")
         self._native_layers = self._in_one_call() if device.type == "cpu" else None
 
@@ -98,6 +102,7 @@ class Decoder:
     def _load_layer(self, parts: Parts, number: int) -> _Layer:
         prefix, where, kind = f"model.layers.{number}.", self.config.block.norms, self.config.layers[number]
         before, after = where != "after", where != "before"
+        trim_heap()
         return _Layer(
             attention_norm=parts.norm(prefix + "input_layernorm") if before else None,
             attention=Attention(parts, prefix + "self_attn.", kind, self._rotary[kind.rope]),
