@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import torch
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import FORCE_PREEMPT_ENV
+from paternoster_contract.stats import StartPart
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits, scheduler_config
@@ -37,17 +37,20 @@ from paternoster_engine.runner.protocol import Runner
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.row_sampler import RowSampler
 from paternoster_engine.sampling.sampler import Sampler
+from paternoster_engine.start_timer import StartTimer
 
 log = logging.getLogger(__name__)
 
 
-def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
-    """Load the model and make the engine.
+def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Engine, Tokenizer, ModelConfig]:
+    """Load the model and make the engine; ``timer`` is told of each part.
 
     Raises :class:`ModelError` before anything is allocated; what is measured may prove too little after that.
     """
-    started = time.monotonic()
+    timer = timer or StartTimer()
+    timer.ended(StartPart.IMPORTS)
     source = resolve(args.model)
+    timer.ended(StartPart.DOWNLOAD)
     # Other ranks open what was found here: an address may lead elsewhere later, and is not theirs to fetch.
     args = args.model_copy(update={"model": source.path.as_uri()})
     checkpoint = open_checkpoint(source)
@@ -64,7 +67,9 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
     loaded, memory = None, limits.kv_cache_memory
     if measures_memory(limits, device):
         loaded = load(args, checkpoint, dtype, device)
+        timer.ended(StartPart.LOAD)
         memory = memory_for_kv_cache(loaded.model, dtype, device, limits, args.gpu_memory_utilization, loaded.ranks)
+        timer.ended(StartPart.WARM_UP)
     shape = KVPoolShape.fit(config, args.block_size, dtype, memory)
     scheduler = Scheduler(
         scheduler_config(
@@ -80,11 +85,15 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
         live_cap=args.live_cap,
         token_budget=args.token_budget,
     )
-    runner = build_runner(args, loaded or load(args, checkpoint, dtype, device), shape, dtype, device, scheduler)
+    if loaded is None:
+        loaded = load(args, checkpoint, dtype, device)
+        timer.ended(StartPart.LOAD)
+    runner = build_runner(args, loaded, shape, dtype, device, scheduler)
+    timer.ended(StartPart.WARM_UP)
     log.info(
         "model %s loaded in %.1f s (%s on %s, %d ranks of %d threads)",
         config.name,
-        time.monotonic() - started,
+        timer.seconds[StartPart.LOAD],
         str(dtype).removeprefix("torch."),
         device,
         args.tensor_parallel_size,

@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.http_limits import HttpLimits
 from paternoster_contract.key_files import KeyFiles
+from paternoster_contract.stats import StartPart
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -28,12 +29,13 @@ from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics import EngineCollector
 from paternoster_engine.server.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
+from paternoster_engine.start_timer import StartTimer, process_age
 from paternoster_http.server import LimitedServer
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Build = Callable[[EngineArgs], tuple[Engine, Tokenizer, ModelConfig]]
+Build = Callable[[EngineArgs, StartTimer], tuple[Engine, Tokenizer, ModelConfig]]
 
 BACKLOG = 2048
 LAST_BYTES = 5
@@ -125,12 +127,14 @@ class EngineProcess:
             await asyncio.gather(*answering)
 
     async def _load(self) -> ServedModel:
-        engine, tokenizer, model = await in_a_thread_that_ends(partial(self._build, self._args))
+        timer = StartTimer(process_age())
+        engine, tokenizer, model = await in_a_thread_that_ends(partial(self._build, self._args, timer))
         name = self._args.served_model_name or model.name
         histograms = Histograms(name)
         loop = EngineLoop(engine, histograms)
         registry = process_registry()
-        registry.register(EngineCollector(loop, histograms, name, vllm_aliases=self._args.vllm_metrics))
+        collector = EngineCollector(loop, histograms, name, timer.seconds, vllm_aliases=self._args.vllm_metrics)
+        registry.register(collector)
         loop.start()
         served = ServedModel(
             name,
@@ -139,10 +143,13 @@ class EngineProcess:
             loop,
             histograms,
             registry,
+            start_seconds=timer.seconds,
             parse_special_tokens=self._args.parse_special_tokens,
         )
         await asyncio.to_thread(served.renderer.warm_up)
+        timer.ended(StartPart.WARM_UP)
         self._state.serve(served)
+        log.info("ready in %s", timer)
         # What was loaded lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()

@@ -3,12 +3,13 @@
 import asyncio
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from prometheus_client import CollectorRegistry
 
-from paternoster_contract.stats import EngineState
+from paternoster_contract.stats import EngineState, StartPart
 from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -30,6 +31,8 @@ class ServedModel:
     registry: CollectorRegistry
     parse_special_tokens: bool = False
     """Whether control tokens that are spelled in messages are those tokens."""
+    start_seconds: Mapping[StartPart, float] = field(default_factory=dict)
+    """Of each part of the start."""
 
     @property
     def scheduler(self) -> Scheduler:
