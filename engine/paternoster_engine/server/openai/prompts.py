@@ -12,6 +12,8 @@ from paternoster_engine.chat.marks import MARK
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.beam_search import BeamSearch
+from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.beam_fields import beam_params
@@ -90,7 +92,7 @@ async def chat_requests(served: ServedModel, body: ChatCompletionRequest, name: 
         served, await encode_chat(served, body.messages, body.variables(), body.add_generation_prompt), body.limit or 1
     )
     limit = body.limit if body.limit is not None else max(1, served.longest_request - len(prompt))
-    return _requests(served, body, [prompt], limit, name, sender)
+    return _requests(served, body, [prompt], limit, name, sender, await _grammar(served, body))
 
 
 async def completion_requests(served: ServedModel, body: CompletionRequest, name: str, sender: Caller) -> list[Request]:
@@ -104,7 +106,7 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
         else:
             check_token_ids(served, "prompt", prompt)
             prompts.append(prompt)
-    return _requests(served, body, prompts, body.max_tokens, name, sender)
+    return _requests(served, body, prompts, body.max_tokens, name, sender, await _grammar(served, body))
 
 
 async def token_ids(served: ServedModel, encoding: Encoding, max_tokens: int) -> list[int]:
@@ -130,6 +132,20 @@ def _short(number: int) -> str:
     return digits if len(digits) <= 20 else digits[:20] + "..."
 
 
+async def _grammar(served: ServedModel, body: GenerationRequest) -> Grammar | None:
+    """What each answer must be; raises :class:`InvalidValue` besides what :meth:`GrammarWork.compile` raises."""
+    structured = body.structured()
+    if structured is None:
+        return None
+    field = structured.field
+    if body.use_beam_search:
+        raise InvalidValue(field, f"{field}: not allowed with use_beam_search=true: leave one of the two out")
+    try:
+        return await served.grammars.compile(structured.source)
+    except GrammarError as error:
+        raise InvalidValue(field, f"{field}: cannot be enforced: {error}") from error
+
+
 def _requests(
     served: ServedModel,
     body: GenerationRequest,
@@ -137,6 +153,7 @@ def _requests(
     max_tokens: int,
     name: str,
     sender: Caller,
+    grammar: Grammar | None,
 ) -> list[Request]:
     """All sequences of each prompt, next to each other, or its one search.
 
@@ -166,6 +183,7 @@ def _requests(
             cache_scope=scope,
             deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
             branching=None if beam is None else BeamSearch(beam, params, eos_token_ids),
+            matcher=None if grammar is None else grammar.matcher(),
         )
         for index, prompt in enumerate(prompts)
         for choice in range(count)

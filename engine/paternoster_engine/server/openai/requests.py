@@ -23,6 +23,7 @@ from paternoster_engine.server.openai.fields import (
     TokenIds,
     only,
 )
+from paternoster_engine.server.openai.structured_fields import StructuredFields
 from paternoster_engine.server.openai.template_fields import TemplateFields
 
 
@@ -31,7 +32,7 @@ class StreamOptions(Body):
     include_obfuscation: Annotated[Any, only(False)] = False
 
 
-class GenerationRequest(Body):
+class GenerationRequest(StructuredFields):
     """What chat and text completions have in common."""
 
     model: Text | None = Field(default=None, description="served model (default: the one there is)")
@@ -222,7 +223,6 @@ class ChatCompletionRequest(GenerationRequest, TemplateFields):
     tool_choice: Annotated[Any, only("none", "auto")] = "none"
     functions: Annotated[Any, only([])] = Field(default_factory=list)
     function_call: Annotated[Any, only("none", "auto")] = "none"
-    response_format: Annotated[Any, only({"type": "text"})] = Field(default_factory=lambda: {"type": "text"})
     modalities: Annotated[Any, only(["text"])] = Field(default_factory=lambda: ["text"])
     service_tier: Annotated[Any, only("auto", "default")] = "auto"
     store: Annotated[Any, only(False)] = False
