@@ -63,7 +63,7 @@ class ServedModel:
 
     @cached_property
     def grammars(self) -> GrammarWork:
-        return GrammarWork(self.tokenizer, self.vocab_size, self.histograms)
+        return GrammarWork(self.tokenizer, self.histograms)
 
     def close(self) -> None:
         """End what reads texts; the loop is ended by itself."""

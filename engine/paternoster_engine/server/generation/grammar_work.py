@@ -25,9 +25,9 @@ NICE = 10
 class GrammarWork:
     """One thread with its process. Those who ask for the same grammar wait for the same work."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, histograms: Histograms) -> None:
+    def __init__(self, tokenizer: Tokenizer, histograms: Histograms) -> None:
         self._ends = bool(tokenizer.eos_token_ids)
-        self._compiler = Compiler(lambda: Vocabulary.of(tokenizer, vocab_size), tokenizer.encode)
+        self._compiler = Compiler(lambda: Vocabulary.of(tokenizer), tokenizer.encode)
         self._cache = GrammarCache(CACHE)
         self._histograms = histograms
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=_be_nice)
