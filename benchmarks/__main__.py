@@ -22,6 +22,7 @@ RUNNERS = (
     "engine.million_requests",
     "engine.offline_throughput",
     "engine.quantization",
+    "engine.structured_output",
     "gpu.check",
     "gpu.compile",
     "hostile.attacks",
