@@ -13,6 +13,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.device_sampler import DeviceSampler
+from paternoster_engine.sampling.grammars import grammar as module
 from paternoster_engine.sampling.grammars.compiler import GrammarCache
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.grammar import Grammar
@@ -136,6 +137,24 @@ def test_a_fault_ends_its_request_alone(tokenizer: Tokenizer, grammar: Compile) 
     assert stuck.matcher.fault
     assert len(other.output) == 4
     scheduler.check_integrity()
+
+
+def test_a_grammar_whose_mask_holds_everybody_up_gets_no_other(
+    tokenizer: Tokenizer, grammar: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grammar("regex", "a+")
+    first, second = _request(tokenizer, made), _request(tokenizer, made)
+    assert first.matcher is not None
+    assert second.matcher is not None
+    assert first.matcher.allowed(first) is not None
+    monkeypatch.setattr(module, "MASK_TIME", -1.0)
+    with pytest.raises(GrammarError, match="forces too long a text"):
+        made.check()
+    assert first.matcher.allowed(first) is None
+    assert "forces too long a text" in (first.matcher.fault or "")
+    monkeypatch.undo()
+    assert second.matcher.allowed(second) is None
+    assert made.too_slow
 
 
 def test_texts_are_spelled_by_tokens_of_text(tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
