@@ -30,6 +30,8 @@ class ServedModel:
     registry: CollectorRegistry
     parse_special_tokens: bool = False
     """Whether control tokens that are spelled in messages are those tokens."""
+    fingerprint: str = ""
+    """The same for engines of one version, model and way to compute."""
 
     @property
     def scheduler(self) -> Scheduler:

@@ -48,6 +48,8 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
+    """Of the prompts' tokens, those that the prefix cache had when their request was first admitted."""
 
 
 class Generation:
@@ -63,16 +65,19 @@ class Generation:
         choices: int = 1,
         best: int | None = None,
         echo: bool = False,
+        only_echo: bool = False,
     ) -> None:
         """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
 
-        ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs.
+        ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs;
+        ``only_echo``: and nothing of these.
         """
         self._loop = loop
         self._requests = requests
         self._choices = choices
         self._best = choices if best is None else best
         self._echo = echo
+        self._only_echo = only_echo
         self._index = {request.request_id: index for index, request in enumerate(requests)}
         self._texts = [OutputText(tokenizer, request.params, skip_special_tokens) for request in requests]
         self._open = set(self._index)
@@ -83,6 +88,7 @@ class Generation:
         return Usage(
             prompt_tokens=sum(request.num_prompt for request in self._requests[:: self._choices]),
             completion_tokens=sum(text.num_tokens for text in self._texts),
+            cached_tokens=cached_tokens(self._requests[:: self._choices]),
         )
 
     @property
@@ -159,6 +165,14 @@ class Generation:
         opening = None
         if self._echo and text.num_tokens == 0:
             opening = text.echo(request.prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
+        if self._only_echo:
+            assert opening is not None
+            return opening + TextDelta("", FinishReason.LENGTH)
         logprobs = None if asked.logprobs is None else request.logprobs[text.num_tokens]
         delta = text.push(token, finish_reason, logprobs)
         return delta if opening is None else opening + delta
+
+
+def cached_tokens(requests: Sequence[Request]) -> int:
+    """See :class:`Usage`."""
+    return sum(min(request.num_found, request.num_prompt) for request in requests)

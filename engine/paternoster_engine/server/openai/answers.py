@@ -2,13 +2,12 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from pydantic import BaseModel
 
 from paternoster_engine.core.request import FinishReason, TokenLogprobs
-from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.generation import Generation, Usage
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.openai.logprobs import ChatLogprobs, LogprobsWriter, PromptLogprobs
@@ -20,11 +19,13 @@ from paternoster_engine.server.openai.objects import (
     ChunkChoice,
     Delta,
     FinishReasonName,
+    PromptTokensDetails,
     TextChoice,
     TextCompletion,
     UsageObject,
 )
-from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
+from paternoster_engine.server.state import ServedModel
 
 PromptsTold = Sequence[Sequence[TokenLogprobs]]
 """Of each prompt, of all its tokens but the first."""
@@ -41,7 +42,9 @@ class ApiResponse(Protocol):
         """Chunks that come before any text."""
         ...
 
-    def chunk(self, index: int, delta: TextDelta) -> BaseModel: ...
+    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel:
+        """``usage``: so far, where each chunk tells it."""
+        ...
 
     def closing(self, usage: Usage) -> BaseModel:
         """The chunk without choices that tells the usage."""
@@ -51,11 +54,11 @@ class ApiResponse(Protocol):
 class ChatResponse:
     """``chat.completion`` and ``chat.completion.chunk``."""
 
-    def __init__(self, model: str, tokenizer: Tokenizer, body: ChatCompletionRequest) -> None:
+    def __init__(self, served: ServedModel, body: ChatCompletionRequest) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
-        self._model = model
+        self._model, self._fingerprint = served.name, served.fingerprint
         self._body = body
-        self._writer = LogprobsWriter(tokenizer)
+        self._writer = LogprobsWriter(served.tokenizer)
         self._created = int(time.time())
 
     def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> ChatCompletion:
@@ -67,6 +70,7 @@ class ChatResponse:
             object="chat.completion",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=[
                 ChatChoice(
                     index=index,
@@ -82,10 +86,11 @@ class ChatResponse:
 
     def opening(self) -> list[BaseModel]:
         delta = Delta(role="assistant", content="")
-        return [self._chunk(index, delta, None, None) for index in range(self._body.n)]
+        return [self._chunk(index, delta, None, None, {}) for index in range(self._body.n)]
 
-    def chunk(self, index: int, delta: TextDelta) -> ChatCompletionChunk:
-        return self._chunk(index, Delta(content=delta.text), self._logprobs(delta), delta.finish_reason)
+    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk:
+        told = Delta(content=delta.text)
+        return self._chunk(index, told, self._logprobs(delta), delta.finish_reason, _told(usage))
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
         return ChatCompletionChunk(
@@ -93,6 +98,7 @@ class ChatResponse:
             object="chat.completion.chunk",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=[],
             usage=_usage(usage),
         )
@@ -101,25 +107,32 @@ class ChatResponse:
         return self._writer.chat(delta.tokens) if self._body.logprobs else None
 
     def _chunk(
-        self, index: int, delta: Delta, logprobs: ChatLogprobs | None, reason: FinishReason | None
+        self,
+        index: int,
+        delta: Delta,
+        logprobs: ChatLogprobs | None,
+        reason: FinishReason | None,
+        usage: Mapping[str, UsageObject],
     ) -> ChatCompletionChunk:
         return ChatCompletionChunk(
             id=self.id,
             object="chat.completion.chunk",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=[ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=_name(reason))],
+            **usage,
         )
 
 
 class TextResponse:
     """``text_completion``, whole and in chunks."""
 
-    def __init__(self, model: str, tokenizer: Tokenizer, body: CompletionRequest) -> None:
+    def __init__(self, served: ServedModel, body: CompletionRequest) -> None:
         self.id = f"cmpl-{uuid.uuid4().hex}"
-        self._model = model
+        self._model, self._fingerprint = served.name, served.fingerprint
         self._body = body
-        self._writer = LogprobsWriter(tokenizer)
+        self._writer = LogprobsWriter(served.tokenizer)
         self._created = int(time.time())
 
     def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> TextCompletion:
@@ -133,8 +146,8 @@ class TextResponse:
     def opening(self) -> list[BaseModel]:
         return []
 
-    def chunk(self, index: int, delta: TextDelta) -> TextCompletion:
-        return self._completion([self._choice(index, delta)])
+    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
+        return self._completion([self._choice(index, delta)], **_told(usage))
 
     def closing(self, usage: Usage) -> TextCompletion:
         return self._completion([], usage=_usage(usage))
@@ -150,6 +163,7 @@ class TextResponse:
             object="text_completion",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=choices,
             **usage,
         )
@@ -160,15 +174,15 @@ async def frames(
     generation: Generation,
     first: tuple[int, TextDelta],
     later: AsyncIterator[tuple[int, TextDelta]],
-    include_usage: bool,
+    body: GenerationRequest,
 ) -> AsyncIterator[BaseModel]:
     """The chunks of a stream whose first delta is known."""
     for opening in response.opening():
         yield opening
-    yield response.chunk(*first)
+    yield response.chunk(*first, generation.usage if body.continuous_usage else None)
     async for index, delta in later:
-        yield response.chunk(index, delta)
-    if include_usage:
+        yield response.chunk(index, delta, generation.usage if body.continuous_usage else None)
+    if body.include_usage:
         yield response.closing(generation.usage)
 
 
@@ -181,9 +195,15 @@ def _name(reason: FinishReason | None) -> FinishReasonName | None:
     return None
 
 
+def _told(usage: Usage | None) -> dict[str, UsageObject]:
+    """A field that is left out where there is nothing to tell."""
+    return {} if usage is None else {"usage": _usage(usage)}
+
+
 def _usage(usage: Usage) -> UsageObject:
     return UsageObject(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=usage.cached_tokens),
     )
