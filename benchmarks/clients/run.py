@@ -57,8 +57,7 @@ class Client:
             cache = peers_folder().parent / "packages"
             environment = os.environ | {"UV_CACHE_DIR": str(cache), "UV_PYTHON_DOWNLOADS": "never"}
             uv = str(package_installer())
-            found = f">={self.python}"
-            make = [uv, "venv", "--quiet", "--clear", "--python", found, str(folder / "venv")]
+            make = [uv, "venv", "--quiet", "--clear", "--python", interpreter(self.python), str(folder / "venv")]
             subprocess.run(make, check=True, env=environment)
             python = str(folder / "venv/bin/python")
             install = [uv, "pip", "install", "--quiet", "--python", python, *self.packages]
@@ -99,7 +98,7 @@ CLIENTS = (
         ("aiperf==0.13.0",),
         (
             "{bin}/aiperf", "profile", "--model", "{model}", "--url", "{url}", "--endpoint-type", "chat", "--streaming",
-            "--tokenizer", "builtin", "--request-count", "{requests}", "--concurrency", "2", "--isl", "24", "--osl",
+            "--tokenizer", "{tokenizer}", "--request-count", "{requests}", "--concurrency", "2", "--isl", "24", "--osl",
             "8", "--artifact-dir", "{out}", "--ui", "none", "--no-gpu-telemetry", "--no-server-metrics",
             "--use-server-token-count", "--per-chunk-usage", "--extra-inputs", "ignore_eos:true",
         ),
@@ -111,6 +110,17 @@ CLIENTS = (
         python="3.12",
     ),
 )  # fmt: skip
+
+
+def interpreter(lowest: str) -> str:
+    """A Python of at least ``lowest`` on this machine; raises ``LookupError``."""
+    wanted = tuple(map(int, lowest.split(".")))
+    installed = sorted(Path.home().glob(".pyenv/versions/*/bin/python"))
+    for each in (sys.executable, *(shutil.which(f"python3.{minor}") for minor in (12, 13, 14)), *map(str, installed)):
+        probe = [each, "-c", f"import sys; raise SystemExit(sys.version_info < {wanted})"]
+        if each is not None and subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+            return each
+    raise LookupError(f"Python {lowest} or newer is not on PATH")
 
 
 @contextmanager
@@ -177,7 +187,9 @@ def run(client: Client, url: str, tokenizer: Path) -> str:
             (out / "config.yml").write_text(inference_perf_config(url, str(tokenizer), str(out)))
         fill = {"url": url, "model": MODEL, "tokenizer": str(tokenizer), "out": text, "requests": str(REQUESTS)}
         command = [word.format(**fill, bin=str(folder / "venv/bin")) for word in client.command]
-        environment = os.environ | {"HF_HUB_OFFLINE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        # AIPerf, when it is told to stay offline, takes no folder for a tokenizer.
+        offline = {} if client.name == "aiperf" else {"HF_HUB_OFFLINE": "1"}
+        environment = os.environ | offline | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
         began = time.monotonic()
         done = subprocess.run(
             command, cwd=folder, env=environment, timeout=LIMIT, capture_output=True, text=True, check=False
