@@ -1,6 +1,7 @@
 """The OpenAI API: models, chat completions, completions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -18,6 +19,9 @@ from paternoster_engine.server.openai.requests import ChatCompletionRequest, Com
 from paternoster_engine.server.state import ServedModel, ServerState
 
 router = APIRouter()
+
+STREAMED: dict[str, Any] = {"content": {"text/event-stream": {}}}
+"""How the answer to ``stream`` is told in the OpenAPI document."""
 
 
 @router.get(paths.MODELS)
@@ -38,7 +42,7 @@ def _card(state: ServerState) -> ModelCard:
     )
 
 
-@router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
+@router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion, **STREAMED}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     response = ChatResponse(served, body)
@@ -47,7 +51,7 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
     return await _respond(request, body, response, generation)
 
 
-@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
+@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, **STREAMED}})
 async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     response = TextResponse(served, body)
