@@ -103,6 +103,12 @@ CLIENTS = (
             "--use-server-token-count", "--per-chunk-usage", "--extra-inputs", "ignore_eos:true",
         ),
     ),
+    Client(
+        "inference-perf",
+        ("inference-perf==0.7.0",),
+        ("{bin}/inference-perf", "--config_file", "{out}/config.yml"),
+        python="3.12",
+    ),
 )  # fmt: skip
 
 
@@ -111,8 +117,10 @@ def interpreter(lowest: str) -> str:
     wanted = tuple(map(int, lowest.split(".")))
     installed = sorted(Path.home().glob(".pyenv/versions/*/bin/python"))
     for each in (sys.executable, *(shutil.which(f"python3.{minor}") for minor in (12, 13, 14)), *map(str, installed)):
+        if each is None:
+            continue
         probe = [each, "-c", f"import sys; raise SystemExit(sys.version_info < {wanted})"]
-        if each is not None and subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+        if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
             return each
     raise LookupError(f"Python {lowest} or newer is not on PATH")
 
@@ -142,6 +150,21 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
+def inference_perf_config(url: str, tokenizer: str, out: str) -> str:
+    """Four texts, streamed, of a few tokens; JSON is YAML."""
+    lengths = {"min": 8, "max": 24, "mean": 16, "std_dev": 4, "total_count": REQUESTS}
+    return json.dumps(
+        {
+            "api": {"type": "completion", "streaming": True},
+            "data": {"type": "random", "input_distribution": lengths, "output_distribution": lengths},
+            "load": {"type": "constant", "stages": [{"rate": 1, "duration": REQUESTS}], "num_workers": 1},
+            "server": {"type": "vllm", "model_name": MODEL, "base_url": url, "ignore_eos": True},
+            "tokenizer": {"pretrained_model_name_or_path": tokenizer},
+            "storage": {"local_storage": {"path": f"{out}/report"}},
+        }
+    )
+
+
 def completed(name: str, out: Path) -> int | None:
     """Requests that a load generator counts as done; None for what counts none. Raises ``OSError``, ``KeyError``."""
     match name:
@@ -151,6 +174,9 @@ def completed(name: str, out: Path) -> int | None:
         case "aiperf":
             report = json.loads(next(out.rglob("profile_export_aiperf.json")).read_text())
             return int(report["request_count"]["avg"])
+        case "inference-perf":
+            report = json.loads(next(out.rglob("summary_lifecycle_metrics.json")).read_text())
+            return int(report["successes"]["count"])
     return None
 
 
@@ -159,6 +185,8 @@ def run(client: Client, url: str, tokenizer: Path) -> str:
     folder = client.install()
     with tempfile.TemporaryDirectory() as text:
         out = Path(text)
+        if client.name == "inference-perf":
+            (out / "config.yml").write_text(inference_perf_config(url, str(tokenizer), str(out)))
         fill = {"url": url, "model": MODEL, "tokenizer": str(tokenizer), "out": text, "requests": str(REQUESTS)}
         command = [word.format(**fill, bin=str(folder / "venv/bin")) for word in client.command]
         # AIPerf, when it is told to stay offline, takes no folder for a tokenizer.
