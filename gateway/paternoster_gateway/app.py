@@ -27,7 +27,16 @@ from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import PASSED_ON, Answer, Call, Proxy
 from paternoster_gateway.table import TableSource
 
-FORWARDED = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
+FORWARDED = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/rerank",
+    "/v1/score",
+    "/tokenize",
+    "/detokenize",
+)
 REQUEST_ID = "X-Request-Id"
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 

@@ -45,6 +45,20 @@ class ModelSettings(Settings):
         description="ranks the model is split over, each a process with its device; must divide the model's query "
         "heads, key heads and MLP columns",
     )
+    task: Literal["auto", "generate", "embed"] = Field(
+        default="auto",
+        description="embed: vectors of texts in place of text (auto: what the model is made for, by its own files)",
+    )
+    pooling: Literal["auto", "mean", "cls", "last"] = Field(
+        default="auto",
+        description="task embed: how a text's hidden states become one vector (auto: as the model's files say; else "
+        "mean for an encoder, and last for a decoder)",
+    )
+    matryoshka: bool = Field(
+        default=False,
+        description="task embed: let clients ask for the first numbers of a vector, of a model that was trained so "
+        "and does not say it",
+    )
     batch_invariant: bool = Field(
         default=False,
         description="give a request the same tokens alone and in any batch, by kernels whose sums do not depend on "

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 if TYPE_CHECKING:
     from paternoster_engine.engine import Engine
-    from paternoster_engine.model.config import ModelConfig
+    from paternoster_engine.model.config import Described
     from paternoster_engine.model.tokenizer import Tokenizer
 
 from paternoster_contract.engine_args import EngineArgs
@@ -100,7 +100,7 @@ def _listen(host: str, flag: str, port: int) -> socket.socket:
         ) from error
 
 
-def _build(args: EngineArgs) -> "tuple[Engine, Tokenizer, ModelConfig]":
+def _build(args: EngineArgs) -> "tuple[Engine, Tokenizer, Described]":
     # Imported in the loading thread: torch alone takes seconds, in which probes are answered already.
     from paternoster_engine.build import build_engine
 

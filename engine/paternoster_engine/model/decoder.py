@@ -63,13 +63,16 @@ class Decoder:
         }
         self._layers = [self._load_layer(parts, number) for number in range(config.num_layers)]
         self._norm = parts.norm("model.norm")
-        self._lm_head = parts.matrix(self._embedding.weight if config.tied_embeddings else parts.weight("lm_head"))
+        self._lm_head = None
+        if config.pooling is None:
+            self._lm_head = parts.matrix(self._embedding.weight if config.tied_embeddings else parts.weight("lm_head"))
         self._rms_norm = parts.operation("rms_norm")
         self._native_layers = self._in_one_call() if device.type == "cpu" else None
 
     def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
         """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache`` (one a layer).
 
+        Of a model with a pooling it is the hidden states, ``[sampling rows, hidden]``.
         Ranks other than the first get their part of the logits alone.
         """
         config = self.config
@@ -81,7 +84,10 @@ class Decoder:
         else:
             hidden = self._through_layers(residual, step, kv_cache)
         last = step.sample_rows
-        logits = self._lm_head(self._rms_norm(hidden[last], self._norm, config.rms_norm_eps, residual[last]))
+        hidden = self._rms_norm(hidden[last], self._norm, config.rms_norm_eps, residual[last])
+        if self._lm_head is None:
+            return hidden
+        logits = self._lm_head(hidden)
         logits = self._ranks.gather_columns(logits)[:, : config.vocab_size]
         if config.logit_scale != 1.0:
             logits = logits * config.logit_scale
@@ -93,7 +99,8 @@ class Decoder:
         """Every matrix that a step multiplies with, in the order in which it does."""
         for layer in self._layers:
             yield from (layer.attention.qkv, layer.attention.out, *layer.mlp.linears())
-        yield self._lm_head
+        if self._lm_head is not None:
+            yield self._lm_head
 
     def _load_layer(self, parts: Parts, number: int) -> _Layer:
         prefix, where, kind = f"model.layers.{number}.", self.config.block.norms, self.config.layers[number]

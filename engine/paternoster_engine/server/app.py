@@ -8,6 +8,7 @@ from paternoster_contract import __version__, paths
 from paternoster_contract.key_files import KeyFiles
 from paternoster_engine.server import errors, routes_admin, routes_health
 from paternoster_engine.server.auth import BearerKeys
+from paternoster_engine.server.embeddings import routes as routes_embeddings
 from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.middleware import InFlight, RequestId
 from paternoster_engine.server.openai import routes as routes_openai
@@ -21,9 +22,10 @@ def create_app(state: ServerState, keys: KeyFiles | None = None, tenants: Tenant
     Answers from the first moment on: while the model loads, with 503 to all that needs it.
     """
     # Numbers tell of other clients, too: the admin port has them for whoever measures.
-    guarded = ("/v1", "/tokenize", "/detokenize", paths.STATS, paths.METRICS)
+    guarded = ("/v1", "/rerank", "/tokenize", "/detokenize", paths.STATS, paths.METRICS)
     opens = {} if keys is None else dict.fromkeys(guarded, keys)
-    app = _app("Paternoster engine", state, opens, routes_openai.router, routes_tokenize.router)
+    routers = routes_openai.router, routes_tokenize.router, routes_embeddings.router
+    app = _app("Paternoster engine", state, opens, *routers)
     app.state.tenants = tenants or TenantRules()
     return app
 

@@ -39,6 +39,10 @@ class UnknownModel(LookupError):
         super().__init__(f"The model `{model[:MAX_SHOWN]}` does not exist.")
 
 
+class WrongTask(ValueError):
+    """What is asked for is none of what the model is served for."""
+
+
 class InvalidValue(ValueError):
     """A value that only the running engine can judge; ``field`` is its name in the body."""
 
@@ -82,6 +86,7 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     TooManyBeams: ErrorResponse(400, "BadRequestError"),
     ChatTemplateError: ErrorResponse(400, "BadRequestError", "messages"),
     InvalidValue: ErrorResponse(400, "BadRequestError"),
+    WrongTask: ErrorResponse(400, "BadRequestError", "model"),
     UnknownModel: ErrorResponse(404, "NotFoundError", "model"),
     Ending: ErrorResponse(409, "ConflictError"),
     ClientGone: ErrorResponse(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),

@@ -19,7 +19,7 @@ from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.http_limits import HttpLimits
 from paternoster_contract.key_files import KeyFiles
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.config import Described
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.identity import TenantRules
@@ -33,7 +33,7 @@ from paternoster_http.server import LimitedServer
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Build = Callable[[EngineArgs], tuple[Engine, Tokenizer, ModelConfig]]
+Build = Callable[[EngineArgs], tuple[Engine, Tokenizer, Described]]
 
 BACKLOG = 2048
 LAST_BYTES = 5
@@ -140,6 +140,7 @@ class EngineProcess:
             histograms,
             registry,
             parse_special_tokens=self._args.parse_special_tokens,
+            pooling=model.pooling,
         )
         await asyncio.to_thread(served.renderer.warm_up)
         self._state.serve(served)

@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 from paternoster_contract.stats import EngineState
 from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel
+from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel, WrongTask
 from paternoster_engine.server.generation.text_work import TextWork
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
@@ -30,6 +31,8 @@ class ServedModel:
     registry: CollectorRegistry
     parse_special_tokens: bool = False
     """Whether control tokens that are spelled in messages are those tokens."""
+    pooling: Pooling | None = None
+    """How a model that embeds makes vectors; None for one that generates."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -136,9 +139,15 @@ class ServerState:
             raise UnknownModel(model)
         return served
 
-    def accepting(self, model: str | None) -> ServedModel:
-        """The engine for a new request to ``model``; raises :class:`Draining` besides."""
+    def accepting(self, model: str | None, *, embeds: bool = False) -> ServedModel:
+        """The engine for a new request to ``model``, which generates, or ``embeds``.
+
+        Raises :class:`WrongTask` and :class:`Draining` besides.
+        """
         served = self.named(model)
+        if embeds != (served.pooling is not None):
+            does = "generates; it does not embed" if embeds else "embeds; it does not generate"
+            raise WrongTask(f"This model {does}.")
         if self._phase is EngineState.DRAINING:
             raise Draining
         return served

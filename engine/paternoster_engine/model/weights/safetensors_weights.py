@@ -91,9 +91,11 @@ class SafetensorsCheckpoint:
     def _stored(self, name: str) -> str:
         """The file's name of the decoder's tensor ``name``; raises :class:`ModelError` where there is none."""
         name = stored_name(self._family, name)
-        # What is no module's has no suffix; the text's decoder of a model that takes images as well has a prefix.
+        # What is no module's has no suffix; the text's decoder of a model that takes images as well has a prefix, and
+        # one that was saved without its output projection has none.
         others = (
             name.removesuffix(".weight"),
+            name.removeprefix("model."),
             f"language_model.{name}",
             name.replace("model.", "model.language_model.", 1),
         )
