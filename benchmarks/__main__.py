@@ -18,6 +18,7 @@ RUNNERS = (
     "control.token_budget",
     "engine.batch_invariant_cost",
     "engine.decode_roofline",
+    "engine.embeddings",
     "engine.idle",
     "engine.million_requests",
     "engine.offline_throughput",

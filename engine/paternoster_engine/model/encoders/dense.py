@@ -23,8 +23,7 @@ _FUSED: Mapping[Activation | None, tuple[str, str]] = {
 class Dense:
     """``activation(x @ weight.T + bias)`` for ``weight [out, in]``, ``x [rows, in]``.
 
-    On a CPU as one operation of oneDNN, on a weight in its own order: a quarter of the time of torch's two for the
-    matrices of MiniLM.
+    On a CPU as one operation of oneDNN, on a weight in its own order (docs/embeddings.md says how much faster).
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor, activation: Activation | None) -> None:
