@@ -12,16 +12,19 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("operator", "engine", "kernels", "gateway", "simulator")
 RUNNERS = (
+    "clients.run",
     "control.compare",
     "control.foresight",
     "control.sensitivity",
     "control.token_budget",
     "engine.batch_invariant_cost",
     "engine.decode_roofline",
+    "engine.embeddings",
     "engine.idle",
     "engine.million_requests",
     "engine.offline_throughput",
     "engine.quantization",
+    "engine.structured_output",
     "gpu.check",
     "gpu.compile",
     "hostile.attacks",

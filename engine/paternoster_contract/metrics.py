@@ -98,6 +98,7 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     Metric("kv_projected_peak_ratio", "gauge", "Largest share of the KV pool the running requests can come to need."),
     Metric("host_kv_usage_ratio", "gauge", "Share of the host blocks for swapping that are in use, 0..1."),
     Metric("loop_heartbeat_timestamp_seconds", "gauge", "When the engine loop last ticked, seconds since the epoch."),
+    Metric("start_seconds", "gauge", "Seconds from the process's start until it was ready, by part.", None, ("part",)),
     Metric("requests", "counter", "Requests admitted to the queue."),
     Metric("requests_finished", "counter", "Ended requests by reason.", "vllm:request_success", ("finished_reason",)),
     Metric(
@@ -118,6 +119,7 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     Metric("live_cap_changes", "counter", "Changes of the live cap."),
     Metric("token_budget_changes", "counter", "Changes of the token budget."),
     Metric("stage_seconds", "counter", "Engine-loop seconds by stage.", None, ("stage",)),
+    Metric("grammars", "counter", "Grammars asked for, by what became of them.", None, ("result",)),
     Metric(
         "time_to_first_token_seconds",
         "histogram",
@@ -185,6 +187,15 @@ ENGINE_METRICS: tuple[Metric, ...] = (
         (),
         _PREEMPTIONS,
     ),
+    Metric(
+        "grammar_compile_seconds",
+        "histogram",
+        "To compile a grammar, or to find out that it cannot be.",
+        None,
+        (),
+        _STEP,
+    ),
+    Metric("request_grammar_seconds", "histogram", "Per request with a grammar: all its masks.", None, (), _STEP),
     Metric("step_tokens", "histogram", "Tokens per step.", "vllm:iteration_tokens_total", (), _STEP_TOKENS),
     Metric("step_seconds", "histogram", "Seconds per step.", None, (), _STEP),
 )

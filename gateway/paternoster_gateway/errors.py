@@ -1,6 +1,7 @@
 """Errors that the gateway answers itself, in OpenAI's body."""
 
 import json
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -10,6 +11,8 @@ from starlette.exceptions import HTTPException
 
 MAX_SHOWN = 200
 """Most characters of a refused value shown in an answer."""
+MAX_LISTED = 20
+"""Most names of models listed in one."""
 
 
 class GatewayError(Exception):
@@ -57,6 +60,14 @@ def _kind(status: int) -> str:
 
 def bad_request(message: str, param: str | None = None) -> GatewayError:
     return GatewayError(400, "BadRequestError", message, param=param)
+
+
+def model_needed(names: Sequence[str]) -> GatewayError:
+    """For a request that names no model where it could be one of ``names``, or none."""
+    shown = ", ".join(f"`{name[:MAX_SHOWN]}`" for name in names[:MAX_LISTED])
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    there = f"one of {shown}{more}" if names else "and none is served now"
+    return bad_request(f"`model` must be given: {there}.", "model")
 
 
 def unknown_model(model: str) -> GatewayError:

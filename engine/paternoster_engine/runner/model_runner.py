@@ -59,8 +59,11 @@ class ModelRunner(SynchronousRunner):
             self._copy(batch.copies)
         if not order:
             return StepResult()
+        return self._result(batch, order, self._forward(step))
+
+    def _result(self, batch: Batch, order: Sequence[ScheduledRequest], logits: torch.Tensor) -> StepResult:
+        """``logits``: of the rows that sample, in ``order``, and then of those whose prompts' are told."""
         sampling = [item.request for item in order if item.samples]
-        logits = self._forward(step)
         prompt_logprobs: dict[Request, list[TokenLogprobs]] = {}
         if len(logits) > len(sampling):
             prompt_logprobs = collect_prompt_logprobs(logits[len(sampling) :], order)
@@ -68,7 +71,7 @@ class ModelRunner(SynchronousRunner):
         sampled = self._sampler.sample(logits, sampling) if sampling else []
         tokens = dict(zip(sampling, sampled, strict=True))
         return StepResult(
-            [tokens[item.request] if item.samples else None for item in batch.scheduled],
+            [tokens[item.request] if item.samples and not item.request.stuck else None for item in batch.scheduled],
             logprobs=collect_logprobs(logits, sampling, sampled),
             prompt_logprobs=prompt_logprobs,
             continuations=collect_continuations(logits, sampling),

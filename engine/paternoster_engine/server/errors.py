@@ -19,14 +19,22 @@ from paternoster_engine.core.errors import (
     TenantRateExceeded,
     TooManyBeams,
 )
-from paternoster_engine.server.generation.generation import DeadlineExceeded, EngineEnding, StepFailed
+from paternoster_engine.sampling.grammars.errors import GrammarProcessLost, GrammarQueueFull
+from paternoster_engine.server.generation.generation import (
+    DeadlineExceeded,
+    EngineEnding,
+    GrammarTooComplex,
+    StepFailed,
+)
 from paternoster_engine.server.generation.text_work import TextQueueFull
 from paternoster_engine.server.loop import LoopStopped
 
 MAX_LISTED = 10
 """Most validation errors told in one response."""
 MAX_SHOWN = 200
-"""Most characters of a refused value shown in a response."""
+"""Most characters of a refused value, or of a field's path, shown in a response."""
+MAX_MESSAGE = 4000
+"""Most characters of a message, whatever it is made of."""
 CLIENT_CLOSED_REQUEST = 499
 """nginx's status for a response that nobody waits for."""
 
@@ -37,6 +45,10 @@ SHOULD_RETRY = "x-should-retry"
 class UnknownModel(LookupError):
     def __init__(self, model: str) -> None:
         super().__init__(f"The model `{model[:MAX_SHOWN]}` does not exist.")
+
+
+class WrongTask(ValueError):
+    """What is asked for is none of what the model is served for."""
 
 
 class InvalidValue(ValueError):
@@ -82,6 +94,8 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     TooManyBeams: ErrorResponse(400, "BadRequestError"),
     ChatTemplateError: ErrorResponse(400, "BadRequestError", "messages"),
     InvalidValue: ErrorResponse(400, "BadRequestError"),
+    WrongTask: ErrorResponse(400, "BadRequestError", "model"),
+    GrammarTooComplex: ErrorResponse(400, "BadRequestError"),
     UnknownModel: ErrorResponse(404, "NotFoundError", "model"),
     Ending: ErrorResponse(409, "ConflictError"),
     ClientGone: ErrorResponse(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
@@ -92,6 +106,8 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     QueueFull: ErrorResponse(503, "Service Unavailable", retry_after=1),
     TextQueueFull: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
     RendererLost: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
+    GrammarQueueFull: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
+    GrammarProcessLost: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
     Loading: ErrorResponse(503, "ServiceUnavailableError", retry_after=5),
     Draining: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
     EngineEnding: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
@@ -132,7 +148,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def error_body(message: str, type: str, code: int, param: str | None = None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": type, "param": param, "code": code}}
+    return {"error": {"message": message[:MAX_MESSAGE], "type": type, "param": param, "code": code}}
 
 
 def describe(error: Exception) -> tuple[ErrorResponse, dict[str, Any]]:
@@ -205,10 +221,11 @@ def _describe(error: Mapping[str, Any]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "missing" or not field:
         return f"{field}: {message}" if field else message
-    return f"{field}: {message} (got {_shown(value)})"
+    return f"{field}: {message} (got {shown(value)})"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """``value`` as a message tells it, shortened."""
     # Cut long texts before they are copied: a value may be megabytes.
     try:
         text = repr(value[:MAX_SHOWN]) if isinstance(value, str | list) else repr(value)
@@ -219,4 +236,4 @@ def _shown(value: Any) -> str:
 
 def _field(error: Mapping[str, Any]) -> str:
     """Dotted path of the field in the body: ``messages.0.role``."""
-    return ".".join(str(part) for part in error["loc"][1:])
+    return ".".join(str(part)[:MAX_SHOWN] for part in error["loc"][1:])[:MAX_SHOWN]

@@ -3,19 +3,23 @@
 import asyncio
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from prometheus_client import CollectorRegistry
 
-from paternoster_contract.stats import EngineState
+from paternoster_contract.stats import EngineState, StartPart
 from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel
+from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel, WrongTask
+from paternoster_engine.server.generation.grammar_work import GrammarWork
 from paternoster_engine.server.generation.text_work import TextWork
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
+from paternoster_engine.server.parsers.formats import AnswerFormat
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,14 @@ class ServedModel:
     registry: CollectorRegistry
     parse_special_tokens: bool = False
     """Whether control tokens that are spelled in messages are those tokens."""
+    tool_parser: str = "auto"
+    reasoning_parser: str = "auto"
+    fingerprint: str = ""
+    """The same for engines of one version, model and way to compute."""
+    pooling: Pooling | None = None
+    """How a model that embeds makes vectors; None for one that generates."""
+    start_seconds: Mapping[StartPart, float] = field(default_factory=dict)
+    """Of each part of the start."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -60,9 +72,20 @@ class ServedModel:
     def renderer(self) -> Renderer:
         return Renderer(self.tokenizer.chat_template, self.tokenizer.special_names)
 
+    @cached_property
+    def answer_format(self) -> AnswerFormat:
+        """How the model writes calls of tools and reasoning."""
+        template = self.tokenizer.chat_template
+        return AnswerFormat.of(template, self.tokenizer.special_token_id, self.tool_parser, self.reasoning_parser)
+
+    @cached_property
+    def grammars(self) -> GrammarWork:
+        return GrammarWork(self.tokenizer, self.histograms)
+
     def close(self) -> None:
         """End what reads texts; the loop is ended by itself."""
         self.text_work.close()
+        self.grammars.close()
         self.renderer.close()
 
 
@@ -136,9 +159,15 @@ class ServerState:
             raise UnknownModel(model)
         return served
 
-    def accepting(self, model: str | None) -> ServedModel:
-        """The engine for a new request to ``model``; raises :class:`Draining` besides."""
+    def accepting(self, model: str | None, *, embeds: bool = False) -> ServedModel:
+        """The engine for a new request to ``model``, which generates, or ``embeds``.
+
+        Raises :class:`WrongTask` and :class:`Draining` besides.
+        """
         served = self.named(model)
+        if embeds != (served.pooling is not None):
+            does = "generates; it does not embed" if embeds else "embeds; it does not generate"
+            raise WrongTask(f"This model {does}.")
         if self._phase is EngineState.DRAINING:
             raise Draining
         return served

@@ -1,6 +1,6 @@
 """Which model is served, where it comes from and where a fetched one is kept; no logic but the address's grammar."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -75,6 +75,18 @@ class Model(Document):
     chat_template: str | None = Field(default=None, min_length=1, max_length=65536, pattern=r"^([^$]|\$[^$(])*\$?$")
     """Chat template in place of the model's own: its text, or the path of a file in the engine's image. Without $( and
     $$, which in a container's args stand for something else."""
+    tool_parser: Literal["auto", "none", "hermes", "llama3_json", "mistral", "pythonic", "harmony"] = "auto"
+    """How the model writes calls of tools; auto: by the marks in its chat template, none: calls are text."""
+    reasoning_parser: Literal["auto", "none", "think", "mistral", "harmony"] = "auto"
+    """How the model marks what it thinks before it answers; auto: by its chat template, none: it is text."""
+    task: Literal["generate", "embed"] | None = None
+    """What the model is served for: generate gives text, embed gives vectors of texts, their ranking and scores; what
+    the model is made for, by its own files, when unset."""
+    pooling: Literal["mean", "cls", "last"] | None = None
+    """Task embed: how a text's hidden states become one vector; as the model's files say when unset."""
+    matryoshka: bool | None = None
+    """Task embed: clients may ask for the first numbers of a vector, of a model that was trained so; as the model's
+    files say when unset."""
     credentials_secret_ref: SecretName | None = None
     """Secret whose keys are environment of the container that fetches the model: HF_TOKEN; AWS_ACCESS_KEY_ID,
     AWS_SECRET_ACCESS_KEY, AWS_REGION; GOOGLE_SERVICE_ACCOUNT_KEY; also HF_ENDPOINT or AWS_ENDPOINT_URL."""

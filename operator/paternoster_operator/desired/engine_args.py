@@ -6,8 +6,8 @@ from typing import Any
 
 from paternoster_contract import labels
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.quantity import quantity
 from paternoster_operator.api.engine_types import Engine
-from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_sources
 from paternoster_operator.desired.model_source import engine_source
@@ -39,6 +39,11 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         model=engine_source(spec),
         served_model_name=resource.served_name,
         chat_template=spec.model.chat_template,
+        tool_parser=spec.model.tool_parser,
+        reasoning_parser=spec.model.reasoning_parser,
+        task=spec.model.task or "auto",
+        pooling=spec.model.pooling or "auto",
+        matryoshka=bool(spec.model.matryoshka),
         host="0.0.0.0",
         port=labels.ENGINE_PORT,
         admin_port=labels.ADMIN_PORT,

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import httpx
 from fastapi import FastAPI
+from openai_types import check
 
+from paternoster_contract.stats import StartPart
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request, TokenLogprobs
@@ -116,6 +118,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         parse_special_tokens: bool = False,
         clock: Callable[[], float] = time.monotonic,
         tenants: TenantRules | None = None,
+        name: str = "scripted",
         **config: int | float | str,
     ) -> AsyncIterator[Server]:
         script = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
@@ -124,11 +127,20 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         histograms = Histograms("scripted")
         loop = EngineLoop(engine, histograms, clock)
         registry = process_registry()
-        registry.register(EngineCollector(loop, histograms, "scripted", vllm_aliases=vllm_aliases))
+        registry.register(
+            EngineCollector(loop, histograms, "scripted", dict.fromkeys(StartPart, 1.0), vllm_aliases=vllm_aliases)
+        )
         state = ServerState()
         loop.start()
         served = ServedModel(
-            "scripted", tokenizer, tokenizer.vocab_size, loop, histograms, registry, parse_special_tokens
+            name,
+            tokenizer,
+            tokenizer.vocab_size,
+            loop,
+            histograms,
+            registry,
+            parse_special_tokens,
+            fingerprint="fp_scripted",
         )
         if loaded:
             state.serve(served)
@@ -145,4 +157,4 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
 
 def _client(app: FastAPI) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://engine")
+    return httpx.AsyncClient(transport=transport, base_url="http://engine", event_hooks={"response": [check]})

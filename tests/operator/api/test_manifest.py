@@ -12,6 +12,8 @@ from rule_lines import rule_of
 from paternoster_operator.api.manifest import InvalidManifest, load, load_secrets, parse
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
 Document = Callable[..., dict[str, Any]]
 
 
@@ -352,7 +354,9 @@ def test_files(tmp_path: Path, document: Document) -> None:
         load(file)
 
 
-@pytest.mark.parametrize("example", sorted(Path(__file__).parents[3].glob("examples/*.yaml")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "example", sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("models/*.yaml")]), ids=lambda p: p.name
+)
 def test_the_examples_are_valid(example: Path) -> None:
     assert load(example)
 

@@ -1,7 +1,7 @@
 """The sequences of one API call: from prompts to deltas of text."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
@@ -11,6 +11,7 @@ from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.output_text import OutputText, TextDelta
 from paternoster_engine.server.loop import EngineLoop
+from paternoster_engine.server.parsers.answer_parser import AnswerParser
 
 
 class StepFailed(RuntimeError):
@@ -18,6 +19,13 @@ class StepFailed(RuntimeError):
 
     def __init__(self) -> None:
         super().__init__("The engine failed while it computed this request; its log says why.")
+
+
+class GrammarTooComplex(RuntimeError):
+    """What a request must be reached a limit after some of its tokens."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"The grammar of the answer cannot be followed any further: {fault}")
 
 
 class EngineEnding(RuntimeError):
@@ -48,6 +56,10 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
+    reasoning_tokens: int = 0
+    """Of the completion's."""
+    cached_tokens: int = 0
+    """Of the prompts' tokens, those that the prefix cache had when their request was first admitted."""
 
 
 class Generation:
@@ -63,18 +75,25 @@ class Generation:
         choices: int = 1,
         best: int | None = None,
         echo: bool = False,
+        only_echo: bool = False,
+        new_parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
         """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
 
-        ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs.
+        ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs;
+        ``only_echo``: and nothing of these. ``new_parser``: makes what takes one output apart.
         """
         self._loop = loop
         self._requests = requests
         self._choices = choices
         self._best = choices if best is None else best
         self._echo = echo
+        self._only_echo = only_echo
         self._index = {request.request_id: index for index, request in enumerate(requests)}
-        self._texts = [OutputText(tokenizer, request.params, skip_special_tokens) for request in requests]
+        self._texts = [
+            OutputText(tokenizer, request.params, skip_special_tokens, None if new_parser is None else new_parser())
+            for request in requests
+        ]
         self._open = set(self._index)
         self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
 
@@ -83,6 +102,8 @@ class Generation:
         return Usage(
             prompt_tokens=sum(request.num_prompt for request in self._requests[:: self._choices]),
             completion_tokens=sum(text.num_tokens for text in self._texts),
+            reasoning_tokens=sum(text.num_reasoning_tokens for text in self._texts),
+            cached_tokens=cached_tokens(self._requests[:: self._choices]),
         )
 
     @property
@@ -144,7 +165,7 @@ class Generation:
             if output.token is None:
                 self._open.discard(request_id)
                 assert output.finish_reason is not None
-                return deltas, FAILURES[output.finish_reason]()
+                return deltas, _failure(output.request, output.finish_reason)
             index = self._index[request_id]
             delta = self._push(index, output.token, output.finish_reason)
             deltas[index] = deltas.get(index, TextDelta("")) + delta
@@ -159,6 +180,20 @@ class Generation:
         opening = None
         if self._echo and text.num_tokens == 0:
             opening = text.echo(request.prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
+        if self._only_echo:
+            assert opening is not None
+            return opening + TextDelta("", FinishReason.LENGTH)
         logprobs = None if asked.logprobs is None else request.logprobs[text.num_tokens]
         delta = text.push(token, finish_reason, logprobs)
         return delta if opening is None else opening + delta
+
+
+def cached_tokens(requests: Sequence[Request]) -> int:
+    """See :class:`Usage`."""
+    return sum(min(request.num_found, request.num_prompt) for request in requests)
+
+
+def _failure(request: Request, reason: FinishReason) -> Exception:
+    if request.matcher is not None and request.matcher.fault is not None:
+        return GrammarTooComplex(request.matcher.fault)
+    return FAILURES[reason]()

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DONE = "data: [DONE]\n\n"
+STREAMED: dict[str, Any] = {"content": {"text/event-stream": {}}}
+"""How the answer to ``stream`` is told in the OpenAPI document."""
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

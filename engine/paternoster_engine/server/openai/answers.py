@@ -2,29 +2,31 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from pydantic import BaseModel
 
 from paternoster_engine.core.request import FinishReason, TokenLogprobs
-from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.generation import Generation, Usage
 from paternoster_engine.server.generation.output_text import TextDelta
+from paternoster_engine.server.openai.choice_events import ChoiceEvents
 from paternoster_engine.server.openai.logprobs import ChatLogprobs, LogprobsWriter, PromptLogprobs
 from paternoster_engine.server.openai.objects import (
-    AssistantMessage,
     ChatChoice,
     ChatCompletion,
     ChatCompletionChunk,
     ChunkChoice,
+    CompletionTokensDetails,
     Delta,
     FinishReasonName,
+    PromptTokensDetails,
     TextChoice,
     TextCompletion,
     UsageObject,
 )
-from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
+from paternoster_engine.server.state import ServedModel
 
 PromptsTold = Sequence[Sequence[TokenLogprobs]]
 """Of each prompt, of all its tokens but the first."""
@@ -41,7 +43,9 @@ class ApiResponse(Protocol):
         """Chunks that come before any text."""
         ...
 
-    def chunk(self, index: int, delta: TextDelta) -> BaseModel: ...
+    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel | None:
+        """None where there is nothing to tell yet; ``usage``: so far, where each chunk tells it."""
+        ...
 
     def closing(self, usage: Usage) -> BaseModel:
         """The chunk without choices that tells the usage."""
@@ -51,11 +55,17 @@ class ApiResponse(Protocol):
 class ChatResponse:
     """``chat.completion`` and ``chat.completion.chunk``."""
 
-    def __init__(self, model: str, tokenizer: Tokenizer, body: ChatCompletionRequest) -> None:
+    def __init__(self, served: ServedModel, body: ChatCompletionRequest) -> None:
+        form = served.answer_format
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
-        self._model = model
+        self._model, self._fingerprint = served.name, served.fingerprint
+        self._reasons = form.reasons
+        self._choices = [
+            ChoiceEvents(form.new_id, parallel=body.parallel_tool_calls, reasoning=body.include_reasoning)
+            for _ in range(body.n)
+        ]
         self._body = body
-        self._writer = LogprobsWriter(tokenizer)
+        self._writer = LogprobsWriter(served.tokenizer)
         self._created = int(time.time())
 
     def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> ChatCompletion:
@@ -67,25 +77,33 @@ class ChatResponse:
             object="chat.completion",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=[
                 ChatChoice(
                     index=index,
-                    message=AssistantMessage(role="assistant", content=delta.text),
+                    message=self._choices[index].message(delta.events),
                     logprobs=self._logprobs(delta),
-                    finish_reason=_name(delta.finish_reason),
+                    finish_reason=self._reason(index, delta.finish_reason),
                 )
                 for index, delta in enumerate(texts)
             ],
-            usage=_usage(usage),
+            usage=self._usage(usage),
             **prompt_logprobs,
         )
 
     def opening(self) -> list[BaseModel]:
         delta = Delta(role="assistant", content="")
-        return [self._chunk(index, delta, None, None) for index in range(self._body.n)]
+        return [self._chunk(index, delta, None, None, {}) for index in range(self._body.n)]
 
-    def chunk(self, index: int, delta: TextDelta) -> ChatCompletionChunk:
-        return self._chunk(index, Delta(content=delta.text), self._logprobs(delta), delta.finish_reason)
+    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
+        told = self._choices[index].delta(delta.events)
+        reason = self._reason(index, delta.finish_reason)
+        logprobs = self._logprobs(delta)
+        if not told.model_fields_set:
+            if reason is None and not delta.tokens:
+                return None
+            told.content = ""
+        return self._chunk(index, told, logprobs, reason, {} if usage is None else {"usage": self._usage(usage)})
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
         return ChatCompletionChunk(
@@ -93,33 +111,52 @@ class ChatResponse:
             object="chat.completion.chunk",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=[],
-            usage=_usage(usage),
+            usage=self._usage(usage),
         )
+
+    def _usage(self, usage: Usage) -> UsageObject:
+        told = _usage(usage)
+        if self._reasons:
+            told.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=usage.reasoning_tokens)
+        return told
+
+    def _reason(self, index: int, reason: FinishReason | None) -> FinishReasonName | None:
+        if reason is FinishReason.STOP and self._choices[index].num_calls:
+            return "tool_calls"
+        return _name(reason)
 
     def _logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
         return self._writer.chat(delta.tokens) if self._body.logprobs else None
 
     def _chunk(
-        self, index: int, delta: Delta, logprobs: ChatLogprobs | None, reason: FinishReason | None
+        self,
+        index: int,
+        delta: Delta,
+        logprobs: ChatLogprobs | None,
+        reason: FinishReasonName | None,
+        usage: Mapping[str, UsageObject],
     ) -> ChatCompletionChunk:
         return ChatCompletionChunk(
             id=self.id,
             object="chat.completion.chunk",
             created=self._created,
             model=self._model,
-            choices=[ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=_name(reason))],
+            system_fingerprint=self._fingerprint,
+            choices=[ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)],
+            **usage,
         )
 
 
 class TextResponse:
     """``text_completion``, whole and in chunks."""
 
-    def __init__(self, model: str, tokenizer: Tokenizer, body: CompletionRequest) -> None:
+    def __init__(self, served: ServedModel, body: CompletionRequest) -> None:
         self.id = f"cmpl-{uuid.uuid4().hex}"
-        self._model = model
+        self._model, self._fingerprint = served.name, served.fingerprint
         self._body = body
-        self._writer = LogprobsWriter(tokenizer)
+        self._writer = LogprobsWriter(served.tokenizer)
         self._created = int(time.time())
 
     def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> TextCompletion:
@@ -133,8 +170,8 @@ class TextResponse:
     def opening(self) -> list[BaseModel]:
         return []
 
-    def chunk(self, index: int, delta: TextDelta) -> TextCompletion:
-        return self._completion([self._choice(index, delta)])
+    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
+        return self._completion([self._choice(index, delta)], **_told(usage))
 
     def closing(self, usage: Usage) -> TextCompletion:
         return self._completion([], usage=_usage(usage))
@@ -150,6 +187,7 @@ class TextResponse:
             object="text_completion",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=choices,
             **usage,
         )
@@ -160,15 +198,21 @@ async def frames(
     generation: Generation,
     first: tuple[int, TextDelta],
     later: AsyncIterator[tuple[int, TextDelta]],
-    include_usage: bool,
+    body: GenerationRequest,
 ) -> AsyncIterator[BaseModel]:
     """The chunks of a stream whose first delta is known."""
+
+    def told(index: int, delta: TextDelta) -> BaseModel | None:
+        return response.chunk(index, delta, generation.usage if body.continuous_usage else None)
+
     for opening in response.opening():
         yield opening
-    yield response.chunk(*first)
+    if (chunk := told(*first)) is not None:
+        yield chunk
     async for index, delta in later:
-        yield response.chunk(index, delta)
-    if include_usage:
+        if (chunk := told(index, delta)) is not None:
+            yield chunk
+    if body.include_usage:
         yield response.closing(generation.usage)
 
 
@@ -181,9 +225,15 @@ def _name(reason: FinishReason | None) -> FinishReasonName | None:
     return None
 
 
+def _told(usage: Usage | None) -> dict[str, UsageObject]:
+    """A field that is left out where there is nothing to tell."""
+    return {} if usage is None else {"usage": _usage(usage)}
+
+
 def _usage(usage: Usage) -> UsageObject:
     return UsageObject(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=usage.cached_tokens),
     )

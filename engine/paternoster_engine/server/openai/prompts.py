@@ -12,16 +12,19 @@ from paternoster_engine.chat.marks import MARK
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.beam_search import BeamSearch
+from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.beam_fields import beam_params
-from paternoster_engine.server.openai.requests import (
-    ChatCompletionRequest,
-    ChatMessage,
-    CompletionRequest,
-    GenerationRequest,
-)
+from paternoster_engine.server.openai.messages import ChatMessage, for_template, texts_of
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
+from paternoster_engine.server.openai.structured_fields import Structured
 from paternoster_engine.server.state import ServedModel
+
+ENDING = 64
+"""Characters of a prompt's end that say whether reasoning has begun."""
 
 
 async def encode(served: ServedModel, field: str, texts: Sequence[str], add_special_tokens: bool) -> list[Encoding]:
@@ -43,18 +46,20 @@ async def encode_chat(
     variables: Mapping[str, Any],
     add_generation_prompt: bool,
     add_special_tokens: bool = False,
-) -> Encoding:
-    """Tokens of a conversation; ``variables`` are the template's besides. Raises :class:`InvalidValue` for some that
-    the template does not read, :class:`ChatTemplateError`, :class:`RendererLost`, and as :func:`encode`.
+) -> tuple[Encoding, str]:
+    """Tokens of a conversation and the end of its text; ``variables`` are the template's besides.
+
+    Raises :class:`InvalidValue` for some that the template does not read, :class:`ChatTemplateError`,
+    :class:`RendererLost`, and as :func:`encode`.
     """
-    told = [message.for_template() for message in messages]
+    told = for_template(messages, served.answer_format.id_for_template)
     for name in ("tools", "documents"):
         if name in variables and name not in (served.tokenizer.chat_template or ""):
             raise InvalidValue(name, f"{name}: this model's chat template reads none: leave them out")
     given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
-    size = _size(served, "messages", ["".join("".join(message.values()) for message in told) + "".join(given)])
+    size = _size(served, "messages", ["".join(texts_of(told)) + "".join(given)])
 
-    def work() -> Encoding:
+    def work() -> tuple[Encoding, str]:
         marked, values = told, variables
         if not served.parse_special_tokens:
             marker = served.tokenizer.marker
@@ -62,7 +67,7 @@ async def encode_chat(
         marks = json.dumps([marked, values], ensure_ascii=False).count(MARK)
         most = served.longest_text + marks * len(MARK.encode())
         text = served.renderer.render(marked, most, add_generation_prompt=add_generation_prompt, **values)
-        return served.tokenizer.encoding(text, add_special_tokens)
+        return served.tokenizer.encoding(text, add_special_tokens), text[-ENDING:]
 
     return await served.text_work.run(size, work)
 
@@ -84,27 +89,32 @@ def _size(served: ServedModel, field: str, texts: Sequence[str]) -> int:
     return sum(sizes)
 
 
-async def chat_requests(served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller) -> list[Request]:
-    """The sequences of a chat call; without a limit each may fill what the context leaves."""
-    prompt = await token_ids(
-        served, await encode_chat(served, body.messages, body.variables(), body.add_generation_prompt), body.limit or 1
-    )
+async def chat_requests(
+    served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller
+) -> tuple[list[Request], str]:
+    """The sequences of a chat call, and how their prompt ends; without a limit each may fill the context."""
+    variables = body.reasoning_variables(served.tokenizer.chat_template or "") | body.variables()
+    encoding, ending = await encode_chat(served, body.messages, variables, body.add_generation_prompt)
+    prompt = await token_ids(served, encoding, body.limit or 1)
     limit = body.limit if body.limit is not None else max(1, served.longest_request - len(prompt))
-    return _requests(served, body, [prompt], limit, name, sender)
+    grammar = await _grammar(served, body, _required_calls(served, body, ending))
+    return _requests(served, body, [prompt], limit, name, sender, grammar), ending
 
 
 async def completion_requests(served: ServedModel, body: CompletionRequest, name: str, sender: Caller) -> list[Request]:
     """The sequences of a completion call, prompt by prompt."""
+    # A step that computes a prompt to its end samples: where nothing is asked for, its token is not told.
+    most = max(1, body.max_tokens)
     texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
     encodings = iter(await encode(served, "prompt", texts, body.add_special_tokens) if texts else [])
     prompts = []
     for prompt in body.prompt:
         if isinstance(prompt, str):
-            prompts.append(await token_ids(served, next(encodings), body.max_tokens))
+            prompts.append(await token_ids(served, next(encodings), most))
         else:
             check_token_ids(served, "prompt", prompt)
             prompts.append(prompt)
-    return _requests(served, body, prompts, body.max_tokens, name, sender)
+    return _requests(served, body, prompts, most, name, sender, await _grammar(served, body))
 
 
 async def token_ids(served: ServedModel, encoding: Encoding, max_tokens: int) -> list[int]:
@@ -130,6 +140,40 @@ def _short(number: int) -> str:
     return digits if len(digits) <= 20 else digits[:20] + "..."
 
 
+def _required_calls(served: ServedModel, body: ChatCompletionRequest, ending: str) -> Structured | None:
+    """Calls that an answer must have; raises :class:`InvalidValue` where the model's format of them is not known."""
+    if body.required_calls is None:
+        return None
+    text = served.answer_format.grammar(body.required_calls, ending)
+    if text is None:
+        raise InvalidValue(
+            "tool_choice",
+            "tool_choice: that a tool must be called is not supported for this model: no grammar describes its calls; "
+            'send "auto" or "none"',
+        )
+    return Structured("tool_choice", GrammarSource("lark", text))
+
+
+async def _grammar(served: ServedModel, body: GenerationRequest, required: Structured | None = None) -> Grammar | None:
+    """What each answer must be; raises :class:`InvalidValue` besides what :meth:`GrammarWork.compile` raises.
+
+    ``required``: what it must be besides, of which there can be one.
+    """
+    structured = body.structured()
+    if structured is not None and required is not None:
+        raise InvalidValue(required.field, f"{required.field}: not allowed together with {structured.field}")
+    structured = structured or required
+    if structured is None:
+        return None
+    field = structured.field
+    if body.use_beam_search:
+        raise InvalidValue(field, f"{field}: not allowed with use_beam_search=true: leave one of the two out")
+    try:
+        return await served.grammars.compile(structured.source)
+    except GrammarError as error:
+        raise InvalidValue(field, f"{field}: cannot be enforced: {error}") from error
+
+
 def _requests(
     served: ServedModel,
     body: GenerationRequest,
@@ -137,14 +181,16 @@ def _requests(
     max_tokens: int,
     name: str,
     sender: Caller,
+    grammar: Grammar | None,
 ) -> list[Request]:
     """All sequences of each prompt, next to each other, or its one search.
 
     Sequences share the prompt's blocks: the others fork from the first.
     """
-    _check_class(served, body)
+    check_class(served, body.priority)
     sender.check_priority(body.priority)
     check_token_ids(served, "stop_token_ids", body.stop_token_ids)
+    check_token_ids(served, "logit_bias", list(body.logit_bias))
     beam = beam_params(body)
     params = body.sampling_params(max_tokens)
     count = body.sequences if beam is None else 1
@@ -166,6 +212,7 @@ def _requests(
             cache_scope=scope,
             deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
             branching=None if beam is None else BeamSearch(beam, params, eos_token_ids),
+            matcher=None if grammar is None else grammar.matcher(),
         )
         for index, prompt in enumerate(prompts)
         for choice in range(count)
@@ -176,10 +223,10 @@ def _requests(
     return requests
 
 
-def _check_class(served: ServedModel, body: GenerationRequest) -> None:
+def check_class(served: ServedModel, priority: int) -> None:
     """Raises :class:`InvalidValue` for a priority that would change nothing."""
-    if body.priority != 0 and not served.scheduler.config.uses_priority:
+    if priority != 0 and not served.scheduler.config.uses_priority:
         raise InvalidValue(
             "priority",
-            f"priority: this engine was not started with priorities, leave it out or send 0 (got {body.priority})",
+            f"priority: this engine was not started with priorities, leave it out or send 0 (got {priority})",
         )

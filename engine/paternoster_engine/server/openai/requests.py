@@ -1,37 +1,45 @@
 """What clients may ask for: the OpenAI API's requests, with vLLM's sampling extensions.
 
-An unknown field is refused by name. A known field that asks for something the engine does not do is refused too,
-unless its value asks for nothing: such fields are marked with ``only`` the values that are fine. ``null`` is the
-same as leaving a field out.
+A known field that asks for something the engine does not do is refused by name, unless its value asks for nothing: such
+fields are marked with ``only`` the values that are fine. An unknown one is left out, and told in a header of the answer
+(:class:`~paternoster_engine.server.openai.fields.Body`). ``null`` is the same as leaving a field out.
 """
 
 from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.server.openai.fields import (
     MAX_CHOICES,
     MAX_LOGPROBS,
-    MAX_MESSAGES,
     Body,
+    LogitBias,
     Prompts,
     StopStrings,
     Text,
     TokenIds,
     only,
 )
+from paternoster_engine.server.openai.messages import Messages
+from paternoster_engine.server.openai.reasoning_fields import ReasoningFields
+from paternoster_engine.server.openai.structured_fields import StructuredFields
 from paternoster_engine.server.openai.template_fields import TemplateFields
+from paternoster_engine.server.openai.tool_fields import ToolFields
+from paternoster_engine.server.openai.unserved_fields import UnservedChatFields, UnservedFields
 
 
 class StreamOptions(Body):
-    include_usage: bool = False
+    include_usage: bool = Field(default=False, description="one more chunk at the end, which tells the usage")
+    continuous_usage_stats: bool = Field(
+        default=False, description="the usage so far in each chunk, as vLLM's extension"
+    )
     include_obfuscation: Annotated[Any, only(False)] = False
 
 
-class GenerationRequest(Body):
+class GenerationRequest(StructuredFields, UnservedFields):
     """What chat and text completions have in common."""
 
     model: Text | None = Field(default=None, description="served model (default: the one there is)")
@@ -74,7 +82,9 @@ class GenerationRequest(Body):
     prompt_logprobs: int | None = Field(
         default=None, ge=0, le=MAX_LOGPROBS, description="tell each prompt token's log probability and so many others"
     )
-    logit_bias: Annotated[Any, only({})] = Field(default_factory=dict)
+    logit_bias: LogitBias = Field(
+        default_factory=dict, description="by token id: what is added to its logit, -100 to 100"
+    )
     use_beam_search: bool = Field(
         default=False, description="search for the likeliest answers with n (or best_of) beams, as vLLM's extension"
     )
@@ -116,6 +126,11 @@ class GenerationRequest(Body):
         return False
 
     @property
+    def only_echoes(self) -> bool:
+        """Whether it ends with its prompt."""
+        return False
+
+    @property
     def sequences(self) -> int:
         """How many are generated for each prompt, or searched with."""
         return self.n
@@ -123,6 +138,10 @@ class GenerationRequest(Body):
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def continuous_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     def sampling_params(self, max_tokens: int) -> SamplingParams:
         ranks_samples = not self.use_beam_search and self.sequences > self.n
@@ -135,6 +154,7 @@ class GenerationRequest(Body):
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             repetition_penalty=self.repetition_penalty,
+            logit_bias=tuple(self.logit_bias.items()),
             seed=self.seed,
             stop=tuple(self.stop),
             stop_token_ids=tuple(self.stop_token_ids),
@@ -146,100 +166,26 @@ class GenerationRequest(Body):
         )
 
 
-class TextPart(Body):
-    type: Literal["text"]
-    text: Text
-
-
-Content = Annotated[
-    list[TextPart],
-    BeforeValidator(
-        lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
-        json_schema_input_type=str | list[TextPart],
-    ),
-    Field(max_length=MAX_MESSAGES),
-]
-
-
-class ChatMessage(Body):
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content = Field(default_factory=list, validate_default=True)
-    name: Text | None = None
-    refusal: Annotated[Any, only("")] = ""
-    annotations: Annotated[Any, only([])] = Field(default_factory=list)
-    tool_call_id: Text | None = Field(
-        default=None, validate_default=True, description="of a tool's message: the call that it answers"
-    )
-    audio: Annotated[Any, only()] = None
-    tool_calls: Annotated[Any, only([])] = Field(default_factory=list)
-    function_call: Annotated[Any, only()] = None
-
-    @field_validator("content")
-    @classmethod
-    def _need_content(cls, value: list[TextPart], info: ValidationInfo) -> list[TextPart]:
-        # An assistant's may be missing: so are answers that ended at once.
-        if not value and info.data.get("role") != "assistant":
-            raise ValueError("only a message of role assistant can be without")
-        return value
-
-    @field_validator("tool_call_id")
-    @classmethod
-    def _of_tools(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if (info.data.get("role") == "tool") != (value is not None):
-            raise ValueError("a message of role tool needs one, and no other has one")
-        return value
-
-    def for_template(self) -> dict[str, str]:
-        """The message as chat templates read it."""
-        message = {"role": self.role, "content": "".join(part.text for part in self.content)}
-        given = {"name": self.name, "tool_call_id": self.tool_call_id}
-        return message | {name: value for name, value in given.items() if value is not None}
-
-
-def _tools_answer(messages: list[ChatMessage]) -> list[ChatMessage]:
-    """Raises ``ValueError`` for a tool's message that answers nobody."""
-    for before, message in zip([None, *messages], messages, strict=False):
-        if message.role == "tool" and (before is None or before.role not in ("assistant", "tool")):
-            raise ValueError("a message of role tool must come after the assistant's that calls the tool")
-    return messages
-
-
-Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_tools_answer)]
-
-
-class ChatCompletionRequest(GenerationRequest, TemplateFields):
+class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, UnservedChatFields):
     """Body of ``POST /v1/chat/completions``."""
 
     messages: Messages
-    max_tokens: int | None = Field(default=None, ge=1, description="older name of max_completion_tokens")
+    max_tokens: int | None = Field(default=None, ge=1, description="older name of max_completion_tokens, which wins")
     max_completion_tokens: int | None = Field(default=None, ge=1, description="default: what the context leaves")
 
-    parallel_tool_calls: bool = Field(default=True, description="of no effect: calls of tools are text of the answer")
     prompt_cache_key: Text | None = Field(default=None, description="taken and not used: every prompt is cached")
     safety_identifier: Text | None = Field(default=None, description="taken and not used")
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
-    tool_choice: Annotated[Any, only("none", "auto")] = "none"
     functions: Annotated[Any, only([])] = Field(default_factory=list)
     function_call: Annotated[Any, only("none", "auto")] = "none"
-    response_format: Annotated[Any, only({"type": "text"})] = Field(default_factory=lambda: {"type": "text"})
     modalities: Annotated[Any, only(["text"])] = Field(default_factory=lambda: ["text"])
     service_tier: Annotated[Any, only("auto", "default")] = "auto"
     store: Annotated[Any, only(False)] = False
-    metadata: Annotated[Any, only({})] = Field(default_factory=dict)
+    metadata: dict[str, Any] = Field(default_factory=dict, description="taken and not used: nothing is stored")
     audio: Annotated[Any, only()] = None
     prediction: Annotated[Any, only()] = None
-    reasoning_effort: Annotated[Any, only("none")] = "none"
-    verbosity: Annotated[Any, only()] = None
     web_search_options: Annotated[Any, only()] = None
-
-    @field_validator("max_completion_tokens")
-    @classmethod
-    def _one_limit(cls, value: int | None, info: ValidationInfo) -> int | None:
-        other = info.data.get("max_tokens")
-        if None not in (value, other) and value != other:
-            raise ValueError(f"max_tokens asks for {other}: give one of the two")
-        return value
 
     @field_validator("top_logprobs")
     @classmethod
@@ -262,7 +208,6 @@ class CompletionRequest(GenerationRequest):
     """Body of ``POST /v1/completions``; each prompt of a list becomes ``n`` choices."""
 
     prompt: Prompts
-    max_tokens: int = Field(default=16, ge=1)
     add_special_tokens: bool = Field(default=True, description="let the tokenizer put its marks around the text")
 
     best_of: int | None = Field(
@@ -272,8 +217,16 @@ class CompletionRequest(GenerationRequest):
         description="generate so many and give the n that are likeliest a token; with use_beam_search the best n",
     )
     echo: bool = Field(default=False, description="begin each choice with its prompt")
+    max_tokens: int = Field(default=16, ge=0, description="0, only with echo: nothing but the prompt")
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     suffix: Annotated[Any, only("")] = ""
+
+    @field_validator("max_tokens")
+    @classmethod
+    def _something_to_give(cls, value: int, info: ValidationInfo) -> int:
+        if value == 0 and (not info.data.get("echo") or info.data.get("use_beam_search")):
+            raise ValueError("must be at least 1, unless with echo=true and without use_beam_search")
+        return value
 
     @field_validator("best_of")
     @classmethod
@@ -300,6 +253,10 @@ class CompletionRequest(GenerationRequest):
     @property
     def echoes(self) -> bool:
         return self.echo
+
+    @property
+    def only_echoes(self) -> bool:
+        return self.max_tokens == 0
 
     @property
     def sequences(self) -> int:

@@ -1,6 +1,6 @@
 """The OpenAI API: models, chat completions, completions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter, Request, Response
 
@@ -9,48 +9,70 @@ from paternoster_engine.core.request import Request as EngineRequest
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.beam_generation import BeamGeneration
 from paternoster_engine.server.generation.generation import Generation
-from paternoster_engine.server.generation.streaming import EventStream, unless_gone
+from paternoster_engine.server.generation.streaming import STREAMED, EventStream, unless_gone
 from paternoster_engine.server.identity import From
 from paternoster_engine.server.openai.answers import ApiResponse, ChatResponse, TextResponse, frames
 from paternoster_engine.server.openai.objects import ChatCompletion, ModelCard, ModelList, TextCompletion
 from paternoster_engine.server.openai.prompts import chat_requests, completion_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
-from paternoster_engine.server.state import ServedModel
+from paternoster_engine.server.parsers.answer_parser import AnswerParser
+from paternoster_engine.server.state import ServedModel, ServerState
 
 router = APIRouter()
 
 
 @router.get(paths.MODELS)
 async def models(state: State) -> ModelList:
+    return ModelList(data=[_card(state)])
+
+
+@router.get(paths.MODEL)
+async def model(model: str, state: State) -> ModelCard:
+    state.named(model)
+    return _card(state)
+
+
+def _card(state: ServerState) -> ModelCard:
     served = state.served
-    card = ModelCard(
+    return ModelCard(
         id=served.name, created=int(state.started_at), root=served.name, max_model_len=served.max_model_len
     )
-    return ModelList(data=[card])
 
 
-@router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
+@router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion, **STREAMED}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    response = ChatResponse(served.name, served.tokenizer, body)
-    sequences = await chat_requests(served, body, response.id, sender)
-    generation = _generation(served, body, sequences)
+    response = ChatResponse(served, body)
+    sequences, prompt = await chat_requests(served, body, response.id, sender)
+    form = served.answer_format
+    generation = _generation(served, body, sequences, lambda: form.parser(body.callable_tools, prompt))
     return await _respond(request, body, response, generation)
 
 
-@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
+@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, **STREAMED}})
 async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    response = TextResponse(served.name, served.tokenizer, body)
+    response = TextResponse(served, body)
     sequences = await completion_requests(served, body, response.id, sender)
     generation = _generation(served, body, sequences)
     return await _respond(request, body, response, generation)
 
 
-def _generation(served: ServedModel, body: GenerationRequest, sequences: Sequence[EngineRequest]) -> Generation:
+def _generation(
+    served: ServedModel,
+    body: GenerationRequest,
+    sequences: Sequence[EngineRequest],
+    new_parser: Callable[[], AnswerParser] | None = None,
+) -> Generation:
     if body.use_beam_search:
         return BeamGeneration(
-            served.loop, served.tokenizer, sequences, body.skip_special_tokens, best=body.n, echo=body.echoes
+            served.loop,
+            served.tokenizer,
+            sequences,
+            body.skip_special_tokens,
+            best=body.n,
+            echo=body.echoes,
+            new_parser=new_parser,
         )
     return Generation(
         served.loop,
@@ -60,6 +82,8 @@ def _generation(served: ServedModel, body: GenerationRequest, sequences: Sequenc
         choices=body.sequences,
         best=body.n,
         echo=body.echoes,
+        new_parser=new_parser,
+        only_echo=body.only_echoes,
     )
 
 
@@ -72,7 +96,7 @@ async def _respond(
         if body.stream:
             deltas = generation.deltas()
             first = await unless_gone(request, anext(deltas))
-            return EventStream(frames(response, generation, first, deltas, body.include_usage), generation)
+            return EventStream(frames(response, generation, first, deltas, body), generation)
         texts = await unless_gone(request, generation.complete())
     except BaseException:
         generation.close()
