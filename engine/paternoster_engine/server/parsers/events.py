@@ -1,0 +1,56 @@
+"""What an answer consists of, in the order in which it was written."""
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Text for the user."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Text of what the model thinks before it answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool is called; its arguments follow."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Text of the last call's arguments: JSON, as far as the model wrote JSON."""
+
+    text: str
+
+
+Event = Content | Reasoning | Call | Arguments
+
+Read = Generator[Event | None, None, T]
+"""Reads text, yields what it is, and None where it needs more; its result is a ``T``."""
+
+
+def joined(events: Iterable[Event]) -> list[Event]:
+    """The same with neighbours of one kind made into one, and without empty ones."""
+    result: list[Event] = []
+    for event in events:
+        if isinstance(event, Call):
+            result.append(event)
+        elif event.text:
+            last = result[-1] if result else None
+            if last is not None and not isinstance(last, Call) and type(last) is type(event):
+                result[-1] = type(event)(last.text + event.text)
+            else:
+                result.append(event)
+    return result

@@ -1,0 +1,35 @@
+"""``{"name": "f", "parameters": {}}`` as the whole answer, or after ``<|python_tag|>``: Llama 3.1 to 3.3.
+
+Several calls have ``;``, a comma or nothing but white space between them.
+"""
+
+from collections.abc import Collection
+
+from paternoster_engine.server.parsers.events import Content, Read
+from paternoster_engine.server.parsers.json_calls import read_calls
+from paternoster_engine.server.parsers.reader import Reader
+
+BEGIN = "<|python_tag|>"
+
+
+def read(reader: Reader, names: Collection[str]) -> Read[None]:
+    yield from _read_all(reader, names)
+    while (yield from reader.pass_until((BEGIN,), Content)):
+        opened = reader.place
+        if not (yield from _read_all(reader, names)):
+            yield Content(reader.reject(opened))
+
+
+def _read_all(reader: Reader, names: Collection[str]) -> Read[bool]:
+    """As many calls as there are; False, and nothing is committed, where there is none."""
+    num_calls = 0
+    while (yield from read_calls(reader, names)):
+        num_calls += 1
+        if (yield from reader.peek_solid()) == "":
+            # White space that ends the answer is none of it.
+            reader.commit()
+        if (yield from reader.peek()) in (";", ","):
+            reader.place += 1
+    if num_calls:
+        reader.reject()
+    return num_calls > 0

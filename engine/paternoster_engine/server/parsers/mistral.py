@@ -1,0 +1,57 @@
+"""``[TOOL_CALLS]``, and after it a list of objects, or for each call ``f{...}`` or ``f[ARGS]{...}``: Mistral.
+
+Its templates refuse ids of calls that have not nine letters and digits.
+"""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Collection
+
+from paternoster_engine.server.parsers.events import Call, Content, Read
+from paternoster_engine.server.parsers.json_calls import pass_object, read_calls
+from paternoster_engine.server.parsers.reader import Reader
+
+BEGIN = "[TOOL_CALLS]"
+ARGS = "[ARGS]"
+CALL_ID = "[CALL_ID]"
+_NAME = re.compile(r"[\w.-]+")
+_ID = re.compile(r"[a-zA-Z0-9]{9}")
+
+
+def read(reader: Reader, names: Collection[str]) -> Read[None]:
+    while (yield from reader.pass_until((BEGIN,), Content)):
+        opened = reader.place
+        if (yield from reader.peek_solid()) in ("[", "{"):
+            called = yield from read_calls(reader, names)
+        else:
+            called = yield from _read_named(reader, names)
+        if called:
+            yield from reader.peek_solid()
+            reader.commit()
+        else:
+            yield Content(reader.reject(opened))
+
+
+def _read_named(reader: Reader, names: Collection[str]) -> Read[bool]:
+    name = yield from reader.match(_NAME, 1024)
+    if name is None or name not in names:
+        return False
+    if (yield from reader.take(CALL_ID)):
+        yield from reader.match(_NAME, 1024)
+    yield from reader.take(ARGS)
+    if (yield from reader.peek_solid()) != "{":
+        return False
+    reader.commit()
+    yield Call(name)
+    yield from pass_object(reader)
+    return True
+
+
+def new_id() -> str:
+    return secrets.token_hex(5)[:9]
+
+
+def id_for_template(call_id: str) -> str:
+    """The same id always becomes the same nine letters."""
+    return call_id if _ID.fullmatch(call_id) else hashlib.sha256(call_id.encode()).hexdigest()[:9]

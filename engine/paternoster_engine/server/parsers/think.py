@@ -1,0 +1,36 @@
+"""Reasoning between two marks at the beginning of an answer: ``<think>``, ``</think>``."""
+
+from typing import NamedTuple
+
+from paternoster_engine.server.parsers.events import Read, Reasoning
+from paternoster_engine.server.parsers.reader import Reader
+
+
+class Marks(NamedTuple):
+    begin: str
+    end: str
+
+    def begun(self, prompt: str) -> bool:
+        """Whether a prompt that ends so has begun the reasoning, as DeepSeek-R1's template does."""
+        return prompt.rstrip().endswith(self.begin)
+
+
+THINK = Marks("<think>", "</think>")
+MISTRAL = Marks("[THINK]", "[/THINK]")
+
+
+def read(reader: Reader, marks: Marks, begun: bool) -> Read[None]:
+    """Leaves what follows; white space at both ends of the reasoning, and after it, is none of the answer's."""
+    reader.reasoning = begun
+    yield from reader.peek_solid()
+    if not (yield from reader.take(marks.begin)) and not begun:
+        reader.reject()
+        return
+    reader.reasoning = True
+    yield from reader.peek_solid()
+    reader.commit()
+    marker = yield from reader.pass_until((marks.end,), Reasoning)
+    reader.reasoning = False
+    if marker:
+        yield from reader.peek_solid()
+        reader.commit()
