@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from paternoster_contract import paths
 from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, bearer
+from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
 from paternoster_contract.supervise import supervise
 from paternoster_gateway.admission import admit, open_to
 from paternoster_gateway.balancer import Balancer
@@ -26,8 +26,12 @@ from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import PASSED_ON, Answer, Call, Proxy
 from paternoster_gateway.table import TableSource
+from paternoster_http.anthropic_errors import AnthropicErrors
 
-FORWARDED = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
+FORWARDED = (
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+    "/tokenize", "/detokenize",
+)  # fmt: skip
 REQUEST_ID = "X-Request-Id"
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
@@ -57,6 +61,7 @@ def create_app(routes: str, *, engine_key: Path | None = None, leaving: Leaving 
 
     app = FastAPI(title="Paternoster gateway", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     install(app)
+    app.add_middleware(AnthropicErrors)
     app.add_middleware(CloseWhileLeaving, leaving=leaving)
 
     async def forward(request: Request) -> Response:
@@ -98,7 +103,7 @@ def create_app(routes: str, *, engine_key: Path | None = None, leaving: Leaving 
 
     @app.get(paths.MODELS)
     async def models(request: Request) -> dict[str, object]:
-        key = bearer(request.headers.get("Authorization", ""))
+        key = client_key(request.headers)
         entries = [
             {"id": name, "object": "model", "created": 0, "owned_by": "paternoster"}
             for name in open_to(source.table, key)
@@ -142,7 +147,7 @@ async def _read(request: Request) -> Call:
     model = named_model(body)
     headers = {name: value for name, value in request.headers.items() if name in PASSED_ON - {REQUEST_ID.lower()}}
     headers[REQUEST_ID] = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
-    key = bearer(request.headers.get("Authorization", ""))
+    key = client_key(request.headers)
     return Call(request.scope["path"], model, body, headers, key)
 
 
