@@ -26,6 +26,14 @@ class ModelSettings(Settings):
         description="chat template in place of the model's own: its text, or the path of a file that has it (a value "
         "with a brace or a line end in it is text)",
     )
+    tool_parser: Literal["auto", "none", "hermes", "llama3_json", "mistral", "pythonic", "harmony"] = Field(
+        default="auto",
+        description="how the model writes calls of tools (auto: by marks in its chat template; none: calls are text)",
+    )
+    reasoning_parser: Literal["auto", "none", "think", "mistral", "harmony"] = Field(
+        default="auto",
+        description="how the model marks what it thinks before it answers (auto: by its chat template; none: as text)",
+    )
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", description="auto: bfloat16 where the device computes it natively, float32 elsewhere"
     )

@@ -32,9 +32,9 @@ class Marker:
         """The messages, with marks in their texts."""
         return [
             {
-                name: _mark(value, self._special if message["role"] == "assistant" else self._all)
-                if isinstance(value, str) and name != "role"
-                else value
+                name: value
+                if name == "role"
+                else _mark_value(value, self._special if message["role"] == "assistant" else self._all)
                 for name, value in message.items()
             }
             for message in messages
@@ -42,16 +42,20 @@ class Marker:
 
     def mark_value(self, value: Any) -> Any:
         """JSON that a user sent, with marks in its texts and names, such as tools and documents."""
-        if isinstance(value, str):
-            return _mark(value, self._all)
-        if isinstance(value, dict):
-            return {_mark(name, self._all): self.mark_value(item) for name, item in value.items()}
-        return [self.mark_value(item) for item in value] if isinstance(value, list) else value
+        return _mark_value(value, self._all)
 
 
 def _markable(tokens: Iterable[str]) -> list[str]:
     """Those between whose characters a mark can stand."""
     return [token for token in tokens if len(token) > 1]
+
+
+def _mark_value(value: Any, tokens: Sequence[str]) -> Any:
+    if isinstance(value, str):
+        return _mark(value, tokens)
+    if isinstance(value, dict):
+        return {_mark(name, tokens): _mark_value(item, tokens) for name, item in value.items()}
+    return [_mark_value(item, tokens) for item in value] if isinstance(value, list) else value
 
 
 def _mark(text: str, tokens: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from paternoster_engine.chat import frames
+from paternoster_engine.chat.arguments import with_arguments
 from paternoster_engine.chat.errors import ChatTemplateError
 from paternoster_engine.chat.template import ChatTemplate
 
@@ -42,8 +43,9 @@ def main() -> None:
 
 
 def _render(template: ChatTemplate, request: dict[str, Any]) -> dict[str, str]:
+    messages = [with_arguments(message) for message in request["messages"]]
     try:
-        return {"text": template.render(request["messages"], request["most"], **request["variables"])}
+        return {"text": template.render(messages, request["most"], **request["variables"])}
     except ChatTemplateError as error:
         return {"error": str(error)}
 

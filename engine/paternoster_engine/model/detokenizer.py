@@ -1,6 +1,7 @@
 """Text of a growing token sequence, piece by piece."""
 
 import codecs
+from collections.abc import Collection
 
 from paternoster_engine.model.tokenizer import Tokenizer
 
@@ -13,8 +14,19 @@ class IncrementalDetokenizer:
     they begin a text; where they continue one, what ``Tokenizer.decode`` of both has more than of the first.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True, *, continues: bool = False) -> None:
-        """``continues``: whether text comes before, so that a first space is a space."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        skip_special_tokens: bool = True,
+        *,
+        continues: bool = False,
+        shown: Collection[int] = (),
+    ) -> None:
+        """``continues``: whether text comes before, so that a first space is a space.
+
+        ``shown``: special tokens that are not skipped.
+        """
+        self._shown = shown
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -22,7 +34,7 @@ class IncrementalDetokenizer:
 
     def push(self, token_id: int) -> str:
         """Text that ``token_id`` completes; empty while a character is incomplete."""
-        if self._skip_special_tokens and self._tokenizer.is_special(token_id):
+        if self._skip_special_tokens and self._tokenizer.is_special(token_id) and token_id not in self._shown:
             return ""
         text = self._decoder.decode(self._tokenizer.token_bytes(token_id))
         if text and self._strips_space:

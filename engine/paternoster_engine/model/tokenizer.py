@@ -110,6 +110,11 @@ class Tokenizer:
         """The bytes a token stands for; empty outside the vocabulary."""
         return self._bytes[token_id]
 
+    def special_token_id(self, text: str) -> int | None:
+        """Of the special token that is spelled so, None where there is none."""
+        token_id: int | None = self._backend.token_to_id(text)
+        return token_id if token_id is not None and self.is_special(token_id) else None
+
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_token_ids
 

@@ -140,6 +140,8 @@ class EngineProcess:
             histograms,
             registry,
             parse_special_tokens=self._args.parse_special_tokens,
+            tool_parser=self._args.tool_parser,
+            reasoning_parser=self._args.reasoning_parser,
         )
         await asyncio.to_thread(served.renderer.warm_up)
         self._state.serve(served)

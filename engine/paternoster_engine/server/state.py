@@ -16,6 +16,7 @@ from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownM
 from paternoster_engine.server.generation.text_work import TextWork
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
+from paternoster_engine.server.parsers.formats import AnswerFormat
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class ServedModel:
     registry: CollectorRegistry
     parse_special_tokens: bool = False
     """Whether control tokens that are spelled in messages are those tokens."""
+    tool_parser: str = "auto"
+    reasoning_parser: str = "auto"
 
     @property
     def scheduler(self) -> Scheduler:
@@ -59,6 +62,12 @@ class ServedModel:
     @cached_property
     def renderer(self) -> Renderer:
         return Renderer(self.tokenizer.chat_template, self.tokenizer.special_names)
+
+    @cached_property
+    def answer_format(self) -> AnswerFormat:
+        """How the model writes calls of tools and reasoning."""
+        template = self.tokenizer.chat_template
+        return AnswerFormat.of(template, self.tokenizer.special_token_id, self.tool_parser, self.reasoning_parser)
 
     def close(self) -> None:
         """End what reads texts; the loop is ended by itself."""

@@ -13,6 +13,8 @@ _OF_SPEC: Mapping[str, str] = {
     "model": "model.source",
     "served_model_name": "model.servedName",
     "chat_template": "model.chatTemplate",
+    "tool_parser": "model.toolParser",
+    "reasoning_parser": "model.reasoningParser",
     "device": "resources.gpu.count",
     "tensor_parallel_size": "resources.gpu.count",
     "threads": "resources.limits.cpu",

@@ -1,6 +1,6 @@
 """Which model is served, where it comes from and where a fetched one is kept; no logic but the address's grammar."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -75,6 +75,10 @@ class Model(Document):
     chat_template: str | None = Field(default=None, min_length=1, max_length=65536, pattern=r"^([^$]|\$[^$(])*\$?$")
     """Chat template in place of the model's own: its text, or the path of a file in the engine's image. Without $( and
     $$, which in a container's args stand for something else."""
+    tool_parser: Literal["auto", "none", "hermes", "llama3_json", "mistral", "pythonic", "harmony"] = "auto"
+    """How the model writes calls of tools; auto: by the marks in its chat template, none: calls are text."""
+    reasoning_parser: Literal["auto", "none", "think", "mistral", "harmony"] = "auto"
+    """How the model marks what it thinks before it answers; auto: by its chat template, none: it is text."""
     credentials_secret_ref: SecretName | None = None
     """Secret whose keys are environment of the container that fetches the model: HF_TOKEN; AWS_ACCESS_KEY_ID,
     AWS_SECRET_ACCESS_KEY, AWS_REGION; GOOGLE_SERVICE_ACCOUNT_KEY; also HF_ENDPOINT or AWS_ENDPOINT_URL."""

@@ -61,7 +61,7 @@ async def test_they_reach_the_template(serve: Any, fields: dict[str, Any], promp
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tools": [{"type": "function", "function": {"name": ATTACK, "description": ATTACK}}]},
+        {"tools": [{"type": "function", "function": {"name": "f", "description": ATTACK}}]},
         {"tools": [{"type": "function", "function": {"name": "f", "parameters": {ATTACK: [{ATTACK: ATTACK}]}}}]},
         {"documents": [{ATTACK: ATTACK}]},
         {"chat_template_kwargs": {"thinking": ATTACK}},
@@ -82,6 +82,10 @@ def _deep(depth: int) -> Any:
     return value
 
 
+def _big(size: int) -> Any:
+    return {"type": "function", "function": {"name": "f", "parameters": {"a": "y" * size}}}
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "told"),
     [
@@ -89,7 +93,8 @@ def _deep(depth: int) -> Any:
         ({"chat_template_kwargs": _deep(400)}, "chat_template_kwargs", "nested deeper than 32"),
         ({"documents": [{"a": "y" * 10**6}]}, "messages", "maximum context length"),
         ({"documents": [{}] * 2049}, "documents", "at most 2048"),
-        ({"tools": [TOOL] * 2049}, "tools", "at most 2048"),
+        ({"tools": [TOOL] * 129}, "tools", "at most 128"),
+        ({"tools": [_big(70_000)]}, "tools.0.function.parameters", "at most 65536"),
     ],
 )
 async def test_they_are_bounded(serve: Any, fields: dict[str, Any], param: str, told: str) -> None:

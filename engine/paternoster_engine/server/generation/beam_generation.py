@@ -1,6 +1,6 @@
 """The beam searches of one API call: from prompts to whole texts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import Request
@@ -9,6 +9,7 @@ from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.server.generation.generation import FAILURES, Generation, Usage
 from paternoster_engine.server.generation.output_text import OutputText, TextDelta
 from paternoster_engine.server.loop import EngineLoop
+from paternoster_engine.server.parsers.answer_parser import AnswerParser
 
 
 class BeamGeneration(Generation):
@@ -23,19 +24,23 @@ class BeamGeneration(Generation):
         *,
         best: int,
         echo: bool = False,
+        new_parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
         """``best``: how many of a prompt's answers :meth:`complete` gives. ``echo``: show prompts before them."""
         super().__init__(loop, tokenizer, requests, skip_special_tokens, echo=echo)
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._best = best
+        self._new_parser = new_parser
+        self._reasoning_tokens = 0
 
     @property
     def usage(self) -> Usage:
-        """All answers found count, also those that are not given."""
+        """All answers found count, also those that are not given; of reasoning, that of the given ones."""
         return Usage(
             prompt_tokens=sum(request.num_prompt for request in self._requests),
             completion_tokens=sum(len(found.tokens) for request in self._requests for found in _hypotheses(request)),
+            reasoning_tokens=self._reasoning_tokens,
         )
 
     async def complete(self) -> list[TextDelta]:
@@ -57,7 +62,8 @@ class BeamGeneration(Generation):
 
     def _answers(self, request: Request) -> Iterator[TextDelta]:
         for found in _hypotheses(request)[: self._best]:
-            text = OutputText(self._tokenizer, request.params, self._skip_special_tokens)
+            parser = None if self._new_parser is None else self._new_parser()
+            text = OutputText(self._tokenizer, request.params, self._skip_special_tokens, parser)
             delta = TextDelta("")
             if self._echo:
                 told = None if request.params.prompt_logprobs is None else request.prompt_logprobs
@@ -66,6 +72,7 @@ class BeamGeneration(Generation):
             for place, token in enumerate(found.tokens):
                 logprobs = found.logprobs[place] if found.logprobs else None
                 delta += text.push(token, found.finish_reason if place == last else None, logprobs)
+            self._reasoning_tokens += text.num_reasoning_tokens
             yield delta
 
 

@@ -1,7 +1,7 @@
 """The sequences of one API call: from prompts to deltas of text."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
@@ -11,6 +11,7 @@ from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.output_text import OutputText, TextDelta
 from paternoster_engine.server.loop import EngineLoop
+from paternoster_engine.server.parsers.answer_parser import AnswerParser
 
 
 class StepFailed(RuntimeError):
@@ -48,6 +49,8 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
+    reasoning_tokens: int = 0
+    """Of the completion's."""
 
 
 class Generation:
@@ -63,10 +66,12 @@ class Generation:
         choices: int = 1,
         best: int | None = None,
         echo: bool = False,
+        new_parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
         """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
 
         ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs.
+        ``new_parser``: makes what takes one output apart.
         """
         self._loop = loop
         self._requests = requests
@@ -74,7 +79,10 @@ class Generation:
         self._best = choices if best is None else best
         self._echo = echo
         self._index = {request.request_id: index for index, request in enumerate(requests)}
-        self._texts = [OutputText(tokenizer, request.params, skip_special_tokens) for request in requests]
+        self._texts = [
+            OutputText(tokenizer, request.params, skip_special_tokens, None if new_parser is None else new_parser())
+            for request in requests
+        ]
         self._open = set(self._index)
         self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
 
@@ -83,6 +91,7 @@ class Generation:
         return Usage(
             prompt_tokens=sum(request.num_prompt for request in self._requests[:: self._choices]),
             completion_tokens=sum(text.num_tokens for text in self._texts),
+            reasoning_tokens=sum(text.num_reasoning_tokens for text in self._texts),
         )
 
     @property

@@ -9,6 +9,8 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.stop_strings import StopStrings
+from paternoster_engine.server.parsers.answer_parser import AnswerParser
+from paternoster_engine.server.parsers.events import Event, joined
 
 
 class TokenText(NamedTuple):
@@ -29,23 +31,37 @@ class TextDelta:
     finish_reason: FinishReason | None = None
     tokens: tuple[TokenText, ...] = ()
     """What was taken in since the delta before, where log probabilities are asked for."""
+    events: tuple[Event, ...] = ()
+    """What the text is, where it is taken apart; what may become a mark is held back, so they can be behind it."""
 
     def __add__(self, later: "TextDelta") -> "TextDelta":
-        return TextDelta(self.text + later.text, later.finish_reason, self.tokens + later.tokens)
+        events = tuple(joined((*self.events, *later.events)))
+        return TextDelta(self.text + later.text, later.finish_reason, self.tokens + later.tokens, events)
 
 
 class OutputText:
     """Detokenizes one sequence and watches for its stop strings."""
 
-    def __init__(self, tokenizer: Tokenizer, params: SamplingParams, skip_special_tokens: bool = True) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        params: SamplingParams,
+        skip_special_tokens: bool = True,
+        parser: AnswerParser | None = None,
+    ) -> None:
+        """``parser``: takes the text apart; without one there are no events."""
+        self._parser = parser
         self._tokenizer = tokenizer
         self._params = params
         self._skip_special_tokens = skip_special_tokens
         # Of "Paris is" the model writes " in", and a client that joins both wants the space.
-        self._detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens, continues=True)
+        shown = frozenset[int]() if parser is None else parser.shown
+        self._detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens, continues=True, shown=shown)
         self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output)
         self.num_tokens = 0
         """Tokens taken in, the one that ended the sequence included."""
+        self.num_reasoning_tokens = 0
+        """Of these, the ones of reasoning and of the marks around it."""
         self._num_characters = 0
         self._held_back: list[TokenText] = []
         """Tokens whose text is held back."""
@@ -88,7 +104,17 @@ class OutputText:
         return self._delta(text, finish_reason)
 
     def _delta(self, text: str, finish_reason: FinishReason | None) -> TextDelta:
+        events = self._take_apart(text, finish_reason)
         if not self._held_back or not (text or finish_reason):
-            return TextDelta(text, finish_reason)
+            return TextDelta(text, finish_reason, events=events)
         tokens, self._held_back = tuple(self._held_back), []
-        return TextDelta(text, finish_reason, tokens)
+        return TextDelta(text, finish_reason, tokens, events)
+
+    def _take_apart(self, text: str, finish_reason: FinishReason | None) -> tuple[Event, ...]:
+        """Called once for each token."""
+        if self._parser is None:
+            return ()
+        reasoned = self._parser.reasoning
+        events = self._parser.push(text)
+        self.num_reasoning_tokens += reasoned or self._parser.reasoning
+        return (*events, *(() if finish_reason is None else self._parser.finish()))

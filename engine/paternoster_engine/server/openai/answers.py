@@ -11,13 +11,14 @@ from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.generation import Generation, Usage
 from paternoster_engine.server.generation.output_text import TextDelta
+from paternoster_engine.server.openai.choice_events import ChoiceEvents
 from paternoster_engine.server.openai.logprobs import ChatLogprobs, LogprobsWriter, PromptLogprobs
 from paternoster_engine.server.openai.objects import (
-    AssistantMessage,
     ChatChoice,
     ChatCompletion,
     ChatCompletionChunk,
     ChunkChoice,
+    CompletionTokensDetails,
     Delta,
     FinishReasonName,
     TextChoice,
@@ -25,6 +26,7 @@ from paternoster_engine.server.openai.objects import (
     UsageObject,
 )
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest
+from paternoster_engine.server.parsers.formats import AnswerFormat
 
 PromptsTold = Sequence[Sequence[TokenLogprobs]]
 """Of each prompt, of all its tokens but the first."""
@@ -41,7 +43,9 @@ class ApiResponse(Protocol):
         """Chunks that come before any text."""
         ...
 
-    def chunk(self, index: int, delta: TextDelta) -> BaseModel: ...
+    def chunk(self, index: int, delta: TextDelta) -> BaseModel | None:
+        """None where there is nothing to tell yet."""
+        ...
 
     def closing(self, usage: Usage) -> BaseModel:
         """The chunk without choices that tells the usage."""
@@ -51,9 +55,15 @@ class ApiResponse(Protocol):
 class ChatResponse:
     """``chat.completion`` and ``chat.completion.chunk``."""
 
-    def __init__(self, model: str, tokenizer: Tokenizer, body: ChatCompletionRequest) -> None:
+    def __init__(self, model: str, tokenizer: Tokenizer, body: ChatCompletionRequest, form: AnswerFormat) -> None:
+        """``form``: what the model's answers consist of."""
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self._model = model
+        self._reasons = form.reasons
+        self._choices = [
+            ChoiceEvents(form.new_id, parallel=body.parallel_tool_calls, reasoning=body.include_reasoning)
+            for _ in range(body.n)
+        ]
         self._body = body
         self._writer = LogprobsWriter(tokenizer)
         self._created = int(time.time())
@@ -70,13 +80,13 @@ class ChatResponse:
             choices=[
                 ChatChoice(
                     index=index,
-                    message=AssistantMessage(role="assistant", content=delta.text),
+                    message=self._choices[index].message(delta.events),
                     logprobs=self._logprobs(delta),
-                    finish_reason=_name(delta.finish_reason),
+                    finish_reason=self._reason(index, delta.finish_reason),
                 )
                 for index, delta in enumerate(texts)
             ],
-            usage=_usage(usage),
+            usage=self._usage(usage),
             **prompt_logprobs,
         )
 
@@ -84,8 +94,15 @@ class ChatResponse:
         delta = Delta(role="assistant", content="")
         return [self._chunk(index, delta, None, None) for index in range(self._body.n)]
 
-    def chunk(self, index: int, delta: TextDelta) -> ChatCompletionChunk:
-        return self._chunk(index, Delta(content=delta.text), self._logprobs(delta), delta.finish_reason)
+    def chunk(self, index: int, delta: TextDelta) -> ChatCompletionChunk | None:
+        told = self._choices[index].delta(delta.events)
+        reason = self._reason(index, delta.finish_reason)
+        logprobs = self._logprobs(delta)
+        if not told.model_fields_set:
+            if reason is None and not delta.tokens:
+                return None
+            told.content = ""
+        return self._chunk(index, told, logprobs, reason)
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
         return ChatCompletionChunk(
@@ -94,21 +111,32 @@ class ChatResponse:
             created=self._created,
             model=self._model,
             choices=[],
-            usage=_usage(usage),
+            usage=self._usage(usage),
         )
+
+    def _usage(self, usage: Usage) -> UsageObject:
+        told = _usage(usage)
+        if self._reasons:
+            told.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=usage.reasoning_tokens)
+        return told
+
+    def _reason(self, index: int, reason: FinishReason | None) -> FinishReasonName | None:
+        if reason is FinishReason.STOP and self._choices[index].num_calls:
+            return "tool_calls"
+        return _name(reason)
 
     def _logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
         return self._writer.chat(delta.tokens) if self._body.logprobs else None
 
     def _chunk(
-        self, index: int, delta: Delta, logprobs: ChatLogprobs | None, reason: FinishReason | None
+        self, index: int, delta: Delta, logprobs: ChatLogprobs | None, reason: FinishReasonName | None
     ) -> ChatCompletionChunk:
         return ChatCompletionChunk(
             id=self.id,
             object="chat.completion.chunk",
             created=self._created,
             model=self._model,
-            choices=[ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=_name(reason))],
+            choices=[ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)],
         )
 
 
@@ -165,9 +193,11 @@ async def frames(
     """The chunks of a stream whose first delta is known."""
     for opening in response.opening():
         yield opening
-    yield response.chunk(*first)
+    if (chunk := response.chunk(*first)) is not None:
+        yield chunk
     async for index, delta in later:
-        yield response.chunk(index, delta)
+        if (chunk := response.chunk(index, delta)) is not None:
+            yield chunk
     if include_usage:
         yield response.closing(generation.usage)
 

@@ -15,13 +15,12 @@ from paternoster_engine.sampling.beam_search import BeamSearch
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.beam_fields import beam_params
-from paternoster_engine.server.openai.requests import (
-    ChatCompletionRequest,
-    ChatMessage,
-    CompletionRequest,
-    GenerationRequest,
-)
+from paternoster_engine.server.openai.messages import ChatMessage, for_template, texts_of
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.state import ServedModel
+
+ENDING = 64
+"""Characters of a prompt's end that say whether reasoning has begun."""
 
 
 async def encode(served: ServedModel, field: str, texts: Sequence[str], add_special_tokens: bool) -> list[Encoding]:
@@ -43,18 +42,20 @@ async def encode_chat(
     variables: Mapping[str, Any],
     add_generation_prompt: bool,
     add_special_tokens: bool = False,
-) -> Encoding:
-    """Tokens of a conversation; ``variables`` are the template's besides. Raises :class:`InvalidValue` for some that
-    the template does not read, :class:`ChatTemplateError`, :class:`RendererLost`, and as :func:`encode`.
+) -> tuple[Encoding, str]:
+    """Tokens of a conversation and the end of its text; ``variables`` are the template's besides.
+
+    Raises :class:`InvalidValue` for some that the template does not read, :class:`ChatTemplateError`,
+    :class:`RendererLost`, and as :func:`encode`.
     """
-    told = [message.for_template() for message in messages]
+    told = for_template(messages, served.answer_format.id_for_template)
     for name in ("tools", "documents"):
         if name in variables and name not in (served.tokenizer.chat_template or ""):
             raise InvalidValue(name, f"{name}: this model's chat template reads none: leave them out")
     given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
-    size = _size(served, "messages", ["".join("".join(message.values()) for message in told) + "".join(given)])
+    size = _size(served, "messages", ["".join(texts_of(told)) + "".join(given)])
 
-    def work() -> Encoding:
+    def work() -> tuple[Encoding, str]:
         marked, values = told, variables
         if not served.parse_special_tokens:
             marker = served.tokenizer.marker
@@ -62,7 +63,7 @@ async def encode_chat(
         marks = json.dumps([marked, values], ensure_ascii=False).count(MARK)
         most = served.longest_text + marks * len(MARK.encode())
         text = served.renderer.render(marked, most, add_generation_prompt=add_generation_prompt, **values)
-        return served.tokenizer.encoding(text, add_special_tokens)
+        return served.tokenizer.encoding(text, add_special_tokens), text[-ENDING:]
 
     return await served.text_work.run(size, work)
 
@@ -84,13 +85,15 @@ def _size(served: ServedModel, field: str, texts: Sequence[str]) -> int:
     return sum(sizes)
 
 
-async def chat_requests(served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller) -> list[Request]:
-    """The sequences of a chat call; without a limit each may fill what the context leaves."""
-    prompt = await token_ids(
-        served, await encode_chat(served, body.messages, body.variables(), body.add_generation_prompt), body.limit or 1
-    )
+async def chat_requests(
+    served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller
+) -> tuple[list[Request], str]:
+    """The sequences of a chat call, and how their prompt ends; without a limit each may fill the context."""
+    variables = body.reasoning_variables(served.tokenizer.chat_template or "") | body.variables()
+    encoding, ending = await encode_chat(served, body.messages, variables, body.add_generation_prompt)
+    prompt = await token_ids(served, encoding, body.limit or 1)
     limit = body.limit if body.limit is not None else max(1, served.longest_request - len(prompt))
-    return _requests(served, body, [prompt], limit, name, sender)
+    return _requests(served, body, [prompt], limit, name, sender), ending
 
 
 async def completion_requests(served: ServedModel, body: CompletionRequest, name: str, sender: Caller) -> list[Request]:

@@ -8,14 +8,13 @@ same as leaving a field out.
 from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.server.openai.fields import (
     MAX_CHOICES,
     MAX_LOGPROBS,
-    MAX_MESSAGES,
     Body,
     Prompts,
     StopStrings,
@@ -23,7 +22,10 @@ from paternoster_engine.server.openai.fields import (
     TokenIds,
     only,
 )
+from paternoster_engine.server.openai.messages import Messages
+from paternoster_engine.server.openai.reasoning_fields import ReasoningFields
 from paternoster_engine.server.openai.template_fields import TemplateFields
+from paternoster_engine.server.openai.tool_fields import ToolFields
 
 
 class StreamOptions(Body):
@@ -146,80 +148,17 @@ class GenerationRequest(Body):
         )
 
 
-class TextPart(Body):
-    type: Literal["text"]
-    text: Text
-
-
-Content = Annotated[
-    list[TextPart],
-    BeforeValidator(
-        lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
-        json_schema_input_type=str | list[TextPart],
-    ),
-    Field(max_length=MAX_MESSAGES),
-]
-
-
-class ChatMessage(Body):
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content = Field(default_factory=list, validate_default=True)
-    name: Text | None = None
-    refusal: Annotated[Any, only("")] = ""
-    annotations: Annotated[Any, only([])] = Field(default_factory=list)
-    tool_call_id: Text | None = Field(
-        default=None, validate_default=True, description="of a tool's message: the call that it answers"
-    )
-    audio: Annotated[Any, only()] = None
-    tool_calls: Annotated[Any, only([])] = Field(default_factory=list)
-    function_call: Annotated[Any, only()] = None
-
-    @field_validator("content")
-    @classmethod
-    def _need_content(cls, value: list[TextPart], info: ValidationInfo) -> list[TextPart]:
-        # An assistant's may be missing: so are answers that ended at once.
-        if not value and info.data.get("role") != "assistant":
-            raise ValueError("only a message of role assistant can be without")
-        return value
-
-    @field_validator("tool_call_id")
-    @classmethod
-    def _of_tools(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if (info.data.get("role") == "tool") != (value is not None):
-            raise ValueError("a message of role tool needs one, and no other has one")
-        return value
-
-    def for_template(self) -> dict[str, str]:
-        """The message as chat templates read it."""
-        message = {"role": self.role, "content": "".join(part.text for part in self.content)}
-        given = {"name": self.name, "tool_call_id": self.tool_call_id}
-        return message | {name: value for name, value in given.items() if value is not None}
-
-
-def _tools_answer(messages: list[ChatMessage]) -> list[ChatMessage]:
-    """Raises ``ValueError`` for a tool's message that answers nobody."""
-    for before, message in zip([None, *messages], messages, strict=False):
-        if message.role == "tool" and (before is None or before.role not in ("assistant", "tool")):
-            raise ValueError("a message of role tool must come after the assistant's that calls the tool")
-    return messages
-
-
-Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_tools_answer)]
-
-
-class ChatCompletionRequest(GenerationRequest, TemplateFields):
+class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields):
     """Body of ``POST /v1/chat/completions``."""
 
     messages: Messages
     max_tokens: int | None = Field(default=None, ge=1, description="older name of max_completion_tokens")
     max_completion_tokens: int | None = Field(default=None, ge=1, description="default: what the context leaves")
 
-    parallel_tool_calls: bool = Field(default=True, description="of no effect: calls of tools are text of the answer")
     prompt_cache_key: Text | None = Field(default=None, description="taken and not used: every prompt is cached")
     safety_identifier: Text | None = Field(default=None, description="taken and not used")
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
-    tool_choice: Annotated[Any, only("none", "auto")] = "none"
     functions: Annotated[Any, only([])] = Field(default_factory=list)
     function_call: Annotated[Any, only("none", "auto")] = "none"
     response_format: Annotated[Any, only({"type": "text"})] = Field(default_factory=lambda: {"type": "text"})
@@ -229,7 +168,6 @@ class ChatCompletionRequest(GenerationRequest, TemplateFields):
     metadata: Annotated[Any, only({})] = Field(default_factory=dict)
     audio: Annotated[Any, only()] = None
     prediction: Annotated[Any, only()] = None
-    reasoning_effort: Annotated[Any, only("none")] = "none"
     verbosity: Annotated[Any, only()] = None
     web_search_options: Annotated[Any, only()] = None
 

@@ -1,6 +1,6 @@
 """The OpenAI API: models, chat completions, completions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter, Request, Response
 
@@ -15,6 +15,7 @@ from paternoster_engine.server.openai.answers import ApiResponse, ChatResponse, 
 from paternoster_engine.server.openai.objects import ChatCompletion, ModelCard, ModelList, TextCompletion
 from paternoster_engine.server.openai.prompts import chat_requests, completion_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
+from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.state import ServedModel
 
 router = APIRouter()
@@ -32,9 +33,10 @@ async def models(state: State) -> ModelList:
 @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    response = ChatResponse(served.name, served.tokenizer, body)
-    sequences = await chat_requests(served, body, response.id, sender)
-    generation = _generation(served, body, sequences)
+    form = served.answer_format
+    response = ChatResponse(served.name, served.tokenizer, body, form)
+    sequences, prompt = await chat_requests(served, body, response.id, sender)
+    generation = _generation(served, body, sequences, lambda: form.parser(body.callable_tools, prompt))
     return await _respond(request, body, response, generation)
 
 
@@ -47,10 +49,21 @@ async def completions(request: Request, body: CompletionRequest, state: State, s
     return await _respond(request, body, response, generation)
 
 
-def _generation(served: ServedModel, body: GenerationRequest, sequences: Sequence[EngineRequest]) -> Generation:
+def _generation(
+    served: ServedModel,
+    body: GenerationRequest,
+    sequences: Sequence[EngineRequest],
+    new_parser: Callable[[], AnswerParser] | None = None,
+) -> Generation:
     if body.use_beam_search:
         return BeamGeneration(
-            served.loop, served.tokenizer, sequences, body.skip_special_tokens, best=body.n, echo=body.echoes
+            served.loop,
+            served.tokenizer,
+            sequences,
+            body.skip_special_tokens,
+            best=body.n,
+            echo=body.echoes,
+            new_parser=new_parser,
         )
     return Generation(
         served.loop,
@@ -60,6 +73,7 @@ def _generation(served: ServedModel, body: GenerationRequest, sequences: Sequenc
         choices=body.sequences,
         best=body.n,
         echo=body.echoes,
+        new_parser=new_parser,
     )
 
 

@@ -1,5 +1,6 @@
 """What a request gives a chat template besides its messages, as vLLM has it."""
 
+import json
 import math
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,10 @@ from paternoster_engine.server.openai.fields import MAX_MESSAGES, Body, Text, wh
 MAX_DEPTH = 32
 """Lists and objects in one another."""
 MAX_VARIABLES = 64
+MAX_TOOLS = 128
+"""OpenAI's limit."""
+MAX_SCHEMA = 64 * 2**10
+"""Bytes of what describes a function's parameters, as JSON."""
 RESERVED = (
     "messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize",
     "bos_token", "eos_token", "unk_token", "pad_token",
@@ -44,12 +49,25 @@ Json = Annotated[Any, AfterValidator(plain_json)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(plain_json)]
 
 
+def _small(schema: dict[str, Any]) -> dict[str, Any]:
+    size = len(json.dumps(schema, ensure_ascii=False).encode())
+    if size > MAX_SCHEMA:
+        raise ValueError(f"has {size} bytes as JSON: at most {MAX_SCHEMA}")
+    return schema
+
+
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+"""As the Model Context Protocol has names of tools; OpenAI takes up to 64 of these, without the dot."""
+
+
 class Function(Body):
     """What a model is told of a function."""
 
-    name: Text = Field(min_length=1, max_length=256)
+    name: FunctionName
     description: Text | None = None
-    parameters: JsonObject | None = Field(default=None, description="a JSON schema; the engine does not read it")
+    parameters: Annotated[JsonObject, AfterValidator(_small)] | None = Field(
+        default=None, description="a JSON schema; the engine does not read it"
+    )
     strict: bool | None = Field(default=None, description="taken and given to the template: no answer is checked")
 
 
@@ -63,8 +81,8 @@ class TemplateFields(Body):
 
     tools: list[Tool] = Field(
         default_factory=list,
-        max_length=MAX_MESSAGES,
-        description="functions that the template tells the model of; what it calls is text of the answer",
+        max_length=MAX_TOOLS,
+        description="functions that the template tells the model of",
     )
     documents: list[JsonObject] = Field(
         default_factory=list, max_length=MAX_MESSAGES, description="documents that the template shows the model"

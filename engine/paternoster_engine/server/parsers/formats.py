@@ -29,7 +29,6 @@ class ToolFormat:
     """What may be control tokens in a vocabulary."""
     new_id: Callable[[], str] = _new_id
     id_for_template: Callable[[str], str] = _same_id
-    """The id as the model's template takes it."""
 
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = {
@@ -81,6 +80,14 @@ class AnswerFormat:
     def reasons(self) -> bool:
         """Whether answers may have reasoning."""
         return self.reasoning is not None or self.channels
+
+    def new_id(self) -> str:
+        """Of a call."""
+        return _new_id() if self.tools is None else self.tools.new_id()
+
+    def id_for_template(self, call_id: str) -> str:
+        """The id of a call as the model's template takes it."""
+        return call_id if self.tools is None else self.tools.id_for_template(call_id)
 
     def parser(self, names: Collection[str] = (), prompt: str = "") -> AnswerParser:
         """``names``: functions that may be called. ``prompt``: its end at least, in which reasoning may have begun."""

@@ -1,0 +1,72 @@
+"""What an answer consists of, as fields of messages and of a stream's deltas."""
+
+from collections.abc import Callable, Iterable
+
+from paternoster_engine.server.openai.objects import (
+    AssistantMessage,
+    Delta,
+    DeltaFunction,
+    DeltaToolCall,
+    FunctionCall,
+    MessageToolCall,
+)
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
+
+
+class ChoiceEvents:
+    """One choice: whole at once, or delta by delta."""
+
+    def __init__(self, new_id: Callable[[], str], *, parallel: bool = True, reasoning: bool = True) -> None:
+        """``new_id``: makes ids of calls. ``parallel``: tell more than one call. ``reasoning``: tell it."""
+        self._new_id = new_id
+        self._most = None if parallel else 1
+        self._reasoning = reasoning
+        self.num_calls = 0
+
+    def delta(self, events: Iterable[Event]) -> Delta:
+        """Calls have their index in the answer; id and name come with the first piece of each."""
+        content, reasoning = "", ""
+        calls: list[DeltaToolCall] = []
+        for event in events:
+            match event:
+                case Content(text):
+                    content += text
+                case Reasoning(text):
+                    reasoning += text
+                case Call(name):
+                    self.num_calls += 1
+                    function = DeltaFunction(name=name, arguments="")
+                    calls.append(
+                        DeltaToolCall(index=self.num_calls - 1, id=self._new_id(), type="function", function=function)
+                    )
+                case Arguments(text):
+                    if not calls:
+                        calls.append(DeltaToolCall(index=self.num_calls - 1, function=DeltaFunction(arguments="")))
+                    calls[-1].function.arguments += text
+        delta = Delta()
+        if reasoning and self._reasoning:
+            delta.reasoning_content = delta.reasoning = reasoning
+        if content:
+            delta.content = content
+        told = [call for call in calls if self._most is None or call.index < self._most]
+        if told:
+            delta.tool_calls = told
+        return delta
+
+    def message(self, events: Iterable[Event]) -> AssistantMessage:
+        """Content is null where there is none beside reasoning or calls."""
+        delta = self.delta(events)
+        found = delta.model_fields_set
+        message = AssistantMessage(role="assistant", content=delta.content if found else "")
+        if "reasoning" in found:
+            message.reasoning_content = message.reasoning = delta.reasoning
+        if delta.tool_calls:
+            message.tool_calls = [
+                MessageToolCall(
+                    id=call.id or "",
+                    type="function",
+                    function=FunctionCall(name=call.function.name or "", arguments=call.function.arguments),
+                )
+                for call in delta.tool_calls
+            ]
+        return message

@@ -1,0 +1,196 @@
+"""A conversation as clients send it, and as chat templates read it."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+
+from paternoster_engine.server.openai.fields import MAX_MESSAGES, Body, Text, only
+from paternoster_engine.server.openai.template_fields import FunctionName, Json, JsonObject, plain_json
+
+MAX_CALLS = 128
+"""Calls of one message."""
+MAX_ID = 256
+"""Characters of a call's id."""
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """What the arguments of a call say; none where the text is empty. Raises ``ValueError``."""
+    try:
+        value = json.loads(text, parse_constant=_no_constant) if text.strip() else {}
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"must be the text of a JSON object: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"must be the text of a JSON object (got {type(value).__name__})")
+    plain_json(value)
+    return value
+
+
+class CalledFunction(Body):
+    name: FunctionName
+    arguments: Text = Field(default="", description="the text of a JSON object; empty: without arguments")
+    parsed_arguments: JsonObject | None = Field(default=None, description="of OpenAI's client; not used")
+
+    @field_validator("arguments")
+    @classmethod
+    def _object(cls, value: str) -> str:
+        arguments_object(value)
+        return value
+
+
+class ToolCall(Body):
+    """A call that the assistant has made."""
+
+    id: Text = Field(min_length=1, max_length=MAX_ID)
+    type: Literal["function"] = "function"
+    function: CalledFunction
+    index: int | None = Field(default=None, description="of a stream's pieces; not used")
+
+    def for_template(self, id_for_template: Callable[[str], str]) -> dict[str, Any]:
+        """As templates read it, and the arguments' text besides (:mod:`paternoster_engine.chat.arguments`)."""
+        said = self.function.arguments
+        function = {"name": self.function.name, "arguments": arguments_object(said), "arguments_text": said or "{}"}
+        return {"id": id_for_template(self.id), "type": self.type, "function": function}
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: Text
+
+
+Content = Annotated[
+    list[TextPart],
+    BeforeValidator(
+        lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
+        json_schema_input_type=str | list[TextPart],
+    ),
+    Field(max_length=MAX_MESSAGES),
+]
+
+
+class ChatMessage(Body):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content = Field(default_factory=list, validate_default=True)
+    name: Text | None = None
+    refusal: Annotated[Any, only("")] = ""
+    annotations: Annotated[Any, only([])] = Field(default_factory=list)
+    tool_call_id: Text | None = Field(
+        default=None, max_length=MAX_ID, validate_default=True, description="of a tool's message: the call it answers"
+    )
+    tool_calls: list[ToolCall] = Field(default_factory=list, max_length=MAX_CALLS, description="of the assistant's")
+    reasoning_content: Text | None = Field(default=None, description="of the assistant's: what it thought before")
+    reasoning: Text | None = Field(default=None, description="other name of reasoning_content")
+    parsed: Json = Field(default=None, description="of OpenAI's client; not used")
+    audio: Annotated[Any, only()] = None
+    function_call: Annotated[Any, only()] = None
+
+    @field_validator("content")
+    @classmethod
+    def _need_content(cls, value: list[TextPart], info: ValidationInfo) -> list[TextPart]:
+        # An assistant's may be missing: so are answers that ended at once.
+        if not value and info.data.get("role") != "assistant":
+            raise ValueError("only a message of role assistant can be without")
+        return value
+
+    @field_validator("tool_call_id")
+    @classmethod
+    def _of_tools(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if (info.data.get("role") == "tool") != (value is not None):
+            raise ValueError("a message of role tool needs one, and no other has one")
+        return value
+
+    @field_validator("tool_calls", "reasoning_content", "reasoning")
+    @classmethod
+    def _of_assistants(cls, value: Any, info: ValidationInfo) -> Any:
+        if value and info.data.get("role") not in ("assistant", None):
+            raise ValueError("only a message of role assistant has any")
+        return value
+
+    def for_template(self, id_for_template: Callable[[str], str] = str) -> dict[str, Any]:
+        """The message as chat templates read it; ``id_for_template``: ids of calls as the model's takes them."""
+        message: dict[str, Any] = {"role": self.role, "content": "".join(part.text for part in self.content)}
+        if self.name is not None:
+            message["name"] = self.name
+        if self.tool_call_id is not None:
+            message["tool_call_id"] = id_for_template(self.tool_call_id)
+        if self.tool_calls:
+            message["tool_calls"] = [call.for_template(id_for_template) for call in self.tool_calls]
+        thought = self.reasoning_content or self.reasoning
+        if thought:
+            # Qwen3's name of it, that of newer templates, and gpt-oss's, which takes no content beside it.
+            message |= {"reasoning_content": thought, "reasoning": thought}
+            if not message["content"]:
+                message["thinking"] = thought
+        return message
+
+
+def _tools_answer(messages: list[ChatMessage]) -> list[ChatMessage]:
+    """Raises ``ValueError`` for a tool's message that answers nobody."""
+    called: set[str] | None = None
+    for index, message in enumerate(messages):
+        if message.role == "assistant":
+            called = {call.id for call in message.tool_calls}
+        elif message.role != "tool":
+            called = None
+        elif called is None:
+            raise ValueError(
+                f"message {index}: a message of role tool must come after the assistant's that calls the tool"
+            )
+        elif called and message.tool_call_id not in called:
+            raise ValueError(
+                f"message {index}: tool_call_id {message.tool_call_id!r} is of no call of the assistant's message "
+                f"before, whose tool_calls are {', '.join(sorted(map(repr, called))[:8])}"
+            )
+    return messages
+
+
+Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_tools_answer)]
+
+
+def for_template(messages: Sequence[ChatMessage], id_for_template: Callable[[str], str] = str) -> list[dict[str, Any]]:
+    """The conversation as chat templates read it.
+
+    Answers of tools come in the order of the calls, because most templates show no ids, and have the function's name.
+    """
+    told: list[dict[str, Any]] = []
+    names: dict[str, str] = {}
+    places: dict[str, int] = {}
+    answers: list[ChatMessage] = []
+
+    def flush() -> Iterable[dict[str, Any]]:
+        answers.sort(key=lambda answer: places.get(answer.tool_call_id or "", 0))
+        for answer in answers:
+            name = names.get(answer.tool_call_id or "")
+            yield ({} if name is None else {"name": name}) | answer.for_template(id_for_template)
+        answers.clear()
+
+    for message in messages:
+        if message.role == "tool":
+            answers.append(message)
+            continue
+        told += flush()
+        names = {call.id: call.function.name for call in message.tool_calls}
+        places = {call.id: place for place, call in enumerate(message.tool_calls)}
+        told.append(message.for_template(id_for_template))
+    told += flush()
+    return told
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """All texts in what templates read of a conversation, whose sizes are what it costs."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if name != "arguments":
+                yield from texts_of(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_of(item)

@@ -1,0 +1,63 @@
+"""Whether and which tools a model may call."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator, ValidationInfo, field_validator
+
+from paternoster_engine.server.openai.fields import Body
+from paternoster_engine.server.openai.template_fields import FunctionName, TemplateFields
+
+
+class _NamedFunction(Body):
+    name: FunctionName
+
+
+class NamedTool(Body):
+    """The one tool that must be called."""
+
+    type: Literal["function"]
+    function: _NamedFunction
+
+
+def _choice(value: Any) -> str | NamedTool:
+    if isinstance(value, dict):
+        return NamedTool.model_validate(value)
+    if isinstance(value, str) and value in ("none", "auto", "required"):
+        return value
+    raise ValueError('must be "none", "auto", "required" or {"type": "function", "function": {"name": ...}}')
+
+
+class ToolFields(TemplateFields):
+    tool_choice: Annotated[
+        str | NamedTool,
+        PlainValidator(_choice, json_schema_input_type=Literal["none", "auto", "required"] | NamedTool),
+    ] = Field(default="auto", description="none: the model is not told of the tools")
+    parallel_tool_calls: bool = Field(default=True, description="false: the first call alone is told")
+
+    @field_validator("tool_choice")
+    @classmethod
+    def _need_tools(cls, value: str | NamedTool, info: ValidationInfo) -> str | NamedTool:
+        tools = info.data.get("tools")
+        if value in ("none", "auto") or tools is None:
+            return value
+        if not tools:
+            raise ValueError("there are no tools: give some")
+        if isinstance(value, NamedTool):
+            name = value.function.name
+            if name not in [tool.function.name for tool in tools]:
+                raise ValueError(f"there is no tool {name!r} in tools")
+        raise ValueError(
+            "that a tool must be called is not supported by this engine, which does not constrain what a model writes: "
+            'leave it out or send "auto" or "none"'
+        )
+
+    @property
+    def callable_tools(self) -> tuple[str, ...]:
+        """Names of the functions that may be called."""
+        return () if self.tool_choice == "none" else tuple(tool.function.name for tool in self.tools)
+
+    def variables(self) -> dict[str, Any]:
+        variables = super().variables()
+        if self.tool_choice == "none":
+            variables.pop("tools", None)
+        return variables
