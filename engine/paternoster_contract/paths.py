@@ -14,6 +14,11 @@ METRICS = "/metrics"
 
 MODELS = "/v1/models"
 
+MODEL = "/v1/models/{model:path}"
+"""One of them; names may have slashes."""
+
+VERSION = "/version"
+
 ADMIN_CONFIG = "/admin/config"
 """GET and PATCH the live settings (:class:`paternoster_contract.admin.LiveConfig`)."""
 

@@ -28,6 +28,9 @@ class ModelRoute(BaseModel):
         default_factory=dict, description="who sends a key, by its digest; a key without one is a tenant of its own"
     )
     replicas: list[Replica] = Field(default_factory=list)
+    max_model_len: int | None = Field(
+        default=None, ge=1, description="longest prompt plus output in tokens, as its engines have told; None: not yet"
+    )
     max_held: int = Field(default=256, ge=0, description="requests the gateway may hold while no replica is ready")
     hold_timeout_seconds: float = Field(default=120, ge=0, description="after this a held request is answered 503")
     hold: bool = Field(default=True, description="false: where no replica is ready, answer 503 at once")

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from paternoster_contract import paths
+from paternoster_contract import routes
 from paternoster_contract.http_limits import HttpLimits
 from paternoster_http.connections import Place
 from paternoster_http.refusal import Refusal
@@ -21,7 +21,7 @@ MAX_PIPELINED = 8
 """Requests that a client may send ahead of an answer."""
 LINGER_SECONDS = 2.0
 """After a refusal, for a client that still sends: closing at once would take the answer from it (RFC 9112, 9.6)."""
-PROBES = frozenset(path.encode() for path in (paths.HEALTH, paths.READY, paths.STATS, paths.METRICS))
+PROBES = frozenset(path.encode() for path in routes.PROBES | routes.NUMBERS)
 """Answered at once, also where all other places are taken."""
 CONTROL_CHARACTER = re.compile(rb"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
 """In a path: routers take one with a newline at its end for the one without, and who checks keys may not."""

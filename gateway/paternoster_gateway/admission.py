@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from paternoster_contract.identity import Identity
 from paternoster_contract.keys import matches
 from paternoster_contract.routing import ModelRoute, RoutingTable
-from paternoster_gateway.errors import GatewayError, another_fleet, expired, unauthorized, unknown_model
+from paternoster_gateway.errors import GatewayError, another_fleet, expired, model_needed, unauthorized, unknown_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,19 @@ def admit(
     admission = Admission(model, route.fleet if route else "", key, identity, peer, clock)
     admission.route(table)
     return admission
+
+
+def only_model(table: RoutingTable, key: str, clock: Callable[[], float] = time.time) -> str:
+    """The model of a request that names none: the only one that ``key`` opens.
+
+    Raises :class:`GatewayError`: 401 where the key opens none, 400 where there is none, or a choice.
+    """
+    names = open_to(table, key, clock)
+    if len(names) == 1:
+        return names[0]
+    if table.models and not names:
+        raise unauthorized()
+    raise model_needed(names)
 
 
 def open_to(table: RoutingTable, key: str, clock: Callable[[], float] = time.time) -> list[str]:

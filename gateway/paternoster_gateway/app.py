@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from starlette.requests import ClientDisconnect
 from paternoster_contract import paths
 from paternoster_contract.key_files import KeyFiles
 from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
+from paternoster_contract.routes import FORWARDED
+from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
-from paternoster_gateway.admission import admit, open_to
+from paternoster_gateway.admission import admit, only_model, open_to
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.body import named_model
 from paternoster_gateway.drain import CloseWhileLeaving, Leaving
@@ -27,19 +29,19 @@ from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import PASSED_ON, Answer, Call, Proxy
 from paternoster_gateway.table import TableSource
 from paternoster_http.anthropic_errors import AnthropicErrors
+from paternoster_http.cors import allow_origins
 
-FORWARDED = (
-    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
-    "/tokenize", "/detokenize",
-)  # fmt: skip
 REQUEST_ID = "X-Request-Id"
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-def create_app(routes: str, *, engine_key: Path | None = None, leaving: Leaving | None = None) -> FastAPI:
+def create_app(
+    routes: str, *, engine_key: Path | None = None, leaving: Leaving | None = None, origins: Sequence[str] = ()
+) -> FastAPI:
     """A gateway over the routing table at ``routes``, a URL or a file; ``leaving`` says when its end has begun.
 
-    The keys that it sends are made from those at ``engine_key``; without it, none is sent.
+    The keys that it sends are made from those at ``engine_key``; without it, none is sent. ``origins``: web pages that
+    may call it.
     """
     leaving = leaving or Leaving()
     roots = KeyFiles(engine_key) if engine_key else None
@@ -63,12 +65,13 @@ def create_app(routes: str, *, engine_key: Path | None = None, leaving: Leaving 
     install(app)
     app.add_middleware(AnthropicErrors)
     app.add_middleware(CloseWhileLeaving, leaving=leaving)
+    allow_origins(app, origins)
 
     async def forward(request: Request) -> Response:
         started = time.monotonic()
         model = ""
         try:
-            call = await _read(request)
+            call = await _read(request, source.table)
             model = call.model if call.model in source.table.models else ""
             # Whoever has no key is told so before anything else is done or counted for the model.
             admission = admit(source.table, call.model, call.key, request.client.host if request.client else "")
@@ -104,11 +107,16 @@ def create_app(routes: str, *, engine_key: Path | None = None, leaving: Leaving 
     @app.get(paths.MODELS)
     async def models(request: Request) -> dict[str, object]:
         key = client_key(request.headers)
-        entries = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "paternoster"}
-            for name in open_to(source.table, key)
-        ]
-        return {"object": "list", "data": entries}
+        return {"object": "list", "data": [_card(source.table, name) for name in open_to(source.table, key)]}
+
+    @app.get(paths.MODEL)
+    async def model(model: str, request: Request) -> Response:
+        key = client_key(request.headers)
+        try:
+            admit(source.table, model, key)
+        except GatewayError as error:
+            return JSONResponse(error.body(), error.status, error.headers())
+        return JSONResponse(_card(source.table, model))
 
     @app.get(paths.HEALTH)
     async def health() -> Response:
@@ -138,16 +146,24 @@ def create_app(routes: str, *, engine_key: Path | None = None, leaving: Leaving 
     return app
 
 
-async def _read(request: Request) -> Call:
+def _card(table: RoutingTable, name: str) -> dict[str, object]:
+    """A model as OpenAI lists it; ``max_model_len`` as vLLM does, once an engine has told it."""
+    longest = table.models[name].max_model_len
+    card = {"id": name, "object": "model", "created": 0, "owned_by": "paternoster", "root": name, "parent": None}
+    return card if longest is None else card | {"max_model_len": longest}
+
+
+async def _read(request: Request, table: RoutingTable) -> Call:
     """The request, whole: it may have to be sent twice. Raises :class:`GatewayError`."""
     try:
         body = await request.body()
     except ClientDisconnect:
         raise client_gone() from None
-    model = named_model(body)
     headers = {name: value for name, value in request.headers.items() if name in PASSED_ON - {REQUEST_ID.lower()}}
     headers[REQUEST_ID] = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
     key = client_key(request.headers)
+    named = named_model(body)
+    model = only_model(table, key) if named is None else named
     return Call(request.scope["path"], model, body, headers, key)
 
 

@@ -12,11 +12,11 @@ class _Named(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    model: str
+    model: str | None = None
 
 
-def named_model(body: bytes | bytearray) -> str:
-    """The value of ``model`` in the JSON object ``body``, UTF-8.
+def named_model(body: bytes | bytearray) -> str | None:
+    """The value of ``model`` in the JSON object ``body``, UTF-8; None where it is null or left out.
 
     Raises :class:`GatewayError` (400) also for what JSON's grammar allows and no engine can read: half a surrogate
     pair, numbers of thousands of digits, and arrays in arrays beyond 200.
@@ -30,4 +30,4 @@ def named_model(body: bytes | bytearray) -> str:
 def _told(error: Any) -> GatewayError:
     if error["type"] == "json_invalid":
         return bad_request(f"The body is not JSON: {error['ctx']['error']}")
-    return bad_request("`model` must be given, as the name of a served model.", "model")
+    return bad_request("The body must be an object, and its `model` the name of a served model.", "model")

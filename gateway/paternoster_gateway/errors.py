@@ -1,6 +1,7 @@
 """Errors that the gateway answers itself, in OpenAI's body; :mod:`paternoster_http.anthropic_errors` makes others."""
 
 import json
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -12,6 +13,8 @@ from paternoster_http.anthropic_errors import error_body, is_anthropic
 
 MAX_SHOWN = 200
 """Most characters of a refused value shown in an answer."""
+MAX_LISTED = 20
+"""Most names of models listed in one."""
 
 
 class GatewayError(Exception):
@@ -34,7 +37,7 @@ class GatewayError(Exception):
         return challenge if self.retry_after is None else {**challenge, "Retry-After": str(self.retry_after)}
 
     def event(self, path: str) -> bytes:
-        """The error as the end of an event stream whose status has already been sent, as clients of ``path`` read it."""
+        """The error as the end of an event stream of ``path`` whose status has already been sent."""
         if is_anthropic(path):
             return b"event: error\ndata: " + json.dumps(error_body(self.status, str(self))).encode() + b"\n\n"
         return b"data: " + json.dumps(self.body()).encode() + b"\n\ndata: [DONE]\n\n"
@@ -61,6 +64,14 @@ def _kind(status: int) -> str:
 
 def bad_request(message: str, param: str | None = None) -> GatewayError:
     return GatewayError(400, "BadRequestError", message, param=param)
+
+
+def model_needed(names: Sequence[str]) -> GatewayError:
+    """For a request that names no model where it could be one of ``names``, or none."""
+    shown = ", ".join(f"`{name[:MAX_SHOWN]}`" for name in names[:MAX_LISTED])
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    there = f"one of {shown}{more}" if names else "and none is served now"
+    return bad_request(f"`model` must be given: {there}.", "model")
 
 
 def unknown_model(model: str) -> GatewayError:

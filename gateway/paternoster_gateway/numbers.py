@@ -3,15 +3,12 @@
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paternoster_contract import paths
+from paternoster_contract.routes import NUMBERS, PROBES
 from paternoster_gateway.errors import GatewayError
-
-NUMBERS = frozenset({paths.STATS, paths.METRICS})
-ANYWHERE = frozenset({paths.HEALTH, paths.READY})
 
 
 class NumbersApart:
-    """Middleware: :data:`NUMBERS` are answered on ``port`` alone, and nothing but them and probes is there."""
+    """Middleware: ``/stats`` and ``/metrics`` are on ``port`` alone, and nothing but them and probes is there."""
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
@@ -19,7 +16,7 @@ class NumbersApart:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The port that the connection came to, whatever its Host header says.
-        if scope["type"] != "http" or scope["path"] in ANYWHERE or self._apart(scope) == (scope["path"] in NUMBERS):
+        if scope["type"] != "http" or scope["path"] in PROBES or self._apart(scope) == (scope["path"] in NUMBERS):
             await self._app(scope, receive, send)
             return
         error = GatewayError(404, "NotFoundError", "There is nothing at this path of this port.")

@@ -12,13 +12,13 @@ from pathlib import Path
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paternoster_contract import paths
+from paternoster_contract.routes import NUMBERS, PROBES
 from paternoster_gateway.errors import GatewayError
 
 log = logging.getLogger(__name__)
 
 REREAD_SECONDS = 5.0
-INSIDE = frozenset({paths.HEALTH, paths.READY, paths.STATS, paths.METRICS})
+INSIDE = PROBES | NUMBERS
 """What the plain port still answers: for the kubelet, the operator and Prometheus."""
 
 

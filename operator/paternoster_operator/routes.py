@@ -13,9 +13,16 @@ NOBODY: Mapping[str, Identity] = MappingProxyType({})
 
 
 def build_route(
-    resource: LLMDeployment, key_digests: list[str] | None = None, identities: Mapping[str, Identity] = NOBODY
+    resource: LLMDeployment,
+    key_digests: list[str] | None = None,
+    identities: Mapping[str, Identity] = NOBODY,
+    max_model_len: int = 0,
 ) -> ModelRoute:
-    """What the gateway does with requests; replicas are added by the caller."""
+    """What the gateway does with requests; replicas are added by the caller.
+
+    ``max_model_len``: tokens, as the engines tell it; 0 where none did.
+    """
+    longest = max_model_len or resource.spec.engine.max_model_len
     admission, auto = resource.spec.admission, resource.spec.autoscaling
     uid = resource.metadata.uid
     if auto is None or not auto.scale_to_zero.enabled:
@@ -23,6 +30,7 @@ def build_route(
             fleet=uid,
             key_digests=key_digests,
             identities=dict(identities),
+            max_model_len=longest,
             max_held=admission.max_held_requests,
             hold_timeout_seconds=admission.hold_timeout_seconds,
         )
@@ -32,6 +40,7 @@ def build_route(
         fleet=uid,
         key_digests=key_digests,
         identities=dict(identities),
+        max_model_len=longest,
         max_held=admission.max_held_requests,
         hold_timeout_seconds=to_zero.activation_timeout_seconds,
         hold=to_zero.cold_request_policy is ColdRequestPolicy.HOLD,

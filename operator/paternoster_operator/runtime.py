@@ -121,7 +121,9 @@ class Operator:
             key = Key(resource.metadata.namespace, resource.metadata.name)
             observed = Observed.from_cluster(None, self._cluster.pods(key))
             clients = await self.keys.client_keys(resource)
-            route = models[name] = build_route(resource, clients.digests, clients.identities)
+            fleet = self._reconciler.fleets.get(key)
+            told = 0 if fleet is None else fleet.autoscaler.signals.max_model_len
+            route = models[name] = build_route(resource, clients.digests, clients.identities, told)
             # Names of pods are their namespace's own.
             route.replicas += [
                 Replica(name=f"{key.namespace}/{pod.name}", url=pod.url, ready=True)

@@ -223,8 +223,8 @@ async def test_replicas_that_are_put_aside_are_waited_for_also_where_nothing_is_
     ("body", "status", "words"),
     [
         ({"model": "other"}, 404, "The model `other` does not exist."),
-        ({}, 400, "`model` must be given"),
-        ([], 400, "`model` must be given"),
+        ([], 400, "The body must be an object"),
+        ({"model": 1}, 400, "The body must be an object"),
         ({"model": "m", "pad": "x" * 2**20}, 413, "longer than 1048576 bytes"),
     ],
 )

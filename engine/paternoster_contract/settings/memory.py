@@ -1,13 +1,27 @@
 """The KV pool: its size, its blocks, and what becomes of them when it runs dry."""
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from paternoster_contract.flags import Settings
+from paternoster_contract.quantity import QUANTITY, quantity
 from paternoster_contract.settings.removed import REMOVED_PREEMPTIONS, refuse
 
 PreemptionName = Literal["recompute", "swap"]
+
+
+def _bytes(value: object) -> object:
+    """A quantity as manifests have it, such as 512Mi, in bytes; raises ``ValueError``."""
+    if not isinstance(value, str):
+        return value
+    if not re.fullmatch(QUANTITY, value) or (number := quantity(value)).denominator != 1:
+        raise ValueError("must be whole bytes, as a number or a quantity such as 512Mi")
+    return int(number)
+
+
+Bytes = Annotated[int, BeforeValidator(_bytes)]
 
 
 class KVCacheSettings(Settings):
@@ -24,14 +38,17 @@ class KVCacheSettings(Settings):
 class MemorySettings(KVCacheSettings):
     """With the bytes that its blocks are counted from."""
 
-    kv_cache_memory: int | None = Field(
+    kv_cache_memory: Bytes | None = Field(
         default=None,
         ge=0,
-        description="bytes for the KV pool of all ranks; 0, on CUDA: gpu-memory-utilization of what is free once the "
-        "model has run its largest step (default: 0 on CUDA, 512 MiB on CPUs)",
+        description="bytes for the KV pool of all ranks, or a quantity such as 512Mi; 0, on CUDA: "
+        "gpu-memory-utilization of what is free once the model has run its largest step (default: 0 on CUDA, 512Mi on "
+        "CPUs)",
     )
     gpu_memory_utilization: float = Field(
         default=0.9, gt=0, le=1, description="kv-cache-memory 0: share of the free memory that the KV pool takes"
     )
     watermark_percent: int = Field(default=1, ge=0, le=50, description="share of the KV pool kept free when admitting")
-    swap_memory: int = Field(default=268_435_456, ge=1, description="bytes of host memory to swap to")
+    swap_memory: Bytes = Field(
+        default=268_435_456, ge=1, description="bytes of host memory to swap to, or a quantity such as 1Gi"
+    )

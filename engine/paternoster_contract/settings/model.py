@@ -1,5 +1,6 @@
 """Which model an engine serves, and on what it computes it."""
 
+import re
 from typing import Literal
 
 from pydantic import Field
@@ -17,7 +18,9 @@ class ModelSettings(Settings):
         "hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf",
     )
     served_model_name: str | None = Field(
-        default=None, description="name clients use (default: the name in the model file)"
+        default=None,
+        description="name clients use (default: org/name of a hub's repository, else the last part of what model says, "
+        "without .gguf)",
     )
     chat_template: str | None = Field(
         default=None,
@@ -58,3 +61,15 @@ class ModelSettings(Settings):
         description="give a request the same tokens alone and in any batch, by kernels whose sums do not depend on "
         "what else is computed",
     )
+
+    @property
+    def name_for_clients(self) -> str:
+        """What clients call the model; letters, digits and ``._/-`` alone where it is made from ``model``."""
+        if self.served_model_name is not None:
+            return self.served_model_name
+        scheme, _, rest = self.model.rpartition("://")
+        parts = [part for part in re.split(r"[?#]", rest)[0].split("/") if part] or [""]
+        whole = scheme == "hf" and not parts[-1].endswith(".gguf")
+        last = "/".join(parts[:2]).partition("@")[0] if whole else parts[-1]
+        name = re.sub(r"[^A-Za-z0-9._/-]+", "-", last.removesuffix(".gguf")).strip("-")
+        return name or "model"

@@ -1,10 +1,15 @@
 """Where an engine listens, whom it answers, and how it ends."""
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from paternoster_contract import origins
 from paternoster_contract.flags import Settings
+
+
+def _check_origins(value: str | None) -> str | None:
+    return None if value is None else origins.checked(value)
 
 
 class ServerSettings(Settings):
@@ -31,6 +36,11 @@ class ServerSettings(Settings):
         default=False,
         description="believe whom a request is from where it says so in X-Paternoster-Identity; only for an engine "
         "whose api-keys are a gateway's alone, as whoever has one of them can be any tenant",
+    )
+    allowed_origins: Annotated[str | None, AfterValidator(_check_origins)] = Field(
+        default=None,
+        description="origins of web pages that may call the API from their visitors' browsers, separated by commas, "
+        "such as https://chat.example.org, or * for all (default: none)",
     )
     parse_special_tokens: bool = Field(
         default=False,

@@ -139,6 +139,7 @@ class Admission:
             counters.prefix_hits += request.num_cached
         if request.first_scheduled is None:
             request.first_scheduled = now
+            request.num_found = request.num_cached
             counters.prompt_tokens += request.num_prompt
             counters.cached_prompt_tokens += request.num_cached
             counters.queue_seconds += now - request.arrival

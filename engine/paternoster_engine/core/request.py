@@ -109,6 +109,8 @@ class Request:
     """Tokens whose keys and values are in the KV pool (or being computed by the step under way)."""
     num_cached: int = 0
     """Of those, tokens found in the prefix cache, or in the blocks of its twin, at the last admission."""
+    num_found: int = 0
+    """The same at its first admission, which no work of its own could have left there."""
     block_ids: list[int] = field(default_factory=list)
     """Block table: block ``i`` holds tokens ``i*block_size`` to ``(i+1)*block_size - 1``."""
     block_keys: list[bytes] = field(default_factory=list)

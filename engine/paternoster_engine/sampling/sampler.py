@@ -6,6 +6,7 @@ import torch
 
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.filters import Filters, thresholds
+from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import apply_penalties, forbid_early_end
 from paternoster_engine.sampling.random import gumbel_noise, row_keys
 from paternoster_kernels import pick
@@ -24,6 +25,7 @@ class Sampler:
         drawing = [i for i, request in enumerate(requests) if not request.params.greedy]
         if adjusted:
             logits = logits.to(torch.float32, copy=True)
+            add_logit_bias(logits, requests)
             for i in adjusted:
                 apply_penalties(logits[i], requests[i])
                 forbid_early_end(logits[i], requests[i])
@@ -64,4 +66,4 @@ def _filters(request: Request) -> bool:
 
 
 def _adjusts(request: Request) -> bool:
-    return request.params.has_penalties or len(request.output) < request.params.min_tokens
+    return request.params.changes_logits or len(request.output) < request.params.min_tokens

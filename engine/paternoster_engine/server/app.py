@@ -1,36 +1,45 @@
 """The HTTP applications, made of their routes; they hold no state but :class:`ServerState`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fastapi import APIRouter, FastAPI
 
-from paternoster_contract import __version__, paths
+from paternoster_contract import __version__
 from paternoster_contract.key_files import KeyFiles
+from paternoster_contract.routes import Kind, guarded_prefixes
 from paternoster_engine.server import errors, routes_admin, routes_health
 from paternoster_engine.server.auth import BearerKeys
 from paternoster_engine.server.identity import TenantRules
-from paternoster_engine.server.middleware import InFlight, RequestId
+from paternoster_engine.server.middleware import IgnoredFields, InFlight, RequestId
 from paternoster_engine.server.openai import routes as routes_openai
 from paternoster_engine.server.openai import tokenize_routes as routes_tokenize
 from paternoster_engine.server.state import ServerState
+from paternoster_http.cors import allow_origins
 
 
-def create_app(state: ServerState, keys: KeyFiles | None = None, tenants: TenantRules | None = None) -> FastAPI:
-    """What clients use; ``keys`` are theirs, None for an API that is open.
+def create_app(
+    state: ServerState,
+    keys: KeyFiles | None = None,
+    tenants: TenantRules | None = None,
+    origins: Sequence[str] = (),
+) -> FastAPI:
+    """What clients use; ``keys`` are theirs, None for an API that is open. ``origins``: web pages that may call it.
 
     Answers from the first moment on: while the model loads, with 503 to all that needs it.
     """
     # Numbers tell of other clients, too: the admin port has them for whoever measures.
-    guarded = ("/v1", "/tokenize", "/detokenize", paths.STATS, paths.METRICS)
+    guarded = (*guarded_prefixes(Kind.API), *guarded_prefixes(Kind.NUMBERS))
     opens = {} if keys is None else dict.fromkeys(guarded, keys)
     app = _app("Paternoster engine", state, opens, routes_openai.router, routes_tokenize.router)
     app.state.tenants = tenants or TenantRules()
+    allow_origins(app, origins)
     return app
 
 
 def create_admin_app(state: ServerState, keys: KeyFiles | None = None) -> FastAPI:
     """What the operator uses, in the same way."""
-    return _app("Paternoster engine, admin", state, {} if keys is None else {"/admin": keys}, routes_admin.router)
+    opens = {} if keys is None else dict.fromkeys(guarded_prefixes(Kind.ADMIN), keys)
+    return _app("Paternoster engine, admin", state, opens, routes_admin.router)
 
 
 def _app(title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers: APIRouter) -> FastAPI:
@@ -44,5 +53,6 @@ def _app(title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers:
     # The middleware added last is the outermost.
     app.add_middleware(BearerKeys, keys=keys)
     app.add_middleware(InFlight, state=state)
+    app.add_middleware(IgnoredFields)
     app.add_middleware(RequestId)
     return app

@@ -26,7 +26,9 @@ from paternoster_engine.server.loop import LoopStopped
 MAX_LISTED = 10
 """Most validation errors told in one response."""
 MAX_SHOWN = 200
-"""Most characters of a refused value shown in a response."""
+"""Most characters of a refused value, or of a field's path, shown in a response."""
+MAX_MESSAGE = 4000
+"""Most characters of a message, whatever it is made of."""
 CLIENT_CLOSED_REQUEST = 499
 """nginx's status for a response that nobody waits for."""
 
@@ -132,7 +134,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def error_body(message: str, type: str, code: int, param: str | None = None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": type, "param": param, "code": code}}
+    return {"error": {"message": message[:MAX_MESSAGE], "type": type, "param": param, "code": code}}
 
 
 def describe(error: Exception) -> tuple[ErrorResponse, dict[str, Any]]:
@@ -205,10 +207,11 @@ def _describe(error: Mapping[str, Any]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "missing" or not field:
         return f"{field}: {message}" if field else message
-    return f"{field}: {message} (got {_shown(value)})"
+    return f"{field}: {message} (got {shown(value)})"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """``value`` as a message tells it, shortened."""
     # Cut long texts before they are copied: a value may be megabytes.
     try:
         text = repr(value[:MAX_SHOWN]) if isinstance(value, str | list) else repr(value)
@@ -219,4 +222,4 @@ def _shown(value: Any) -> str:
 
 def _field(error: Mapping[str, Any]) -> str:
     """Dotted path of the field in the body: ``messages.0.role``."""
-    return ".".join(str(part) for part in error["loc"][1:])
+    return ".".join(str(part)[:MAX_SHOWN] for part in error["loc"][1:])[:MAX_SHOWN]

@@ -1,14 +1,16 @@
-"""What happens around every call: its id is echoed, and API calls are counted while they last."""
+"""What happens around every call: its id is echoed, API calls are counted, what is left out of their bodies is told."""
 
 import uuid
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from paternoster_engine.server.openai.fields import unknown_fields
 from paternoster_engine.server.state import ServerState
 
 REQUEST_ID = "X-Request-Id"
 MAX_REQUEST_ID = 128
+IGNORED = "X-Paternoster-Ignored"
 
 
 class RequestId:
@@ -47,3 +49,21 @@ class InFlight:
             await self._app(scope, receive, send)
         finally:
             self._state.call_ended()
+
+
+class IgnoredFields:
+    """Names the fields of a body that no type knows, and that were left out, in a header of the answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Calls of one connection may share a context.
+        unknown_fields.set(())
+
+        async def send_with_names(message: Message) -> None:
+            if message["type"] == "http.response.start" and (names := unknown_fields.get()):
+                MutableHeaders(scope=message)[IGNORED] = ", ".join(names)
+            await send(message)
+
+        await self._app(scope, receive, send_with_names)

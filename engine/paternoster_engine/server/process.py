@@ -18,10 +18,12 @@ from fastapi import FastAPI
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.http_limits import HttpLimits
 from paternoster_contract.key_files import KeyFiles
+from paternoster_contract.origins import origins
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_admin_app, create_app
+from paternoster_engine.server.fingerprint import fingerprint
 from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
@@ -98,7 +100,7 @@ class EngineProcess:
         self._build = build
         self._ending = asyncio.Event()
         self._says = [f"listening on {base_url(listener)}"]
-        api = create_app(state, _keys(args.api_keys), TenantRules.from_args(args))
+        api = create_app(state, _keys(args.api_keys), TenantRules.from_args(args), origins(args.allowed_origins or ""))
         self._http = [(listener, HttpServer(api, args))]
         if admin_listener is not None:
             self._says.append(f"admin API on {base_url(admin_listener)}")
@@ -126,7 +128,7 @@ class EngineProcess:
 
     async def _load(self) -> ServedModel:
         engine, tokenizer, model = await in_a_thread_that_ends(partial(self._build, self._args))
-        name = self._args.served_model_name or model.name
+        name = self._args.name_for_clients
         histograms = Histograms(name)
         loop = EngineLoop(engine, histograms)
         registry = process_registry()
@@ -142,6 +144,7 @@ class EngineProcess:
             parse_special_tokens=self._args.parse_special_tokens,
             tool_parser=self._args.tool_parser,
             reasoning_parser=self._args.reasoning_parser,
+            fingerprint=fingerprint(self._args, model),
         )
         await asyncio.to_thread(served.renderer.warm_up)
         self._state.serve(served)

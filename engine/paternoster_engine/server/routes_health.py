@@ -41,6 +41,6 @@ async def metrics(request: Request, state: State) -> Response:
     return Response(encode(registry), headers={"Content-Type": content_type})
 
 
-@router.get("/version")
+@router.get(paths.VERSION)
 async def version() -> dict[str, str]:
     return {"version": __version__}

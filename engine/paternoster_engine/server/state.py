@@ -33,6 +33,8 @@ class ServedModel:
     """Whether control tokens that are spelled in messages are those tokens."""
     tool_parser: str = "auto"
     reasoning_parser: str = "auto"
+    fingerprint: str = ""
+    """The same for engines of one version, model and way to compute."""
 
     @property
     def scheduler(self) -> Scheduler:

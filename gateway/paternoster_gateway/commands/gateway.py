@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from paternoster_contract.flags import flag_errors
 from paternoster_contract.http_limits import HttpLimits
+from paternoster_contract.origins import origins
 
 if TYPE_CHECKING:
     from paternoster_gateway.tls import Certificate
@@ -62,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=300,
         help="seconds that SIGTERM lets answers finish in (default: %(default)s)",
     )
+    parser.add_argument(
+        "--allowed-origins",
+        metavar="ORIGINS",
+        help="origins of web pages that may call it from their visitors' browsers, separated by commas, such as "
+        "https://chat.example.org, or * for all (default: none)",
+    )
     HttpLimits.add_flags(parser.add_argument_group("limits", "what one client may cost; each port has them for itself"))
 
 
@@ -78,8 +85,13 @@ def run(args: argparse.Namespace) -> int:
         for line in flag_errors(error):
             print(f"paternoster gateway: {line}", file=sys.stderr)
         return 2
+    try:
+        allowed = origins(args.allowed_origins or "")
+    except ValueError as error:
+        print(f"paternoster gateway: --allowed-origins {error}", file=sys.stderr)
+        return 2
     leaving = Leaving()
-    app = create_app(args.routes, engine_key=args.engine_key, leaving=leaving)
+    app = create_app(args.routes, engine_key=args.engine_key, leaving=leaving, origins=allowed)
     tls = None
     try:
         listener = _bind(args.host, args.port)

@@ -6,6 +6,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
+from paternoster_contract.quantity import QUANTITY
+
 _ECHO = 60
 INT32: JsonDict = {"format": "int32"}
 INT64: JsonDict = {"format": "int64"}
@@ -15,12 +17,11 @@ Positive = Annotated[int, Field(ge=1, le=2**31 - 1, json_schema_extra=INT32)]
 Seconds = Annotated[int, Field(ge=0, le=86_400, json_schema_extra=INT32)]
 SubdomainName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
 """Name of another object (RFC 1123 subdomain)."""
-_QUANTITY = r"^[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 Quantity = Annotated[
     str,
-    Field(pattern=_QUANTITY, max_length=32),
+    Field(pattern=QUANTITY, max_length=32),
     BeforeValidator(lambda value: str(value) if type(value) is int else value),
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _QUANTITY, "maxLength": 32}),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": QUANTITY, "maxLength": 32}),
 ]
 """A Kubernetes resource quantity, such as 500m, 2 or 512Mi."""
 

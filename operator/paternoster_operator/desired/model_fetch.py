@@ -6,8 +6,8 @@ It runs the engine's own image: the node has it anyway, and who writes the cache
 from typing import Any
 
 from paternoster_contract import labels
+from paternoster_contract.quantity import quantity
 from paternoster_operator.api.pod.owned import MODEL_FOLDER, MODEL_VOLUME, TMP_FOLDER, TMP_VOLUME
-from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import build_fetch_resources, cache_limit
 

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from paternoster_contract.quantity import quantity
 from paternoster_operator.api.pod.owned import GPU_CLAIM
-from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 
 CPU_KV_CACHE = "512Mi"

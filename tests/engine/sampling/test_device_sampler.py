@@ -39,6 +39,7 @@ def test_same_tokens_as_the_plain_sampler(device: str, seed: int, count: int, dt
                 presence_penalty=pick.choice([0.0, 0.0, 1.3]),
                 frequency_penalty=pick.choice([0.0, 0.0, -0.4]),
                 repetition_penalty=pick.choice([1.0, 1.0, 1.4]),
+                logit_bias=pick.choice([(), (), ((0, -100.0), (69, 2.5), (3, 1.0))]),
                 min_tokens=pick.choice([0, 0, 4]),
                 stop_token_ids=(3, 4),
             ),

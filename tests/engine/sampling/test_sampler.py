@@ -62,6 +62,7 @@ def test_a_row_does_not_depend_on_the_others(seed: int, count: int) -> None:
             top_k=pick.choice([0, 3]),
             top_p=pick.choice([1.0, 0.9]),
             repetition_penalty=pick.choice([1.0, 1.2]),
+            logit_bias=pick.choice([(), ((0, 3.0), (1, -100.0), (49, 0.5))]),
             min_tokens=pick.choice([0, 9]),
         )
         for _ in range(count)
@@ -103,6 +104,26 @@ def test_frequency_penalty_counts_every_time() -> None:
 def test_repetition_penalty_divides_good_and_multiplies_bad_logits() -> None:
     assert _greedy_with([0.0, 0.0, 0.0, 1.0, 0.6], prompt=[3], repetition_penalty=2.0) == 4
     assert _greedy_with([-2.0, -9.0, -9.0, -1.5], output=[3], repetition_penalty=2.0) == 0
+
+
+def test_a_bias_is_added_before_penalties() -> None:
+    assert _greedy_with([0.0, 0.0, 0.0, 1.0, 0.5], logit_bias=((4, 0.4),)) == 3
+    assert _greedy_with([0.0, 0.0, 0.0, 1.0, 0.5], logit_bias=((4, 0.6),)) == 4
+    assert _greedy_with([0.0, 0.0, 0.0, 1.0, 0.5], logit_bias=((3, -100.0),)) == 4
+    # (1 + 1) / 2 is below 1.4, and 1 / 2 + 1 would be above.
+    assert _greedy_with([0.0, 0.0, 0.0, 1.0, 1.4], output=[3], logit_bias=((3, 1.0),), repetition_penalty=2.0) == 4
+    # No bias brings back what may not be.
+    assert _greedy_with([0.0, 0.0, 5.0, 1.0], logit_bias=((2, 100.0),), min_tokens=2, output=[0]) == 3
+
+
+def test_biases_of_a_bfloat16_batch_leave_other_rows_and_the_logits_alone() -> None:
+    logits = torch.zeros(3, VOCAB, dtype=torch.bfloat16)
+    logits[:, 7] = 1.0
+    before = logits.clone()
+    plain = _request(temperature=0.0)
+    requests = [plain, _request(temperature=0.0, logit_bias=((9, 1.5), (7, -0.25))), plain]
+    assert SAMPLER.sample(logits, requests) == [7, 9, 7]
+    assert torch.equal(logits, before)
 
 
 def test_min_tokens_rules_out_the_end() -> None:

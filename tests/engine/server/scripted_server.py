@@ -116,6 +116,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         parse_special_tokens: bool = False,
         clock: Callable[[], float] = time.monotonic,
         tenants: TenantRules | None = None,
+        name: str = "scripted",
         **config: int | float | str,
     ) -> AsyncIterator[Server]:
         script = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
@@ -128,7 +129,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         state = ServerState()
         loop.start()
         served = ServedModel(
-            "scripted", tokenizer, tokenizer.vocab_size, loop, histograms, registry, parse_special_tokens
+            name, tokenizer, tokenizer.vocab_size, loop, histograms, registry, parse_special_tokens, "fp_scripted"
         )
         if loaded:
             state.serve(served)

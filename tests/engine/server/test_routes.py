@@ -76,7 +76,12 @@ async def test_each_prompt_of_a_list_is_a_choice(serve: Any) -> None:
         body = {"prompt": ["a", "b b b", "c"], "max_tokens": 2}
         whole = (await server.client.post("/v1/completions", json=body)).json()
         assert [(choice["index"], choice["text"]) for choice in whole["choices"]] == [(i, "one two") for i in range(3)]
-        assert whole["usage"] == {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}
+        assert whole["usage"] == {
+            "prompt_tokens": 5,
+            "completion_tokens": 6,
+            "total_tokens": 11,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        }
         streamed = _frames(await server.client.post("/v1/completions", json=body | {"stream": True}))[:-1]
         texts = ["".join(f["choices"][0]["text"] for f in streamed if f["choices"][0]["index"] == i) for i in range(3)]
         assert texts == ["one two"] * 3
@@ -92,21 +97,21 @@ async def test_forms_of_a_prompt(serve: Any, prompt: Any, tokens: int) -> None:
 async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
     harmless = {
         "n": 1, "logprobs": False, "tools": [], "tool_choice": "none", "response_format": {"type": "text"},
-        "logit_bias": {}, "user": "me", "store": False, "metadata": {}, "parallel_tool_calls": True,
+        "logit_bias": {}, "user": "me", "store": False, "metadata": {"a": "b"}, "parallel_tool_calls": True,
         "temperature": None, "stop": None, "seed": None, "stream": None, "stream_options": None, "audio": None,
-        "top_k": -1, "max_tokens": 1,
+        "top_k": -1, "max_tokens": 1, "safety_identifier": "x", "prompt_cache_key": "y", "service_tier": "auto",
+        "bad_words": [], "echo": False, "foo": None,
     }  # fmt: skip
     async with serve() as server:
         response = await server.client.post("/v1/chat/completions", json=CHAT | harmless)
         assert response.status_code == 200, response.text
         assert response.json()["choices"][0]["message"] == {"role": "assistant", "content": "one"}
+        assert "x-paternoster-ignored" not in response.headers
 
 
 @pytest.mark.parametrize(
     ("path", "change", "param"),
     [
-        ("chat/completions", {"foo": 1}, "foo"),
-        ("chat/completions", {"foo": None}, "foo"),
         ("chat/completions", {"n": 0}, "n"),
         ("chat/completions", {"n": 129}, "n"),
         ("chat/completions", {"priority": 1}, "priority"),
@@ -133,7 +138,17 @@ async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
         ("chat/completions", {"chat_template_kwargs": dict.fromkeys(map(str, range(65)), 1)}, "chat_template_kwargs"),
         ("chat/completions", {"chat_template": "x"}, "chat_template"),
         ("chat/completions", {"response_format": {"type": "json_object"}}, "response_format"),
-        ("chat/completions", {"logit_bias": {"1": 5}}, "logit_bias"),
+        ("chat/completions", {"logit_bias": {"a": 5}}, "logit_bias"),
+        ("chat/completions", {"logit_bias": {"-1": 5}}, "logit_bias"),
+        ("chat/completions", {"logit_bias": {"1": 101}}, "logit_bias.1"),
+        ("chat/completions", {"logit_bias": {"1": "5"}}, "logit_bias.1"),
+        ("chat/completions", {"logit_bias": {str(10**9): 5}}, "logit_bias"),
+        ("chat/completions", {"logit_bias": {str(i): 1 for i in range(301)}}, "logit_bias"),
+        ("chat/completions", {"logit_bias": {"1": 1}, "use_beam_search": True, "n": 2}, "logit_bias"),
+        ("chat/completions", {"bad_words": ["x"]}, "bad_words"),
+        ("chat/completions", {"truncate_prompt_tokens": 5}, "truncate_prompt_tokens"),
+        ("chat/completions", {"continue_final_message": True}, "continue_final_message"),
+        ("completions", {"allowed_token_ids": [1]}, "allowed_token_ids"),
         ("chat/completions", {"store": True}, "store"),
         ("chat/completions", {"temperature": 3}, "temperature"),
         ("chat/completions", {"temperature": "1"}, "temperature"),
@@ -145,12 +160,13 @@ async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
         ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
          "messages.0.content.0.type"),
         ("chat/completions", {"stream_options": {"include_usage": True}}, "stream_options"),
-        ("chat/completions", {"max_tokens": 2, "max_completion_tokens": 3}, "max_completion_tokens"),
         ("completions", {"prompt": ""}, "prompt"),
         ("completions", {"prompt": []}, "prompt"),
         ("completions", {"prompt": [1, "a"]}, "prompt"),
         ("completions", {"prompt": [10**9]}, "prompt"),
         ("completions", {"max_tokens": 0}, "max_tokens"),
+        ("completions", {"max_tokens": 0, "echo": True, "use_beam_search": True, "n": 2}, "max_tokens"),
+        ("chat/completions", {"max_tokens": 0}, "max_tokens"),
         ("completions", {"echo": "yes"}, "echo"),
         ("completions", {"best_of": 129}, "best_of"),
         ("completions", {"best_of": 2, "n": 3}, "best_of"),

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from paternoster_contract.quantity import quantity
 from paternoster_operator.api.columns import COLUMNS
 from paternoster_operator.api.crd import FILE_NAME, build_crd, render, structural
-from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.rules import SPEC_RULES
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.commands import crd as command

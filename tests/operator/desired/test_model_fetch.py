@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
+from paternoster_contract.quantity import quantity
 from paternoster_operator.api.manifest import parse
-from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.deployment import build_deployment
 from paternoster_operator.desired.engine_args import Installation

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from paternoster_contract.quantity import quantity
 from paternoster_engine.limits import KV_CACHE_MEMORY
-from paternoster_operator.api.quantity import quantity
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.resources import CPU_KV_CACHE, build_resources

@@ -6,7 +6,7 @@ from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import Request
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
-from paternoster_engine.server.generation.generation import FAILURES, Generation, Usage
+from paternoster_engine.server.generation.generation import FAILURES, Generation, Usage, cached_tokens
 from paternoster_engine.server.generation.output_text import OutputText, TextDelta
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
@@ -41,6 +41,7 @@ class BeamGeneration(Generation):
             prompt_tokens=sum(request.num_prompt for request in self._requests),
             completion_tokens=sum(len(found.tokens) for request in self._requests for found in _hypotheses(request)),
             reasoning_tokens=self._reasoning_tokens,
+            cached_tokens=cached_tokens(self._requests),
         )
 
     async def complete(self) -> list[TextDelta]:

@@ -51,6 +51,8 @@ class Usage:
     completion_tokens: int
     reasoning_tokens: int = 0
     """Of the completion's."""
+    cached_tokens: int = 0
+    """Of the prompts' tokens, those that the prefix cache had when their request was first admitted."""
 
 
 class Generation:
@@ -66,18 +68,20 @@ class Generation:
         choices: int = 1,
         best: int | None = None,
         echo: bool = False,
+        only_echo: bool = False,
         new_parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
         """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
 
-        ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs.
-        ``new_parser``: makes what takes one output apart.
+        ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs;
+        ``only_echo``: and nothing of these. ``new_parser``: makes what takes one output apart.
         """
         self._loop = loop
         self._requests = requests
         self._choices = choices
         self._best = choices if best is None else best
         self._echo = echo
+        self._only_echo = only_echo
         self._index = {request.request_id: index for index, request in enumerate(requests)}
         self._texts = [
             OutputText(tokenizer, request.params, skip_special_tokens, None if new_parser is None else new_parser())
@@ -92,6 +96,7 @@ class Generation:
             prompt_tokens=sum(request.num_prompt for request in self._requests[:: self._choices]),
             completion_tokens=sum(text.num_tokens for text in self._texts),
             reasoning_tokens=sum(text.num_reasoning_tokens for text in self._texts),
+            cached_tokens=cached_tokens(self._requests[:: self._choices]),
         )
 
     @property
@@ -168,6 +173,14 @@ class Generation:
         opening = None
         if self._echo and text.num_tokens == 0:
             opening = text.echo(request.prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
+        if self._only_echo:
+            assert opening is not None
+            return opening + TextDelta("", FinishReason.LENGTH)
         logprobs = None if asked.logprobs is None else request.logprobs[text.num_tokens]
         delta = text.push(token, finish_reason, logprobs)
         return delta if opening is None else opening + delta
+
+
+def cached_tokens(requests: Sequence[Request]) -> int:
+    """See :class:`Usage`."""
+    return sum(min(request.num_found, request.num_prompt) for request in requests)

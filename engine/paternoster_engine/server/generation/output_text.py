@@ -67,11 +67,12 @@ class OutputText:
         """Tokens whose text is held back."""
 
     def echo(self, prompt: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> TextDelta:
-        """The prompt's own text, to be shown before the output's; no stop string is looked for in it.
+        """The prompt's own text, to be shown before the output's: marks are part of it, and no stop string is looked
+        for in it.
 
         ``logprobs``: of all its tokens but the first, None where they are not asked for.
         """
-        detokenizer = IncrementalDetokenizer(self._tokenizer, self._skip_special_tokens)
+        detokenizer = IncrementalDetokenizer(self._tokenizer, skip_special_tokens=False)
         texts: list[str] = []
         tokens: list[TokenText] = []
         told = None if logprobs is None else [None, *logprobs]

@@ -2,13 +2,12 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from pydantic import BaseModel
 
 from paternoster_engine.core.request import FinishReason, TokenLogprobs
-from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.generation import Generation, Usage
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.openai.choice_events import ChoiceEvents
@@ -21,12 +20,13 @@ from paternoster_engine.server.openai.objects import (
     CompletionTokensDetails,
     Delta,
     FinishReasonName,
+    PromptTokensDetails,
     TextChoice,
     TextCompletion,
     UsageObject,
 )
-from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest
-from paternoster_engine.server.parsers.formats import AnswerFormat
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
+from paternoster_engine.server.state import ServedModel
 
 PromptsTold = Sequence[Sequence[TokenLogprobs]]
 """Of each prompt, of all its tokens but the first."""
@@ -43,8 +43,8 @@ class ApiResponse(Protocol):
         """Chunks that come before any text."""
         ...
 
-    def chunk(self, index: int, delta: TextDelta) -> BaseModel | None:
-        """None where there is nothing to tell yet."""
+    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel | None:
+        """``usage``: so far, where each chunk tells it. None where there is nothing to tell yet."""
         ...
 
     def closing(self, usage: Usage) -> BaseModel:
@@ -55,17 +55,17 @@ class ApiResponse(Protocol):
 class ChatResponse:
     """``chat.completion`` and ``chat.completion.chunk``."""
 
-    def __init__(self, model: str, tokenizer: Tokenizer, body: ChatCompletionRequest, form: AnswerFormat) -> None:
-        """``form``: what the model's answers consist of."""
+    def __init__(self, served: ServedModel, body: ChatCompletionRequest) -> None:
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
-        self._model = model
+        self._model, self._fingerprint = served.name, served.fingerprint
+        form = served.answer_format
         self._reasons = form.reasons
         self._choices = [
             ChoiceEvents(form.new_id, parallel=body.parallel_tool_calls, reasoning=body.include_reasoning)
             for _ in range(body.n)
         ]
         self._body = body
-        self._writer = LogprobsWriter(tokenizer)
+        self._writer = LogprobsWriter(served.tokenizer)
         self._created = int(time.time())
 
     def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> ChatCompletion:
@@ -77,6 +77,7 @@ class ChatResponse:
             object="chat.completion",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=[
                 ChatChoice(
                     index=index,
@@ -92,9 +93,9 @@ class ChatResponse:
 
     def opening(self) -> list[BaseModel]:
         delta = Delta(role="assistant", content="")
-        return [self._chunk(index, delta, None, None) for index in range(self._body.n)]
+        return [self._chunk(index, delta, None, None, {}) for index in range(self._body.n)]
 
-    def chunk(self, index: int, delta: TextDelta) -> ChatCompletionChunk | None:
+    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
         told = self._choices[index].delta(delta.events)
         reason = self._reason(index, delta.finish_reason)
         logprobs = self._logprobs(delta)
@@ -102,7 +103,7 @@ class ChatResponse:
             if reason is None and not delta.tokens:
                 return None
             told.content = ""
-        return self._chunk(index, told, logprobs, reason)
+        return self._chunk(index, told, logprobs, reason, {} if usage is None else {"usage": self._usage(usage)})
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
         return ChatCompletionChunk(
@@ -110,6 +111,7 @@ class ChatResponse:
             object="chat.completion.chunk",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=[],
             usage=self._usage(usage),
         )
@@ -129,25 +131,32 @@ class ChatResponse:
         return self._writer.chat(delta.tokens) if self._body.logprobs else None
 
     def _chunk(
-        self, index: int, delta: Delta, logprobs: ChatLogprobs | None, reason: FinishReasonName | None
+        self,
+        index: int,
+        delta: Delta,
+        logprobs: ChatLogprobs | None,
+        reason: FinishReasonName | None,
+        usage: Mapping[str, UsageObject],
     ) -> ChatCompletionChunk:
         return ChatCompletionChunk(
             id=self.id,
             object="chat.completion.chunk",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=[ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)],
+            **usage,
         )
 
 
 class TextResponse:
     """``text_completion``, whole and in chunks."""
 
-    def __init__(self, model: str, tokenizer: Tokenizer, body: CompletionRequest) -> None:
+    def __init__(self, served: ServedModel, body: CompletionRequest) -> None:
         self.id = f"cmpl-{uuid.uuid4().hex}"
-        self._model = model
+        self._model, self._fingerprint = served.name, served.fingerprint
         self._body = body
-        self._writer = LogprobsWriter(tokenizer)
+        self._writer = LogprobsWriter(served.tokenizer)
         self._created = int(time.time())
 
     def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> TextCompletion:
@@ -161,8 +170,8 @@ class TextResponse:
     def opening(self) -> list[BaseModel]:
         return []
 
-    def chunk(self, index: int, delta: TextDelta) -> TextCompletion:
-        return self._completion([self._choice(index, delta)])
+    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
+        return self._completion([self._choice(index, delta)], **_told(usage))
 
     def closing(self, usage: Usage) -> TextCompletion:
         return self._completion([], usage=_usage(usage))
@@ -178,6 +187,7 @@ class TextResponse:
             object="text_completion",
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=choices,
             **usage,
         )
@@ -188,17 +198,17 @@ async def frames(
     generation: Generation,
     first: tuple[int, TextDelta],
     later: AsyncIterator[tuple[int, TextDelta]],
-    include_usage: bool,
+    body: GenerationRequest,
 ) -> AsyncIterator[BaseModel]:
     """The chunks of a stream whose first delta is known."""
     for opening in response.opening():
         yield opening
-    if (chunk := response.chunk(*first)) is not None:
+    if (chunk := response.chunk(*first, generation.usage if body.continuous_usage else None)) is not None:
         yield chunk
     async for index, delta in later:
-        if (chunk := response.chunk(index, delta)) is not None:
+        if (chunk := response.chunk(index, delta, generation.usage if body.continuous_usage else None)) is not None:
             yield chunk
-    if include_usage:
+    if body.include_usage:
         yield response.closing(generation.usage)
 
 
@@ -211,9 +221,15 @@ def _name(reason: FinishReason | None) -> FinishReasonName | None:
     return None
 
 
+def _told(usage: Usage | None) -> dict[str, UsageObject]:
+    """A field that is left out where there is nothing to tell."""
+    return {} if usage is None else {"usage": _usage(usage)}
+
+
 def _usage(usage: Usage) -> UsageObject:
     return UsageObject(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=usage.cached_tokens),
     )

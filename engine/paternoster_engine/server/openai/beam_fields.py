@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paternoster_engine.sampling.beam_search import BeamParams
-from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.errors import InvalidValue, shown
 from paternoster_engine.server.openai.requests import GenerationRequest
 
 WITH_BEAMS: Mapping[str, tuple[Any, ...]] = {
@@ -21,6 +21,7 @@ WITH_BEAMS: Mapping[str, tuple[Any, ...]] = {
     "presence_penalty": (0.0,),
     "frequency_penalty": (0.0,),
     "repetition_penalty": (1.0,),
+    "logit_bias": ({},),
     # ... and end with a token: stop_token_ids are fine.
     "stop": ([],),
 }
@@ -35,7 +36,8 @@ def beam_params(body: GenerationRequest) -> BeamParams | None:
         if value not in allowed:
             state, fine = json.dumps(body.use_beam_search), " or ".join(json.dumps(other) for other in allowed)
             raise InvalidValue(
-                field, f"{field}: not allowed with use_beam_search={state}: leave it out or send {fine} (got {value!r})"
+                field,
+                f"{field}: not allowed with use_beam_search={state}: leave it out or send {fine} (got {shown(value)})",
             )
     if not body.use_beam_search:
         return None

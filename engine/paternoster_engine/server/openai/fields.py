@@ -1,9 +1,23 @@
 """What the fields of a request body may be: features that are refused, and values that come in several forms."""
 
 import json
-from typing import Annotated, Any
+import re
+from collections.abc import Sequence
+from contextvars import ContextVar
+from functools import cache
+from itertools import islice
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    model_validator,
+)
 
 MAX_PROMPTS = 128
 MAX_MESSAGES = 2048
@@ -12,6 +26,14 @@ MAX_CHOICES = 128
 """OpenAI's limit of ``n``."""
 MAX_LOGPROBS = 20
 """OpenAI's limit of ``top_logprobs``."""
+MAX_BIASES = 300
+"""OpenAI's limit of ``logit_bias``."""
+MAX_DIGITS = 19
+"""Of a token id in a name."""
+MAX_TOLD = 16
+"""Most names of unknown fields that one answer tells."""
+MAX_NAME = 64
+"""Characters of each."""
 
 
 def only(*allowed: Any) -> AfterValidator:
@@ -66,14 +88,66 @@ StopStrings = Annotated[
 TokenIds = list[Annotated[int, Field(ge=0)]]
 
 
+def _token_keys(value: Any) -> Any:
+    """An object whose names are token ids, as JSON has no other, with ids in their place."""
+    if not isinstance(value, dict):
+        return value
+    for name in value:
+        if not (isinstance(name, str) and name.isascii() and name.isdigit() and len(name) <= MAX_DIGITS):
+            raise ValueError(f'has the name {str(name)[:MAX_NAME]!r}: must be a token id, such as "50256"')
+    return {int(name): number for name, number in value.items()}
+
+
+LogitBias = Annotated[
+    dict[int, Annotated[float, Field(ge=-100, le=100)]],
+    BeforeValidator(_token_keys, json_schema_input_type=dict[str, float]),
+    Field(max_length=MAX_BIASES),
+]
+
+
+unknown_fields: ContextVar[Sequence[str]] = ContextVar("unknown_fields", default=())
+"""Paths of the fields of the body of the call in progress that no type knows, such as ``messages[].cache_control``."""
+
+
 class Body(BaseModel):
-    """A request body; fields that are null take their defaults."""
+    """A request body, or an object in one.
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    Fields that are null take their defaults. Fields that no type knows are left out and told in :data:`unknown_fields`:
+    every client has some of its own, and an answer that names them serves it better than none. A field that is known
+    and asks for something the engine does not do is declared with :func:`only`, and refused.
+    """
 
-    @model_validator(mode="before")
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+
+    _unknown: tuple[str, ...] = ()
+
+    @model_validator(mode="wrap")
     @classmethod
-    def _null_is_absent(cls, data: Any) -> Any:
+    def _leave_out(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, dict):
-            return data
-        return {name: value for name, value in data.items() if value is not None or name not in cls.model_fields}
+            return handler(data)
+        given = {name: value for name, value in data.items() if value is not None}
+        body = handler(given)
+        names = _own_names(cls)
+        told = dict.fromkeys(_shortened(name) for name in islice(given.keys() - names, MAX_TOLD))
+        for name, value in body.__dict__.items():
+            if isinstance(value, Body):
+                told.update(dict.fromkeys(f"{name}.{path}" for path in value._unknown))
+            elif isinstance(value, list) and value and isinstance(value[0], Body):
+                inner = (path for part in value if isinstance(part, Body) for path in part._unknown)
+                told.update(dict.fromkeys(f"{name}[].{path}" for path in inner))
+        body._unknown = tuple(islice(sorted(told), MAX_TOLD)) if told else ()
+        # The body itself is done after all that is in it.
+        unknown_fields.set(body._unknown)
+        return body
+
+
+@cache
+def _own_names(cls: type[Body]) -> frozenset[str]:
+    """What its fields are called in a body."""
+    return frozenset({field.alias or name for name, field in cls.model_fields.items()})
+
+
+def _shortened(name: str) -> str:
+    """So much of ``name`` as a header can hold."""
+    return re.sub(r"[^A-Za-z0-9-]", "_", name[:MAX_NAME])

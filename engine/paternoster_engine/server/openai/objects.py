@@ -13,10 +13,15 @@ class CompletionTokensDetails(BaseModel):
     reasoning_tokens: int
 
 
+class PromptTokensDetails(BaseModel):
+    cached_tokens: int
+
+
 class UsageObject(BaseModel):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails | None = None
 
 
@@ -51,6 +56,7 @@ class ChatCompletion(BaseModel):
     object: Literal["chat.completion"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChatChoice]
     usage: UsageObject
     prompt_logprobs: PromptLogprobs | None = None
@@ -90,6 +96,7 @@ class ChatCompletionChunk(BaseModel):
     object: Literal["chat.completion.chunk"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChunkChoice]
     usage: UsageObject | None = None
 
@@ -109,6 +116,7 @@ class TextCompletion(BaseModel):
     object: Literal["text_completion"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[TextChoice]
     usage: UsageObject | None = None
 

@@ -98,16 +98,18 @@ async def chat_requests(
 
 async def completion_requests(served: ServedModel, body: CompletionRequest, name: str, sender: Caller) -> list[Request]:
     """The sequences of a completion call, prompt by prompt."""
+    # A step that computes a prompt to its end samples: where nothing is asked for, its token is not told.
+    most = max(1, body.max_tokens)
     texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
     encodings = iter(await encode(served, "prompt", texts, body.add_special_tokens) if texts else [])
     prompts = []
     for prompt in body.prompt:
         if isinstance(prompt, str):
-            prompts.append(await token_ids(served, next(encodings), body.max_tokens))
+            prompts.append(await token_ids(served, next(encodings), most))
         else:
             check_token_ids(served, "prompt", prompt)
             prompts.append(prompt)
-    return _requests(served, body, prompts, body.max_tokens, name, sender)
+    return _requests(served, body, prompts, most, name, sender)
 
 
 async def token_ids(served: ServedModel, encoding: Encoding, max_tokens: int) -> list[int]:
@@ -148,6 +150,7 @@ def _requests(
     _check_class(served, body)
     sender.check_priority(body.priority)
     check_token_ids(served, "stop_token_ids", body.stop_token_ids)
+    check_token_ids(served, "logit_bias", list(body.logit_bias))
     beam = beam_params(body)
     params = body.sampling_params(max_tokens)
     count = body.sequences if beam is None else 1

@@ -1,8 +1,8 @@
 """What clients may ask for: the OpenAI API's requests, with vLLM's sampling extensions.
 
-An unknown field is refused by name. A known field that asks for something the engine does not do is refused too,
-unless its value asks for nothing: such fields are marked with ``only`` the values that are fine. ``null`` is the
-same as leaving a field out.
+A known field that asks for something the engine does not do is refused by name, unless its value asks for nothing: such
+fields are marked with ``only`` the values that are fine. An unknown one is left out, and told in a header of the answer
+(:class:`~paternoster_engine.server.openai.fields.Body`). ``null`` is the same as leaving a field out.
 """
 
 from abc import abstractmethod
@@ -16,6 +16,7 @@ from paternoster_engine.server.openai.fields import (
     MAX_CHOICES,
     MAX_LOGPROBS,
     Body,
+    LogitBias,
     Prompts,
     StopStrings,
     Text,
@@ -26,14 +27,18 @@ from paternoster_engine.server.openai.messages import Messages
 from paternoster_engine.server.openai.reasoning_fields import ReasoningFields
 from paternoster_engine.server.openai.template_fields import TemplateFields
 from paternoster_engine.server.openai.tool_fields import ToolFields
+from paternoster_engine.server.openai.unserved_fields import UnservedChatFields, UnservedFields
 
 
 class StreamOptions(Body):
-    include_usage: bool = False
+    include_usage: bool = Field(default=False, description="one more chunk at the end, which tells the usage")
+    continuous_usage_stats: bool = Field(
+        default=False, description="the usage so far in each chunk, as vLLM's extension"
+    )
     include_obfuscation: Annotated[Any, only(False)] = False
 
 
-class GenerationRequest(Body):
+class GenerationRequest(UnservedFields):
     """What chat and text completions have in common."""
 
     model: Text | None = Field(default=None, description="served model (default: the one there is)")
@@ -76,7 +81,9 @@ class GenerationRequest(Body):
     prompt_logprobs: int | None = Field(
         default=None, ge=0, le=MAX_LOGPROBS, description="tell each prompt token's log probability and so many others"
     )
-    logit_bias: Annotated[Any, only({})] = Field(default_factory=dict)
+    logit_bias: LogitBias = Field(
+        default_factory=dict, description="by token id: what is added to its logit, -100 to 100"
+    )
     use_beam_search: bool = Field(
         default=False, description="search for the likeliest answers with n (or best_of) beams, as vLLM's extension"
     )
@@ -118,6 +125,11 @@ class GenerationRequest(Body):
         return False
 
     @property
+    def only_echoes(self) -> bool:
+        """Whether it ends with its prompt."""
+        return False
+
+    @property
     def sequences(self) -> int:
         """How many are generated for each prompt, or searched with."""
         return self.n
@@ -125,6 +137,10 @@ class GenerationRequest(Body):
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def continuous_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     def sampling_params(self, max_tokens: int) -> SamplingParams:
         ranks_samples = not self.use_beam_search and self.sequences > self.n
@@ -137,6 +153,7 @@ class GenerationRequest(Body):
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             repetition_penalty=self.repetition_penalty,
+            logit_bias=tuple(self.logit_bias.items()),
             seed=self.seed,
             stop=tuple(self.stop),
             stop_token_ids=tuple(self.stop_token_ids),
@@ -148,11 +165,11 @@ class GenerationRequest(Body):
         )
 
 
-class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields):
+class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, UnservedChatFields):
     """Body of ``POST /v1/chat/completions``."""
 
     messages: Messages
-    max_tokens: int | None = Field(default=None, ge=1, description="older name of max_completion_tokens")
+    max_tokens: int | None = Field(default=None, ge=1, description="older name of max_completion_tokens, which wins")
     max_completion_tokens: int | None = Field(default=None, ge=1, description="default: what the context leaves")
 
     prompt_cache_key: Text | None = Field(default=None, description="taken and not used: every prompt is cached")
@@ -165,19 +182,10 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields):
     modalities: Annotated[Any, only(["text"])] = Field(default_factory=lambda: ["text"])
     service_tier: Annotated[Any, only("auto", "default")] = "auto"
     store: Annotated[Any, only(False)] = False
-    metadata: Annotated[Any, only({})] = Field(default_factory=dict)
+    metadata: dict[str, Any] = Field(default_factory=dict, description="taken and not used: nothing is stored")
     audio: Annotated[Any, only()] = None
     prediction: Annotated[Any, only()] = None
-    verbosity: Annotated[Any, only()] = None
     web_search_options: Annotated[Any, only()] = None
-
-    @field_validator("max_completion_tokens")
-    @classmethod
-    def _one_limit(cls, value: int | None, info: ValidationInfo) -> int | None:
-        other = info.data.get("max_tokens")
-        if None not in (value, other) and value != other:
-            raise ValueError(f"max_tokens asks for {other}: give one of the two")
-        return value
 
     @field_validator("top_logprobs")
     @classmethod
@@ -200,7 +208,6 @@ class CompletionRequest(GenerationRequest):
     """Body of ``POST /v1/completions``; each prompt of a list becomes ``n`` choices."""
 
     prompt: Prompts
-    max_tokens: int = Field(default=16, ge=1)
     add_special_tokens: bool = Field(default=True, description="let the tokenizer put its marks around the text")
 
     best_of: int | None = Field(
@@ -210,8 +217,16 @@ class CompletionRequest(GenerationRequest):
         description="generate so many and give the n that are likeliest a token; with use_beam_search the best n",
     )
     echo: bool = Field(default=False, description="begin each choice with its prompt")
+    max_tokens: int = Field(default=16, ge=0, description="0, only with echo: nothing but the prompt")
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     suffix: Annotated[Any, only("")] = ""
+
+    @field_validator("max_tokens")
+    @classmethod
+    def _something_to_give(cls, value: int, info: ValidationInfo) -> int:
+        if value == 0 and (not info.data.get("echo") or info.data.get("use_beam_search")):
+            raise ValueError("must be at least 1, unless with echo=true and without use_beam_search")
+        return value
 
     @field_validator("best_of")
     @classmethod
@@ -238,6 +253,10 @@ class CompletionRequest(GenerationRequest):
     @property
     def echoes(self) -> bool:
         return self.echo
+
+    @property
+    def only_echoes(self) -> bool:
+        return self.max_tokens == 0
 
     @property
     def sequences(self) -> int:

@@ -16,26 +16,35 @@ from paternoster_engine.server.openai.objects import ChatCompletion, ModelCard, 
 from paternoster_engine.server.openai.prompts import chat_requests, completion_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
-from paternoster_engine.server.state import ServedModel
+from paternoster_engine.server.state import ServedModel, ServerState
 
 router = APIRouter()
 
 
 @router.get(paths.MODELS)
 async def models(state: State) -> ModelList:
+    return ModelList(data=[_card(state)])
+
+
+@router.get(paths.MODEL)
+async def model(model: str, state: State) -> ModelCard:
+    state.named(model)
+    return _card(state)
+
+
+def _card(state: ServerState) -> ModelCard:
     served = state.served
-    card = ModelCard(
+    return ModelCard(
         id=served.name, created=int(state.started_at), root=served.name, max_model_len=served.max_model_len
     )
-    return ModelList(data=[card])
 
 
 @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    form = served.answer_format
-    response = ChatResponse(served.name, served.tokenizer, body, form)
+    response = ChatResponse(served, body)
     sequences, prompt = await chat_requests(served, body, response.id, sender)
+    form = served.answer_format
     generation = _generation(served, body, sequences, lambda: form.parser(body.callable_tools, prompt))
     return await _respond(request, body, response, generation)
 
@@ -43,7 +52,7 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
 async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    response = TextResponse(served.name, served.tokenizer, body)
+    response = TextResponse(served, body)
     sequences = await completion_requests(served, body, response.id, sender)
     generation = _generation(served, body, sequences)
     return await _respond(request, body, response, generation)
@@ -73,6 +82,7 @@ def _generation(
         choices=body.sequences,
         best=body.n,
         echo=body.echoes,
+        only_echo=body.only_echoes,
         new_parser=new_parser,
     )
 
@@ -86,7 +96,7 @@ async def _respond(
         if body.stream:
             deltas = generation.deltas()
             first = await unless_gone(request, anext(deltas))
-            return EventStream(frames(response, generation, first, deltas, body.include_usage), generation)
+            return EventStream(frames(response, generation, first, deltas, body), generation)
         texts = await unless_gone(request, generation.complete())
     except BaseException:
         generation.close()

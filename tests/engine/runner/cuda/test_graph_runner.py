@@ -87,6 +87,7 @@ PARAMS = st.fixed_dictionaries(
     optional={
         "presence_penalty": st.just(0.8),
         "repetition_penalty": st.just(1.3),
+        "logit_bias": st.just(((5, 4.0), (96, -100.0))),
         "min_tokens": st.integers(1, 4),
         "logprobs": st.integers(0, 2),
     },

@@ -2,6 +2,8 @@
 
 from fractions import Fraction
 
+QUANTITY = r"^[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
+"""Those that are understood here."""
 _SUFFIXES = {
     "m": Fraction(1, 1000),
     "k": Fraction(10**3),
@@ -16,6 +18,6 @@ _SUFFIXES = {
 
 
 def quantity(text: str) -> Fraction:
-    """The exact value of a quantity that the types have already checked: ``512Mi`` is 536870912, ``500m`` is 1/2."""
+    """The exact value of a quantity that matches :data:`QUANTITY`: ``512Mi`` is 536870912, ``500m`` is 1/2."""
     number = text.rstrip("".join(_SUFFIXES))
     return Fraction(number) * _SUFFIXES.get(text[len(number) :], Fraction(1))

@@ -1,0 +1,22 @@
+"""``system_fingerprint``: tells clients that a seed may give other tokens than before."""
+
+import hashlib
+
+import torch
+
+from paternoster_contract import __version__
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.model.config import ModelConfig
+
+DIGITS = 12
+
+
+def fingerprint(args: EngineArgs, model: ModelConfig) -> str:
+    """``fp_`` and a digest of what decides which numbers are computed: programs, model, formats, devices."""
+    cuda = torch.cuda.is_available() and args.device != "cpu"
+    device = torch.cuda.get_device_name() if cuda else torch.backends.cpu.get_cpu_capability()
+    told = (
+        __version__, torch.__version__, args.model, repr(model), device,
+        args.dtype, args.quantization, args.tensor_parallel_size, args.batch_invariant,
+    )  # fmt: skip
+    return "fp_" + hashlib.sha256(repr(told).encode()).hexdigest()[:DIGITS]

@@ -1,0 +1,21 @@
+"""Answers that browsers give to pages of other origins, where those are allowed (Fetch, 3.3)."""
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
+
+TOLD = ("X-Request-Id", "X-Paternoster-Ignored", "Retry-After", "x-should-retry")
+"""Headers of an answer that a page may read."""
+METHODS = ("GET", "POST")
+
+
+def allow_origins(app: Starlette, origins: Sequence[str]) -> None:
+    """Let pages of ``origins`` call ``app``; after all other middleware, as browsers ask beforehand without a key.
+
+    Cookies are not for these APIs: whoever calls has a key, or needs none.
+    """
+    if origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=METHODS, allow_headers=["*"], expose_headers=TOLD
+        )
