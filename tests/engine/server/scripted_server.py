@@ -129,7 +129,14 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         state = ServerState()
         loop.start()
         served = ServedModel(
-            name, tokenizer, tokenizer.vocab_size, loop, histograms, registry, parse_special_tokens, "fp_scripted"
+            name,
+            tokenizer,
+            tokenizer.vocab_size,
+            loop,
+            histograms,
+            registry,
+            parse_special_tokens=parse_special_tokens,
+            fingerprint="fp_scripted",
         )
         if loaded:
             state.serve(served)
