@@ -76,6 +76,11 @@ class Tokenizer:
         """The same with another chat template."""
         return Tokenizer(self._backend, self.eos_token_ids, chat_template, self.special_names, self._spelling)
 
+    def to_json(self) -> str:
+        """As ``tokenizer.json`` of Hugging Face's libraries."""
+        text: str = self._backend.to_str()
+        return text
+
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of ``text``; special tokens written in it are recognised."""
         return self.encoding(text, add_special_tokens).ids

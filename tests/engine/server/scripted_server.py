@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import httpx
 from fastapi import FastAPI
+from openai_types import check
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
@@ -153,4 +154,4 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
 
 def _client(app: FastAPI) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://engine")
+    return httpx.AsyncClient(transport=transport, base_url="http://engine", event_hooks={"response": [check]})

@@ -7,12 +7,16 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types import completion_create_params as text_params
+from openai.types.chat import completion_create_params as chat_params
 
 from paternoster_engine.server.openai.fields import MAX_NAME, MAX_TOLD, unknown_fields
-from paternoster_engine.server.openai.requests import ChatCompletionRequest
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
 KNOWN = ChatCompletionRequest.model_fields
+HINTS = {"verbosity", "prompt_cache_options", "prompt_cache_retention"}
+"""Of OpenAI's fields those that are left out and told: an answer without them is no other one."""
 IGNORED = "x-paternoster-ignored"
 
 
@@ -43,6 +47,18 @@ async def test_unknown_fields_are_told_with_a_refusal_and_by_other_routes(serve:
         assert (response.status_code, response.headers[IGNORED]) == (200, "foo")
         response = await server.client.post("/v1/completions", json={"prompt": "Hi", "model": "other", "foo": 1})
         assert (response.status_code, response.headers[IGNORED]) == (404, "foo")
+
+
+@pytest.mark.parametrize(
+    ("own", "fields"),
+    [
+        (chat_params.CompletionCreateParamsBase, ChatCompletionRequest.model_fields),
+        (text_params.CompletionCreateParamsBase, CompletionRequest.model_fields),
+    ],
+)
+def test_of_every_field_of_openais_client_it_is_decided_what_becomes_of_it(own: Any, fields: dict[str, Any]) -> None:
+    """The client's next version may have more: serve them, refuse them, or say here that they are hints."""
+    assert own.__annotations__.keys() - fields.keys() <= HINTS
 
 
 @given(st.dictionaries(st.text().filter(lambda name: name not in KNOWN), st.integers(), max_size=100))

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DONE = "data: [DONE]\n\n"
+STREAMED: dict[str, Any] = {"content": {"text/event-stream": {}}}
+"""How the answer to ``stream`` is told in the OpenAPI document."""
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

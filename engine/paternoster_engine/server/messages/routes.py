@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from paternoster_engine.server.dependencies import State
+from paternoster_engine.server.generation.streaming import STREAMED
 from paternoster_engine.server.identity import From
 from paternoster_engine.server.messages.events import MessageAnswer
 from paternoster_engine.server.messages.objects import MessageObject, TokenCount
@@ -14,7 +15,7 @@ from paternoster_engine.server.translation.respond import chat_request, named, r
 router = APIRouter()
 
 
-@router.post("/v1/messages", response_model=None, responses={200: {"model": MessageObject}})
+@router.post("/v1/messages", response_model=None, responses={200: {"model": MessageObject, **STREAMED}})
 async def messages(request: Request, body: MessagesRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     chat = chat_request(chat_body(body), NAMES)

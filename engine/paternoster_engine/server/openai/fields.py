@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Annotated, Any, Self
@@ -14,10 +15,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     PlainValidator,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
 MAX_PROMPTS = 128
 MAX_MESSAGES = 2048
@@ -26,6 +32,8 @@ MAX_CHOICES = 128
 """OpenAI's limit of ``n``."""
 MAX_LOGPROBS = 20
 """OpenAI's limit of ``top_logprobs``."""
+UNSERVED = "x-unserved"
+"""In the OpenAPI document: the field is known, and refused where it asks for something."""
 MAX_BIASES = 300
 """OpenAI's limit of ``logit_bias``."""
 MAX_DIGITS = 19
@@ -36,16 +44,27 @@ MAX_NAME = 64
 """Characters of each."""
 
 
-def only(*allowed: Any) -> AfterValidator:
+@dataclass(frozen=True)
+class Only:
     """Marks a field of a feature that the engine does not have: just the values that do not ask for it."""
 
-    def check(value: Any) -> Any:
-        if not any(type(value) is type(other) and value == other for other in allowed):
-            text = " or ".join(json.dumps(other) for other in (*allowed, None))
+    allowed: tuple[Any, ...]
+
+    def check(self, value: Any) -> Any:
+        if not any(type(value) is type(other) and value == other for other in self.allowed):
+            text = " or ".join(json.dumps(other) for other in (*self.allowed, None))
             raise ValueError(f"not supported by this engine: leave it out or send {text}")
         return value
 
-    return AfterValidator(check)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"enum": [*self.allowed, None], UNSERVED: True}
+
+
+def only(*allowed: Any) -> Only:
+    return Only(allowed)
 
 
 def whole_characters(text: str) -> str:
@@ -100,8 +119,8 @@ def _token_keys(value: Any) -> Any:
 
 LogitBias = Annotated[
     dict[int, Annotated[float, Field(ge=-100, le=100)]],
-    BeforeValidator(_token_keys, json_schema_input_type=dict[str, float]),
     Field(max_length=MAX_BIASES),
+    BeforeValidator(_token_keys),
 ]
 
 

