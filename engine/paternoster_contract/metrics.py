@@ -118,6 +118,7 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     Metric("live_cap_changes", "counter", "Changes of the live cap."),
     Metric("token_budget_changes", "counter", "Changes of the token budget."),
     Metric("stage_seconds", "counter", "Engine-loop seconds by stage.", None, ("stage",)),
+    Metric("grammars", "counter", "Grammars asked for, by what became of them.", None, ("result",)),
     Metric(
         "time_to_first_token_seconds",
         "histogram",
@@ -185,6 +186,15 @@ ENGINE_METRICS: tuple[Metric, ...] = (
         (),
         _PREEMPTIONS,
     ),
+    Metric(
+        "grammar_compile_seconds",
+        "histogram",
+        "To compile a grammar, or to find out that it cannot be.",
+        None,
+        (),
+        _STEP,
+    ),
+    Metric("request_grammar_seconds", "histogram", "Per request with a grammar: all its masks.", None, (), _STEP),
     Metric("step_tokens", "histogram", "Tokens per step.", "vllm:iteration_tokens_total", (), _STEP_TOKENS),
     Metric("step_seconds", "histogram", "Seconds per step.", None, (), _STEP),
 )

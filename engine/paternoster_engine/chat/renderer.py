@@ -1,16 +1,13 @@
 """The engine's side of the process that renders chat templates."""
 
 import contextlib
-import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paternoster_engine.chat import frames
 from paternoster_engine.chat.errors import ChatTemplateError, RendererLost
+from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEnded
 
 CPU_TIME = 1.0
 """Seconds of a processor for one rendering, and for compiling."""
@@ -18,8 +15,6 @@ WALL_TIME = 20.0
 """Seconds after which a process that computes nothing is killed as well."""
 MEMORY = 512 * 2**20
 """Bytes of address space; an idle renderer has 30 MiB."""
-ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "TZ")
-"""What the process is given of the engine's environment, which may hold secrets."""
 
 
 class Renderer:
@@ -27,9 +22,9 @@ class Renderer:
 
     def __init__(self, source: str | None, variables: Mapping[str, str]) -> None:
         """``source``: the model's template, None where it has none. ``variables`` are given to every rendering."""
-        self._start = {"source": source, "variables": dict(variables), "memory": MEMORY, "cpu_time": CPU_TIME}
+        self._given = {"source": source, "variables": dict(variables)}
         self._fault = "the model file has no chat template" if source is None else None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: LimitedProcess | None = None
         self._turn = threading.Lock()
 
     def render(self, messages: Sequence[Mapping[str, Any]], most: int, /, **variables: Any) -> str:
@@ -37,9 +32,10 @@ class Renderer:
 
         Raises :class:`ChatTemplateError`, and :class:`RendererLost` if the process was ended from outside.
         """
+        request = {"messages": messages, "most": most, "variables": variables}
         with self._turn:
-            self._ensure_process()
-            answer = self._ask({"messages": messages, "most": most, "variables": variables})
+            process = self._ensure_process()
+            answer = _answer(lambda: process.ask(request, WALL_TIME))
         if "error" in answer:
             raise ChatTemplateError(answer["error"])
         text: str = answer["text"]
@@ -54,21 +50,17 @@ class Renderer:
         """End the process; the next rendering would start another."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait()
+            process.close()
 
-    def _ensure_process(self) -> None:
+    def _ensure_process(self) -> LimitedProcess:
         if self._fault is not None:
             raise ChatTemplateError(self._fault)
-        if self._process is not None and self._process.poll() is None:
-            return
+        if self._process is not None and self._process.alive:
+            return self._process
         self.close()
-        # Safe path: the folder that this was started in must not come before the installed packages.
-        command = [sys.executable, "-P", "-m", "paternoster_engine.chat.worker"]
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        process = self._process = LimitedProcess("paternoster_engine.chat.worker", Limits(CPU_TIME, MEMORY))
         try:
-            answer = self._ask(self._start)
+            answer = _answer(lambda: process.begin(self._given, WALL_TIME))
         except ChatTemplateError as error:
             # It would not compile the next time either, and each try costs a second of a processor.
             self._fault = f"while it is compiled, {error}"
@@ -76,25 +68,15 @@ class Renderer:
         if "error" in answer:
             self._fault = answer["error"]
             raise ChatTemplateError(self._fault)
+        return process
 
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, str]:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        late = threading.Timer(WALL_TIME, process.kill)
-        late.start()
-        try:
-            frames.write(process.stdin, request)
-            answer: dict[str, str] = frames.read(process.stdout)
-            return answer
-        except (OSError, EOFError) as error:
-            status = process.wait()
-            if status in (-signal.SIGKILL, -signal.SIGTERM):
-                raise RendererLost from error
-            fault = (
-                f"takes more than {CPU_TIME:g} s of a processor" if status == -signal.SIGPROF else "ends its process"
-            )
-            raise ChatTemplateError(f"the model's chat template {fault}: exit status {status}") from error
-        finally:
-            late.cancel()
+
+def _answer(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return ask()
+    except ProcessEnded as ended:
+        if ended.status in (-signal.SIGKILL, -signal.SIGTERM):
+            raise RendererLost from ended
+        over = ended.status == -signal.SIGPROF
+        fault = f"takes more than {CPU_TIME:g} s of a processor" if over else "ends its process"
+        raise ChatTemplateError(f"the model's chat template {fault}: {ended}") from ended

@@ -63,7 +63,7 @@ class StepResult:
     """What came of a batch. Nothing of it is in the requests before :meth:`Scheduler.update`."""
 
     tokens: Sequence[int | None] = ()
-    """Sampled token of each scheduled item, None where the item does not sample."""
+    """Sampled token of each scheduled item, None where the item does not sample or its request is stuck."""
     logprobs: Mapping[Request, TokenLogprobs] = field(default_factory=dict)
     """Of the sampled token, for requests that ask."""
     prompt_logprobs: Mapping[Request, Sequence[TokenLogprobs]] = field(default_factory=dict)

@@ -70,6 +70,27 @@ class Branching(Protocol):
         ...
 
 
+class Matcher(Protocol):
+    """Says of a request which tokens may come next, as a function of its output alone."""
+
+    @property
+    def fault(self) -> str | None:
+        """Why no token can be chosen any more; None while some can."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """Time that it took so far."""
+        ...
+
+    def allowed(self, request: "Request") -> bytes | None:
+        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; None, and a fault, if none can.
+
+        Tokens that end a request are allowed only where the output can end.
+        """
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """One sequence from arrival to end.
@@ -125,6 +146,8 @@ class Request:
     """Tokens whose keys and values are in those."""
     branching: Branching | None = None
     """How it goes on where it is followed along several sequences at once; nothing is sampled for it then."""
+    matcher: Matcher | None = None
+    """Which tokens it may have, where not every one will do."""
     group: "SequenceGroup | None" = None
     """The sequences that it is one of, once the scheduler has it."""
     continuations: Continuations = ()
@@ -203,6 +226,11 @@ class Request:
     def finished(self) -> bool:
         return self.status is RequestStatus.FINISHED
 
+    @property
+    def stuck(self) -> bool:
+        """No token can be chosen for it any more."""
+        return self.matcher is not None and self.matcher.fault is not None
+
     def tokens(self, start: int, stop: int) -> list[int]:
         """Tokens ``start`` up to ``stop`` of prompt and output taken as one sequence."""
         n = len(self.prompt)
@@ -220,6 +248,9 @@ class Request:
                 return FinishReason.STOP
             if token in self.eos_token_ids and not params.ignore_eos:
                 return FinishReason.STOP
+        if self.matcher is not None and token in self.eos_token_ids:
+            # What it must be is complete: nothing could follow.
+            return FinishReason.STOP
         if len(self.output) >= params.max_tokens or self.num_tokens >= max_model_len:
             return FinishReason.LENGTH
         return None

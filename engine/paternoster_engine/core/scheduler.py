@@ -182,6 +182,10 @@ class Scheduler:
             if request.group is not None:
                 groups[request.group] = None
                 continue
+            if token is None and request.stuck:
+                self._finish(request, FinishReason.ERROR)
+                outputs.append(StepOutput(request, None, FinishReason.ERROR))
+                continue
             assert token is not None, f"request {request.request_id} was to be sampled and was not"
             request.output.append(token)
             request.first_token = now if request.first_token is None else request.first_token

@@ -68,7 +68,7 @@ class ModelRunner(SynchronousRunner):
         sampled = self._sampler.sample(logits, sampling) if sampling else []
         tokens = dict(zip(sampling, sampled, strict=True))
         return StepResult(
-            [tokens[item.request] if item.samples else None for item in batch.scheduled],
+            [tokens[item.request] if item.samples and not item.request.stuck else None for item in batch.scheduled],
             logprobs=collect_logprobs(logits, sampling, sampled),
             prompt_logprobs=prompt_logprobs,
             continuations=collect_continuations(logits, sampling),

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from paternoster_engine.core.request import Request
+from paternoster_engine.sampling.grammars.masks import forbid_outside_grammar
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import forbid_early_end
 from paternoster_kernels import pick
@@ -41,14 +42,15 @@ class DeviceSampler:
         return tokens
 
     def _adjusted(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
-        """``logits`` with biases and penalties, and no early end; a copy where it has any."""
+        """``logits`` with biases and penalties and without tokens that may not come; a copy where it has any."""
         penalised = [i for i, request in enumerate(requests) if request.params.has_penalties]
         early = [i for i, request in enumerate(requests) if len(request.output) < request.params.min_tokens]
-        biased = any(request.params.logit_bias for request in requests)
-        if not penalised and not early and not biased:
+        others = any(request.params.logit_bias or request.matcher is not None for request in requests)
+        if not penalised and not early and not others:
             return logits
         logits = logits.to(torch.float32, copy=True)
         add_logit_bias(logits, requests)
+        forbid_outside_grammar(logits, requests)
         if penalised:
             index = self._column(penalised, torch.int64)
             logits[index] = self._penalised(logits[index], [requests[i] for i in penalised])

@@ -23,6 +23,6 @@ def apply_penalties(logits: torch.Tensor, request: Request) -> None:
 
 
 def forbid_early_end(logits: torch.Tensor, request: Request) -> None:
-    """Rule out the tokens that end a request while it is shorter than ``min_tokens``."""
-    if len(request.output) < request.params.min_tokens:
+    """Rule out the tokens that end a request while it is shorter than ``min_tokens``; a matcher has done so itself."""
+    if request.matcher is None and len(request.output) < request.params.min_tokens:
         logits[list(request.eos_token_ids + request.params.stop_token_ids)] = float("-inf")

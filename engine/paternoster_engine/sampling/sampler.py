@@ -6,6 +6,7 @@ import torch
 
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.filters import Filters, thresholds
+from paternoster_engine.sampling.grammars.masks import forbid_outside_grammar
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import apply_penalties, forbid_early_end
 from paternoster_engine.sampling.random import gumbel_noise, row_keys
@@ -26,6 +27,7 @@ class Sampler:
         if adjusted:
             logits = logits.to(torch.float32, copy=True)
             add_logit_bias(logits, requests)
+            forbid_outside_grammar(logits, requests)
             for i in adjusted:
                 apply_penalties(logits[i], requests[i])
                 forbid_early_end(logits[i], requests[i])
@@ -66,4 +68,5 @@ def _filters(request: Request) -> bool:
 
 
 def _adjusts(request: Request) -> bool:
-    return request.params.changes_logits or len(request.output) < request.params.min_tokens
+    params = request.params
+    return params.changes_logits or request.matcher is not None or len(request.output) < params.min_tokens

@@ -19,7 +19,13 @@ from paternoster_engine.core.errors import (
     TenantRateExceeded,
     TooManyBeams,
 )
-from paternoster_engine.server.generation.generation import DeadlineExceeded, EngineEnding, StepFailed
+from paternoster_engine.sampling.grammars.errors import GrammarProcessLost, GrammarQueueFull
+from paternoster_engine.server.generation.generation import (
+    DeadlineExceeded,
+    EngineEnding,
+    GrammarTooComplex,
+    StepFailed,
+)
 from paternoster_engine.server.generation.text_work import TextQueueFull
 from paternoster_engine.server.loop import LoopStopped
 
@@ -84,6 +90,7 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     TooManyBeams: ErrorResponse(400, "BadRequestError"),
     ChatTemplateError: ErrorResponse(400, "BadRequestError", "messages"),
     InvalidValue: ErrorResponse(400, "BadRequestError"),
+    GrammarTooComplex: ErrorResponse(400, "BadRequestError"),
     UnknownModel: ErrorResponse(404, "NotFoundError", "model"),
     Ending: ErrorResponse(409, "ConflictError"),
     ClientGone: ErrorResponse(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
@@ -94,6 +101,8 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     QueueFull: ErrorResponse(503, "Service Unavailable", retry_after=1),
     TextQueueFull: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
     RendererLost: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
+    GrammarQueueFull: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
+    GrammarProcessLost: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
     Loading: ErrorResponse(503, "ServiceUnavailableError", retry_after=5),
     Draining: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
     EngineEnding: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),

@@ -13,6 +13,7 @@ from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel
+from paternoster_engine.server.generation.grammar_work import GrammarWork
 from paternoster_engine.server.generation.text_work import TextWork
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
@@ -71,9 +72,14 @@ class ServedModel:
         template = self.tokenizer.chat_template
         return AnswerFormat.of(template, self.tokenizer.special_token_id, self.tool_parser, self.reasoning_parser)
 
+    @cached_property
+    def grammars(self) -> GrammarWork:
+        return GrammarWork(self.tokenizer, self.vocab_size, self.histograms)
+
     def close(self) -> None:
         """End what reads texts; the loop is ended by itself."""
         self.text_work.close()
+        self.grammars.close()
         self.renderer.close()
 
 

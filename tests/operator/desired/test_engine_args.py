@@ -64,6 +64,8 @@ ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
     "model": ({"model": {"source": "file:///m"}}, "file:///m"),
     "served_model_name": ({"model": {"source": "file:///m", "servedName": "m/8b"}}, "m/8b"),
     "chat_template": ({"model": {"source": "file:///m", "chatTemplate": "{{ messages }}"}}, "{{ messages }}"),
+    "tool_parser": ({"model": {"source": "file:///m", "toolParser": "hermes"}}, "hermes"),
+    "reasoning_parser": ({"model": {"source": "file:///m", "reasoningParser": "think"}}, "think"),
     "device": ({"resources": {"gpu": {"count": 2}}}, "cuda"),
     "tensor_parallel_size": ({"resources": {"gpu": {"count": 2}}}, 2),
     "threads": ({"resources": {"limits": {"cpu": "2500m"}}}, 3),

@@ -21,6 +21,13 @@ class StepFailed(RuntimeError):
         super().__init__("The engine failed while it computed this request; its log says why.")
 
 
+class GrammarTooComplex(RuntimeError):
+    """What a request must be reached a limit after some of its tokens."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"The grammar of the answer cannot be followed any further: {fault}")
+
+
 class EngineEnding(RuntimeError):
     """A request was cut off because the engine ends."""
 
@@ -163,7 +170,7 @@ class Generation:
             if output.token is None:
                 self._open.discard(request_id)
                 assert output.finish_reason is not None
-                return deltas, FAILURES[output.finish_reason]()
+                return deltas, _failure(output.request, output.finish_reason)
             index = self._index[request_id]
             delta = self._push(index, output.token, output.finish_reason)
             deltas[index] = deltas.get(index, TextDelta("")) + delta
@@ -189,3 +196,9 @@ class Generation:
 def cached_tokens(requests: Sequence[Request]) -> int:
     """See :class:`Usage`."""
     return sum(min(request.num_found, request.num_prompt) for request in requests)
+
+
+def _failure(request: Request, reason: FinishReason) -> Exception:
+    if request.matcher is not None and request.matcher.fault is not None:
+        return GrammarTooComplex(request.matcher.fault)
+    return FAILURES[reason]()

@@ -1,5 +1,6 @@
 """Histograms of what requests and steps took, kept as it happens."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,8 @@ class Histograms:
         """Arrival to first token."""
         self.inter_tokens = Sum()
         """Time between two tokens of a request."""
+        self.grammars: Counter[str] = Counter()
+        """Times that a grammar was compiled, found, and refused."""
 
     def collect(self, key: str) -> Metric:
         """The histogram that the contract calls ``key``."""
@@ -65,10 +68,16 @@ class Histograms:
                 self.inter_tokens.add(now - previous)
             self._last_token[request.request_id] = now
 
+    def compiled(self, seconds: float) -> None:
+        """A grammar was compiled, or was not because it cannot be."""
+        self._histograms["grammar_compile_seconds"].observe(seconds)
+
     def ended(self, request: Request) -> None:
         """Sizes and latencies are observed for whole answers only: those cut short would make the engine look quick."""
         self._last_token.pop(request.request_id, None)
         self._histograms["request_preemptions"].observe(request.num_preemptions)
+        if request.matcher is not None:
+            self._histograms["request_grammar_seconds"].observe(request.matcher.seconds)
         if request.finish_reason not in (FinishReason.STOP, FinishReason.LENGTH):
             return
         assert request.first_scheduled is not None

@@ -29,7 +29,12 @@ class EngineCollector(Collector):
         self._vllm_aliases = vllm_aliases
 
     def collect(self) -> Iterator[Metric]:
-        values = {**_gauges(self._loop), **_counters(self._loop)}
+        grammars = self._histograms.grammars.copy()
+        values = {
+            **_gauges(self._loop),
+            **_counters(self._loop),
+            "grammars": {(result,): grammars[result] for result in ("compiled", "cached", "refused")},
+        }
         for declared in ENGINE_METRICS:
             if declared.kind == "histogram":
                 family = self._histograms.collect(declared.key)

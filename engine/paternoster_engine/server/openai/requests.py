@@ -25,6 +25,7 @@ from paternoster_engine.server.openai.fields import (
 )
 from paternoster_engine.server.openai.messages import Messages
 from paternoster_engine.server.openai.reasoning_fields import ReasoningFields
+from paternoster_engine.server.openai.structured_fields import StructuredFields
 from paternoster_engine.server.openai.template_fields import TemplateFields
 from paternoster_engine.server.openai.tool_fields import ToolFields
 from paternoster_engine.server.openai.unserved_fields import UnservedChatFields, UnservedFields
@@ -38,7 +39,7 @@ class StreamOptions(Body):
     include_obfuscation: Annotated[Any, only(False)] = False
 
 
-class GenerationRequest(UnservedFields):
+class GenerationRequest(StructuredFields, UnservedFields):
     """What chat and text completions have in common."""
 
     model: Text | None = Field(default=None, description="served model (default: the one there is)")
@@ -178,7 +179,6 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
     functions: Annotated[Any, only([])] = Field(default_factory=list)
     function_call: Annotated[Any, only("none", "auto")] = "none"
-    response_format: Annotated[Any, only({"type": "text"})] = Field(default_factory=lambda: {"type": "text"})
     modalities: Annotated[Any, only(["text"])] = Field(default_factory=lambda: ["text"])
     service_tier: Annotated[Any, only("auto", "default")] = "auto"
     store: Annotated[Any, only(False)] = False

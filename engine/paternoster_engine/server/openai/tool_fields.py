@@ -6,6 +6,7 @@ from pydantic import Field, PlainValidator, ValidationInfo, field_validator
 
 from paternoster_engine.server.openai.fields import Body
 from paternoster_engine.server.openai.template_fields import FunctionName, TemplateFields
+from paternoster_engine.server.parsers.call_form import RequiredCalls
 
 
 class _NamedFunction(Body):
@@ -31,7 +32,10 @@ class ToolFields(TemplateFields):
     tool_choice: Annotated[
         str | NamedTool,
         PlainValidator(_choice, json_schema_input_type=Literal["none", "auto", "required"] | NamedTool),
-    ] = Field(default="auto", description="none: the model is not told of the tools")
+    ] = Field(
+        default="auto",
+        description="none: the model is not told of the tools; required, or a function: answers are held to calls",
+    )
     parallel_tool_calls: bool = Field(default=True, description="false: the first call alone is told")
 
     @field_validator("tool_choice")
@@ -46,15 +50,25 @@ class ToolFields(TemplateFields):
             name = value.function.name
             if name not in [tool.function.name for tool in tools]:
                 raise ValueError(f"there is no tool {name!r} in tools")
-        raise ValueError(
-            "that a tool must be called is not supported by this engine, which does not constrain what a model writes: "
-            'leave it out or send "auto" or "none"'
-        )
+        return value
 
     @property
     def callable_tools(self) -> tuple[str, ...]:
         """Names of the functions that may be called."""
         return () if self.tool_choice == "none" else tuple(tool.function.name for tool in self.tools)
+
+    @property
+    def required_calls(self) -> RequiredCalls | None:
+        """What must be called, None where nothing must."""
+        if self.tool_choice in ("none", "auto"):
+            return None
+        named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
+        tools = [
+            (tool.function.name, tool.function.parameters or {})
+            for tool in self.tools
+            if named in (None, tool.function.name)
+        ]
+        return RequiredCalls(tools, several=named is None and self.parallel_tool_calls)
 
     def variables(self) -> dict[str, Any]:
         variables = super().variables()

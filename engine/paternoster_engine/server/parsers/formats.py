@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from paternoster_engine.server.parsers import harmony, hermes, llama3_json, mistral, pythonic, think
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
+from paternoster_engine.server.parsers.call_form import CallForm, RequiredCalls, Thought, lark
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.think import Marks
@@ -29,19 +30,22 @@ class ToolFormat:
     """What may be control tokens in a vocabulary."""
     new_id: Callable[[], str] = _new_id
     id_for_template: Callable[[str], str] = _same_id
+    form: CallForm | None = None
+    """How calls are written that must be made; None where no grammar says it."""
 
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = {
-    "hermes": ToolFormat(hermes.read, (hermes.BEGIN, hermes.END)),
-    "llama3_json": ToolFormat(llama3_json.read, (llama3_json.BEGIN,)),
+    "hermes": ToolFormat(hermes.read, (hermes.BEGIN, hermes.END), form=hermes.FORM),
+    "llama3_json": ToolFormat(llama3_json.read, (llama3_json.BEGIN,), form=llama3_json.FORM),
     "mistral": ToolFormat(
         mistral.read,
         (mistral.BEGIN, mistral.ARGS, mistral.CALL_ID),
         new_id=mistral.new_id,
         id_for_template=mistral.id_for_template,
+        form=mistral.FORM,
     ),
     "pythonic": ToolFormat(pythonic.read, (pythonic.BEGIN, pythonic.END)),
-    "harmony": ToolFormat(harmony.read, harmony.MARKERS),
+    "harmony": ToolFormat(harmony.read, harmony.MARKERS, form=harmony.FORM),
 }
 REASONING_FORMATS: Mapping[str, Marks] = {"think": think.THINK, "mistral": think.MISTRAL}
 """``harmony`` besides, whose channels have calls and reasoning alike."""
@@ -56,8 +60,8 @@ class AnswerFormat:
     reasoning: Marks | None = None
     channels: bool = False
     """Whether all of it is in harmony's channels."""
-    shown: frozenset[int] = field(default=frozenset())
-    """Control tokens of the vocabulary that are marks."""
+    special: Mapping[str, int] = field(default_factory=dict)
+    """Marks that are control tokens of the vocabulary -> their ids."""
 
     @classmethod
     def of(
@@ -73,7 +77,7 @@ class AnswerFormat:
         tools, reasoning = TOOL_FORMATS.get(tool_name), REASONING_FORMATS.get(reasoning_name)
         channels = "harmony" in (tool_name, reasoning_name)
         markers = {*(tools.markers if tools else ()), *(reasoning or ()), *(harmony.MARKERS if channels else ())}
-        ids = frozenset(token for marker in markers if (token := special_token_id(marker)) is not None)
+        ids = {marker: token for marker in markers if (token := special_token_id(marker)) is not None}
         return cls(tools, reasoning, channels, ids)
 
     @property
@@ -101,7 +105,18 @@ class AnswerFormat:
                 yield from self.tools.read(reader, names)
             yield from reader.pass_rest(Content)
 
-        return AnswerParser(read, self.shown)
+        return AnswerParser(read, frozenset(self.special.values()))
+
+    def grammar(self, calls: RequiredCalls, prompt: str) -> str | None:
+        """Of answers that have calls, in llguidance's Lark; None where none can be said. ``prompt`` as above."""
+        if self.tools is None or self.tools.form is None:
+            return None
+        thought = None
+        if self.reasoning is not None and not self.reasoning.over(prompt):
+            thought = Thought(*self.reasoning, begun=self.reasoning.begun(prompt))
+        elif self.channels:
+            thought = harmony.THOUGHT
+        return lark(self.tools.form, calls, thought, self.special)
 
 
 def _tool_format(template: str) -> str:

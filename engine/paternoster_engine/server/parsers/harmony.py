@@ -7,12 +7,15 @@ downloads; this reads text.
 import re
 from collections.abc import Callable, Collection
 
+from paternoster_engine.server.parsers.call_form import CallForm, Thought
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Read, Reasoning
 from paternoster_engine.server.parsers.reader import Reader
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
 MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS)
+FORM = CallForm(f"{CHANNEL}commentary to=functions.%s {CONSTRAIN}json{MESSAGE}", "")
+THOUGHT = Thought(f"{CHANNEL}analysis{MESSAGE}", f"<|end|>{START}assistant", begun=False)
 MAX_HEADER = 1024
 """Characters before ``<|message|>``; what has more is no header."""
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")

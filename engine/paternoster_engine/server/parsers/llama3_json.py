@@ -5,11 +5,13 @@ Several calls have ``;``, a comma or nothing but white space between them.
 
 from collections.abc import Collection
 
+from paternoster_engine.server.parsers.call_form import CallForm
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.json_calls import read_calls
 from paternoster_engine.server.parsers.reader import Reader
 
 BEGIN = "<|python_tag|>"
+FORM = CallForm('{"name": "%s", "parameters": ', "}", between="; ")
 
 
 def read(reader: Reader, names: Collection[str]) -> Read[None]:

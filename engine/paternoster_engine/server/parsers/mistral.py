@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Collection
 
+from paternoster_engine.server.parsers.call_form import CallForm
 from paternoster_engine.server.parsers.events import Call, Content, Read
 from paternoster_engine.server.parsers.json_calls import pass_object, read_calls
 from paternoster_engine.server.parsers.reader import Reader
@@ -15,6 +16,7 @@ from paternoster_engine.server.parsers.reader import Reader
 BEGIN = "[TOOL_CALLS]"
 ARGS = "[ARGS]"
 CALL_ID = "[CALL_ID]"
+FORM = CallForm('{"name": "%s", "arguments": ', "}", between=", ", opening=f"{BEGIN} [", closing="]")
 _NAME = re.compile(r"[\w.-]+")
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
 

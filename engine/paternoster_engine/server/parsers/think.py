@@ -14,6 +14,10 @@ class Marks(NamedTuple):
         """Whether a prompt that ends so has begun the reasoning, as DeepSeek-R1's template does."""
         return prompt.rstrip().endswith(self.begin)
 
+    def over(self, prompt: str) -> bool:
+        """Whether a prompt that ends so has ended it, too, as Qwen3's does where thinking is switched off."""
+        return prompt.rstrip().endswith(self.end)
+
 
 THINK = Marks("<think>", "</think>")
 MISTRAL = Marks("[THINK]", "[/THINK]")

@@ -1,4 +1,4 @@
-"""What renderer and worker say to each other: JSON behind its length."""
+"""What the engine and a limited process say to each other: JSON behind its length."""
 
 import json
 from typing import Any, BinaryIO

@@ -1,0 +1,1 @@
+"""What clients and models wrote, run in a process that the kernel ends at its limits."""

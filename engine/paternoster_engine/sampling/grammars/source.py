@@ -1,0 +1,67 @@
+"""What an answer must be, as clients say it, made into a grammar of llguidance."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from llguidance import LLMatcher, StructTag
+from llguidance.gbnf_to_lark import any_to_lark
+
+Kind = Literal["json", "regex", "choice", "grammar", "structural_tag", "lark"]
+
+
+class GrammarSource(NamedTuple):
+    """One of the ways to say what is allowed; equal ones have the same meaning."""
+
+    kind: Kind
+    text: str
+    """A JSON schema, a regular expression, a JSON list of texts, Lark or GBNF, a structural tag, or Lark."""
+
+
+def to_grammar(source: GrammarSource, specials: frozenset[str]) -> str:
+    """The grammar, not yet checked; ``specials``: names of the vocabulary's control tokens. Raises ``ValueError``."""
+    return _TRANSLATIONS[source.kind](source.text, specials)
+
+
+def _json(text: str, _: frozenset[str]) -> str:
+    # A schema may carry options for llguidance; none may turn what it does not know into nothing.
+    return LLMatcher.grammar_from_json_schema(text, overrides={"lenient": False, "coerce_one_of": False})
+
+
+def _regex(text: str, _: frozenset[str]) -> str:
+    return LLMatcher.grammar_from_regex(text)
+
+
+def _choice(text: str, _: frozenset[str]) -> str:
+    # One lexeme: alternatives of a rule would each be an item of the parser.
+    return "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(choice) for choice in json.loads(text))
+
+
+def _grammar(text: str, _: frozenset[str]) -> str:
+    try:
+        return any_to_lark(text)
+    except Exception as error:
+        raise ValueError(f"neither Lark nor GBNF: {error}") from error
+
+
+def _structural_tag(text: str, specials: frozenset[str]) -> str:
+    said: Mapping[str, Any] = json.loads(text)
+    tags = []
+    for structure in said["structures"]:
+        begin = structure["begin"]
+        trigger = next((trigger for trigger in said["triggers"] if begin.startswith(trigger)), None)
+        if trigger is None:
+            raise ValueError(f"begin {begin!r} starts with none of the triggers {said['triggers']!r}")
+        tags.append(StructTag(trigger=trigger, begin=begin, grammar=structure["schema"], end=structure["end"]))
+    special = {tag.trigger for tag in tags} <= specials
+    return StructTag.to_grammar(tags, assume_special=special)
+
+
+_TRANSLATIONS: Mapping[Kind, Callable[[str, frozenset[str]], str]] = {
+    "json": _json,
+    "regex": _regex,
+    "choice": _choice,
+    "grammar": _grammar,
+    "structural_tag": _structural_tag,
+    "lark": lambda text, _: text,
+}

@@ -1,0 +1,33 @@
+"""The process that tries whether a grammar compiles, and within which time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from paternoster_engine.limited.worker import Answer, serve
+from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.grammar import Grammar, reason
+from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
+from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+
+
+def prepare(given: Mapping[str, Any]) -> Answer:
+    """The vocabulary, its tokens as Latin-1; then sources of grammars come."""
+    tokens = [token.encode("latin-1") for token in given["tokens"]]
+    vocabulary = Vocabulary(tokens, given["special"], given["ends"], given["size"])
+    tokenizer = vocabulary.tokenizer()
+    specials = frozenset(tokens[i].decode(errors="replace") for i in vocabulary.special)
+
+    def compiled(request: Mapping[str, Any]) -> dict[str, str]:
+        source = GrammarSource(request["kind"], request["text"])
+        try:
+            text = to_grammar(source, specials)
+        except (ValueError, RecursionError) as error:
+            raise GrammarError(reason(str(error))) from error
+        Grammar(tokenizer, text).check()
+        return {"grammar": text}
+
+    return compiled
+
+
+if __name__ == "__main__":
+    serve(prepare, GrammarError)

@@ -1,0 +1,220 @@
+"""Greedy decoding under a grammar is what transformers' logits under llguidance's own masks give, however scheduled."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from kept import Kept
+
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.model.source import ModelSource
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
+from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+
+pytestmark = pytest.mark.timeout(900)
+
+MAX_TOKENS = 24
+TEXT = {"type": "string", "maxLength": 12}
+WHOLE = {"type": "integer"}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+SCHEMAS: Sequence[Any] = (
+    {},
+    TEXT,
+    WHOLE,
+    {"type": "number"},
+    {"type": "boolean"},
+    {"type": "null"},
+    {"type": "object"},
+    {"type": ["string", "null"], "maxLength": 4},
+    {"type": "integer", "minimum": 3, "maximum": 1999},
+    {"type": "number", "exclusiveMinimum": 0, "maximum": 1.5},
+    {"type": "integer", "multipleOf": 7, "minimum": 10},
+    {"type": "string", "minLength": 3, "maxLength": 5},
+    {"type": "string", "pattern": "^[A-Z][a-z]{2,6}$"},
+    {"type": "string", "format": "date"},
+    {"type": "string", "format": "uuid"},
+    {"type": "string", "format": "ipv4"},
+    {"type": "string", "format": "email"},
+    {"enum": ["red", "green", 3, None, {"a": [1]}]},
+    {"const": {"answer": "forty two"}},
+    {"type": "array", "items": WHOLE, "minItems": 2, "maxItems": 3},
+    {"type": "array", "prefixItems": [TEXT, WHOLE], "items": False, "minItems": 2},
+    _object(name=TEXT, age=WHOLE),
+    _object(a=_object(b=_object(c={"type": "boolean"}))),
+    {"type": "object", "properties": {"x": WHOLE, "y": TEXT}},
+    {"type": "object", "additionalProperties": WHOLE, "minProperties": 1, "maxProperties": 2},
+    {"type": "object", "patternProperties": {"^[ab]+$": WHOLE}, "additionalProperties": False},
+    {"anyOf": [_object(cat=TEXT), _object(dog=WHOLE)]},
+    {"allOf": [{"type": "integer", "minimum": 5}, {"maximum": 60}]},
+    {"oneOf": [{"const": "left"}, {"const": "right"}]},
+    {"$defs": {"n": _object(next={"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]})}, "$ref": "#/$defs/n"},
+)
+REGEXES = ("[0-9]{3}-[0-9]{4}", "(yes|no)", "[a-z]+( [a-z]+){2}", "a*b", "Wörter? 🚀+", r"\d+/\d+", "[^a-z]{6}", "x|")
+CHOICES = (["one"], ["Paris", "Rome", "Par"], ["a\nb", 'say "hi"', "日本", "\\"], ["yes", "yes, please"])
+LARK = (
+    'start: "The " NOUN "."\nNOUN: /[a-z]{3,8}/',
+    'start: sum\nsum: NUM | sum "+" NUM\nNUM: /[1-9][0-9]?/',
+    'start: "(" start ")" | "x"',
+    'start: "ab"{2,3} "!"',
+    'start: %json {"type": "array", "items": {"type": "boolean"}, "maxItems": 2}',
+)
+GBNF = ('root ::= "Q" [0-9]+ " " ("yes" | "no")', "root ::= item{2}\nitem ::= [a-c]+ [\\n]")
+TAG = {
+    "triggers": ["<f="],
+    "structures": [{"begin": "<f=add>", "schema": _object(n=WHOLE), "end": "</f>"}],
+}
+SOURCES = (
+    *(GrammarSource("json", json.dumps(schema)) for schema in SCHEMAS),
+    *(GrammarSource("regex", regex) for regex in REGEXES),
+    *(GrammarSource("choice", json.dumps(choices)) for choices in CHOICES),
+    *(GrammarSource("grammar", text) for text in (*LARK, *GBNF)),
+    GrammarSource("structural_tag", json.dumps(TAG)),
+)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    return Vocabulary.of(tokenizer, tokenizer.vocab_size)
+
+
+@pytest.fixture(scope="module")
+def grammars(tokenizer: Tokenizer, vocabulary: Vocabulary) -> list[Grammar]:
+    shared = vocabulary.tokenizer(tokenizer.encode)
+    return [Grammar(shared, to_grammar(source, frozenset())) for source in SOURCES]
+
+
+@pytest.fixture(scope="module")
+def beginnings(prompts: list[list[int]]) -> list[list[int]]:
+    """As many prompts as there are grammars, all of one length."""
+    text = [token for prompt in prompts for token in prompt]
+    return [text[29 * i : 29 * i + 20] for i in range(len(SOURCES))]
+
+
+@pytest.fixture(scope="module")
+def reference(
+    theirs: Callable[[], Any], kept: Kept, source: ModelSource, beginnings: list[list[int]]
+) -> list[list[int]]:
+    def constrained(texts: list[str], prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
+        # Neither our vocabulary nor our matcher has a part in it.
+        from llguidance import LLMatcher
+        from llguidance.hf import from_tokenizer
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(str(source.path.parent), gguf_file=source.path.name)
+        shared = from_tokenizer(tokenizer)
+        matchers = [LLMatcher(shared, text) for text in texts]
+        model, outputs = theirs(), [[] for _ in texts]  # type: ignore[var-annotated]
+        step, past = torch.tensor(prompts), None
+        with torch.inference_mode():
+            for _ in range(max_tokens):
+                said = model(step, past_key_values=past, use_cache=True)
+                past, logits = said.past_key_values, said.logits[:, -1]
+                chosen = []
+                for i, matcher in enumerate(matchers):
+                    if outputs[i][-1:] == [tokenizer.eos_token_id]:
+                        chosen.append(0)
+                        continue
+                    bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+                    allowed = np.unpackbits(bits, bitorder="little")[: logits.shape[1]] == 1
+                    token = int(logits[i].masked_fill(torch.from_numpy(~allowed), float("-inf")).argmax())
+                    assert matcher.consume_token(token)
+                    outputs[i].append(token)
+                    chosen.append(token)
+                step = torch.tensor(chosen).unsqueeze(-1)
+        return outputs
+
+    texts = [to_grammar(source, frozenset()) for source in SOURCES]
+    answers: list[list[int]] = kept.answer(constrained, texts, beginnings, MAX_TOKENS)
+    return answers
+
+
+def _requests(
+    tokenizer: Tokenizer, grammars: list[Grammar], prompts: list[list[int]], **params: float
+) -> list[Request]:
+    return [
+        Request(
+            f"r{i}",
+            list(prompt),
+            SamplingParams(max_tokens=MAX_TOKENS, **{"temperature": 0.0, **params}),
+            eos_token_ids=tokenizer.eos_token_ids,
+            seed=i,
+            matcher=grammar.matcher(),
+        )
+        for i, (grammar, prompt) in enumerate(zip(grammars, prompts, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_num_seqs": 64},
+        {"force_preempt_every": 3},
+        {"force_preempt_every": 3, "preemption": "swap", "host_blocks": 64},
+        {"prefix_cache": True, "max_num_seqs": 3},
+        {"max_batched_tokens": 16, "max_num_seqs": 16},
+        {"overlap": True},
+    ],
+    ids=str,
+)
+def test_greedy_is_the_masked_reference(
+    settings: dict[str, Any],
+    engine: Any,
+    tokenizer: Tokenizer,
+    grammars: list[Grammar],
+    beginnings: list[list[int]],
+    reference: list[list[int]],
+) -> None:
+    scheduler = engine.scheduler(**settings)
+    for _ in range(2 if settings.get("prefix_cache") else 1):
+        requests = _requests(tokenizer, grammars, beginnings)
+        engine.play(scheduler, requests)
+        assert [request.output for request in requests] == reference
+    for request in requests:
+        ended = request.output[-1] in tokenizer.eos_token_ids
+        assert request.finish_reason is (FinishReason.STOP if ended else FinishReason.LENGTH)
+        assert ended or len(request.output) == MAX_TOKENS
+    assert sum(request.finish_reason is FinishReason.STOP for request in requests) > len(requests) / 2
+
+
+def test_beside_requests_without_a_grammar(
+    engine: Any,
+    tokenizer: Tokenizer,
+    grammars: list[Grammar],
+    beginnings: list[list[int]],
+    reference: list[list[int]],
+) -> None:
+    """Neither kind changes the other; sampled ones are as they are alone, in any batch and four of a kind."""
+    free = _requests(tokenizer, grammars, beginnings)[:6]
+    for request in free:
+        request.request_id, request.matcher = f"free-{request.request_id}", None
+    alone = [Request(r.request_id, r.prompt, r.params, eos_token_ids=r.eos_token_ids, seed=r.seed) for r in free]
+    for request in alone:
+        engine.play(engine.scheduler(), [request])
+    bound = _requests(tokenizer, grammars, beginnings)
+    sampled = [
+        _requests(tokenizer, grammars, beginnings, temperature=0.9, top_p=0.9, frequency_penalty=0.5)[i]
+        for i in (5, 20, 33, 46)
+        for _ in range(4)
+    ]
+    for i, request in enumerate(sampled):
+        request.request_id, request.seed, request.twin = f"s{i}", i, sampled[i - i % 4] if i % 4 else None
+    engine.play(engine.scheduler(prefix_cache=True), [*free, *bound, *sampled])
+    assert [request.output for request in free] == [request.output for request in alone]
+    assert [request.output for request in bound] == reference
+    for i, request in enumerate(sampled):
+        again = _requests(tokenizer, grammars, beginnings, temperature=0.9, top_p=0.9, frequency_penalty=0.5)
+        one = again[(5, 20, 33, 46)[i // 4]]
+        one.seed = i
+        engine.play(engine.scheduler(force_preempt_every=2), [one])
+        assert one.output == request.output

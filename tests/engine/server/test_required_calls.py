@@ -1,0 +1,165 @@
+"""``tool_choice`` that asks for a call: the grammar that an answer is held to, and the answers themselves."""
+
+import json
+from typing import Any
+
+import openai
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from llguidance import LLMatcher
+from scripted_server import scripted_server
+from tool_templates import DEEPSEEK_R1, HARMONY, LLAMA3, MISTRAL, QWEN3
+from tools_tokenizer import with_special
+
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+from paternoster_engine.server.parsers.call_form import RequiredCalls
+from paternoster_engine.server.parsers.events import Arguments, Call, Event, Reasoning, joined
+from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
+
+ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
+CITY = {
+    "$defs": {"city": {"enum": ["Rome", "Zürich"]}},
+    "properties": {"city": {"$ref": "#/$defs/city"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+NOTHING = {"type": "object", "additionalProperties": False}
+CHAT: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Weather in Rome?"}],
+    "tools": [
+        {"type": "function", "function": {"name": "weather", "parameters": CITY}},
+        {"type": "function", "function": {"name": "now", "parameters": NOTHING}},
+    ],
+}
+CALLS = RequiredCalls([("weather", CITY), ("now", NOTHING)], several=True)
+FAMILIES: dict[str, tuple[str, list[str]]] = {
+    "hermes": (QWEN3, []),
+    "llama3_json": (LLAMA3 + "<|python_tag|>", ["<|python_tag|>"]),
+    "mistral": (MISTRAL + "{{ tools }}", ["[TOOL_CALLS]"]),
+    "harmony": (HARMONY, ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|constrain|>"]),
+}
+
+
+def _form_of(tokenizer: Tokenizer, family: str) -> tuple[Tokenizer, AnswerFormat]:
+    template, special = FAMILIES[family]
+    made = with_special(tokenizer, *special, template=template)
+    form = AnswerFormat.of(template, made.special_token_id)
+    assert form.tools is TOOL_FORMATS[family]
+    return made, form
+
+
+def _written(form: AnswerFormat, said: list[tuple[str, str]]) -> str:
+    assert form.tools is not None
+    assert form.tools.form is not None
+    how = form.tools.form
+    calls = [how.before % name + arguments + how.after for name, arguments in said]
+    return how.opening + (how.between or "").join(calls) + how.closing
+
+
+def _parsed(form: AnswerFormat, text: str, prompt: str = "") -> list[Event]:
+    parser = form.parser(("weather", "now"), prompt)
+    return joined([*parser.push(text), *parser.finish()])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(said=st.lists(st.sampled_from([("weather", '{"city": "Rome"}'), ("now", "{}")]), min_size=1, max_size=3))
+def test_what_is_required_is_what_the_parser_reads(
+    tokenizer: Tokenizer, family: str, said: list[tuple[str, str]]
+) -> None:
+    _, form = _form_of(tokenizer, family)
+    if form.tools is not None and form.tools.form is not None and form.tools.form.between is None:
+        said = said[:1]
+    assert _parsed(form, _written(form, said)) == [
+        event for name, arguments in said for event in (Call(name), Arguments(arguments))
+    ]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_grammar_takes_calls_and_nothing_else(tokenizer: Tokenizer, family: str) -> None:
+    made, form = _form_of(tokenizer, family)
+    grammar = form.grammar(CALLS, "")
+    assert grammar is not None
+    matching = Vocabulary.of(made, made.vocab_size).tokenizer(made.encode)
+
+    def taken(text: str) -> tuple[int, bool]:
+        matcher = LLMatcher(matching, grammar)
+        assert not matcher.is_error(), matcher.get_error()
+        ids = made.encode(text)
+        count = matcher.try_consume_tokens(ids)
+        return len(ids) - count, matcher.is_accepting()
+
+    rome, now = ("weather", '{"city": "Rome"}'), ("now", "{}")
+    assert taken(_written(form, [rome])) == (0, True)
+    assert taken(_written(form, [now]))[0] == 0
+    several = taken(_written(form, [rome, now]))
+    if form.tools is not None and form.tools.form is not None and form.tools.form.between is not None:
+        assert several == (0, True)
+    for wrong in (("weather", '{"city": "Paris"}'), ("other", "{}"), ("now", '{"a": 1}'), ("weather", "{}")):
+        assert taken(_written(form, [wrong]))[0] > 0
+    assert taken("It rains.")[0] > 0
+    if form.reasons:
+        marks = ("<think>\nHm {\n</think>\n\n", "") if form.reasoning else (
+            "<|channel|>analysis<|message|>Hm {<|end|><|start|>assistant", ""
+        )  # fmt: skip
+        text = marks[0] + _written(form, [rome])
+        assert taken(text) == (0, True)
+        assert _parsed(form, text) == [Reasoning("Hm {"), Call("weather"), Arguments('{"city": "Rome"}')]
+
+
+def test_reasoning_that_the_prompt_begins_must_end_before_the_calls(tokenizer: Tokenizer) -> None:
+    form = AnswerFormat.of(DEEPSEEK_R1 + "<tool_call>", tokenizer.special_token_id)
+    grammar = form.grammar(CALLS, "<think>\n")
+    matching = Vocabulary.of(tokenizer, tokenizer.vocab_size).tokenizer(tokenizer.encode)
+    text = "Hm.\n</think>\n\n" + _written(form, [("now", "{}")])
+    matcher = LLMatcher(matching, grammar)
+    ids = tokenizer.encode(text)
+    assert matcher.try_consume_tokens(ids) == len(ids)
+    assert matcher.is_accepting()
+    assert _parsed(form, text, "<think>\n") == [Reasoning("Hm."), Call("now"), Arguments("{}")]
+
+
+@pytest.mark.parametrize(
+    ("template", "fields", "param", "told"),
+    [
+        ("{{ tools }}", {"tool_choice": "required"}, "tool_choice", "no grammar describes"),
+        ("{{ tools }}<|python_start|>", {"tool_choice": "required"}, "tool_choice", "no grammar describes"),
+        (QWEN3, {"tool_choice": "required", "guided_choice": ["a"]}, "tool_choice", "together with guided_choice"),
+        (QWEN3, {"tool_choice": {"type": "function", "function": {"name": "now"}}, "use_beam_search": True},
+         "tool_choice", "use_beam_search"),
+        (QWEN3, {"tool_choice": "required", "tools": [
+            {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": 7}}}}}]},
+         "tool_choice", "cannot be enforced"),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_required(
+    tokenizer: Tokenizer, template: str, fields: dict[str, Any], param: str, told: str
+) -> None:
+    async with scripted_server(tokenizer.with_template(template))(**ROOM) as server:
+        response = await server.client.post("/v1/chat/completions", json=CHAT | fields)
+        error = response.json()["error"]
+        assert (response.status_code, error["param"]) == (400, param), response.text
+        assert told in error["message"]
+
+
+def test_a_real_model_calls_what_it_must(run_engine: Any) -> None:
+    """The default model knows nothing of tools: all that it writes follows from the grammar."""
+    with run_engine("--chat-template", QWEN3, "--dtype", "float32", "--max-model-len", "1024") as engine:
+        client = openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
+        ask: dict[str, Any] = CHAT | {"model": client.models.list().data[0].id, "max_tokens": 200, "temperature": 1}
+        ask |= {"parallel_tool_calls": False, "extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
+        for seed in range(3):
+            (choice,) = client.chat.completions.create(**ask, tool_choice="required", seed=seed).choices
+            (call,) = choice.message.tool_calls or []
+            assert call.type == "function"
+            allowed = {"weather": ({"city": "Rome"}, {"city": "Zürich"}), "now": ({},)}
+            assert json.loads(call.function.arguments) in allowed[call.function.name]
+            assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+        named: Any = {"type": "function", "function": {"name": "weather"}}
+        with client.chat.completions.stream(**ask, tool_choice=named) as stream:
+            (choice,) = stream.get_final_completion().choices
+        (call,) = choice.message.tool_calls or []
+        assert call.function.name == "weather"
+        assert json.loads(call.function.arguments)["city"] in ("Rome", "Zürich")

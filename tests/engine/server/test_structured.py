@@ -1,0 +1,203 @@
+"""Structured output on the wire: which bodies ask for it, and which are refused by name."""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}
+TAG = {"type": "structural_tag", "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}], "triggers": ["<f"]}
+ACCEPTED: list[dict[str, Any]] = [
+    {"response_format": {"type": "text"}},
+    {"response_format": {"type": "json_object"}},
+    {"response_format": FORMAT},
+    {"response_format": TAG},
+    {"structured_outputs": {"json": SCHEMA}},
+    {"structured_outputs": {"json": json.dumps(SCHEMA), "regex": None}},
+    {"structured_outputs": {"regex": "[0-9]+"}},
+    {"structured_outputs": {"choice": ["a", "b"]}},
+    {"structured_outputs": {"grammar": 'start: "a"'}},
+    {"structured_outputs": {"grammar": 'root ::= "a"'}},
+    {"structured_outputs": {"json_object": True}},
+    {"structured_outputs": {"structural_tag": json.dumps(TAG)}},
+    {"structured_outputs": {"structural_tag": TAG}},
+    {"guided_json": SCHEMA},
+    {"guided_regex": "a/b"},
+    {"guided_choice": ["x"]},
+    {"guided_grammar": 'start: "a"'},
+    {"guided_json": None, "response_format": None},
+]
+
+
+def _schema_format(schema: Any) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+
+
+def _schema(**said: Any) -> dict[str, Any]:
+    return _schema_format(said)
+
+
+JSON_SCHEMA = "response_format.json_schema.json_schema"
+"""The union's variant is a part of the path."""
+ENFORCED = "response_format.json_schema.schema"
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"response_format": {"type": "yaml"}}, "response_format", "json_schema"),
+    ({"response_format": "json"}, "response_format", ""),
+    ({"response_format": {"type": "json_schema"}}, JSON_SCHEMA, "required"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, f"{JSON_SCHEMA}.schema", "required"),
+    (_schema_format([1]), f"{JSON_SCHEMA}.schema", "object"),
+    ({"response_format": {"type": "json_object", "schema": {}}}, "response_format.json_object.schema", "unknown field"),
+    ({"response_format": {**TAG, "triggers": ["<g"]}}, "response_format", "starts with none of the triggers"),
+    ({"response_format": {**TAG, "structures": []}}, "response_format.structural_tag.structures", "at least 1"),
+    ({"structured_outputs": {}}, "structured_outputs", "exactly one of json, regex, choice"),
+    ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "not regex and choice"),
+    ({"structured_outputs": {"regex": "a"}, "guided_regex": "a"}, "guided_regex", "structured_outputs.regex"),
+    ({"response_format": FORMAT, "guided_choice": ["a"]}, "guided_choice", "together with response_format"),
+    ({"guided_json": SCHEMA, "guided_grammar": "start: \"a\""}, "guided_grammar", "guided_json"),
+    ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1"),
+    ({"guided_choice": ["a", ""]}, "guided_choice.1", "at least 1"),
+    ({"guided_choice": "a"}, "guided_choice", "list"),
+    ({"guided_json": "no json"}, "guided_json", "is not JSON"),
+    ({"guided_json": True}, "guided_json", "must be a JSON schema that is an object"),
+    ({"guided_regex": ""}, "guided_regex", "at least 1"),
+    ({"guided_regex": "(a"}, "guided_regex", "unclosed group"),
+    ({"guided_regex": "a(?=b)"}, "guided_regex", "look-around"),
+    ({"guided_regex": r"(a)\1"}, "guided_regex", "backreferences"),
+    ({"guided_grammar": "start: foo"}, "guided_grammar", "unknown name"),
+    ({"guided_grammar": "root ::= (("}, "guided_grammar", "neither Lark nor GBNF"),
+    ({"guided_grammar": "start: start"}, "guided_grammar", "allows no answer"),
+    ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag.type", "required"),
+    (_schema(type="array", uniqueItems=True), ENFORCED, "uniqueItems"),
+    (_schema(type="array", uniqueItems=True, **{"x-guidance": {"lenient": True}}), ENFORCED, "uniqueItems"),
+    ({"guided_grammar": 'start: %json {"x-guidance": {"lenient": true}, "not": {}}'}, "guided_grammar", "not"),
+    (_schema(**{"not": {}}), ENFORCED, "not"),
+    (_schema(**{"if": {}, "then": {}}), ENFORCED, "if"),
+    (_schema(contains={}), ENFORCED, "contains"),
+    (_schema(type="object", properties={"a": {"dependentRequired": {}}}), ENFORCED, "dependentRequired"),
+    (_schema(type="string", format="fancy"), ENFORCED, "fancy"),
+    (_schema(type="string", pattern="(?!a)b"), ENFORCED, "look-around"),
+    (_schema(oneOf=[{"type": "integer"}, {"type": "number"}]), ENFORCED, "oneOf"),
+    (_schema(type="integer", minimum=5, maximum=3), ENFORCED, "minimum"),
+    (_schema(**{"$ref": "https://example.com/x"}), ENFORCED, "example.com"),
+    (_schema(**{"$ref": "#"}), ENFORCED, "allows no answer"),
+    (_schema(type="text"), ENFORCED, "text"),
+]  # fmt: skip
+
+
+async def test_accepted_for_chat_and_text(serve: Any) -> None:
+    async with serve("one") as server:
+        for body in ACCEPTED:
+            for path, rest in (("chat/completions", CHAT), ("completions", {"prompt": "Hi"})):
+                response = await server.client.post(f"/v1/{path}", json={**rest, **body, "max_tokens": 1})
+                assert response.status_code == 200, (body, response.text)
+
+
+async def test_refused_by_name(serve: Any) -> None:
+    async with serve("one") as server:
+        for body, field, reason in REFUSED:
+            for path, rest in (("chat/completions", CHAT), ("completions", {"prompt": "Hi"})):
+                response = await server.client.post(f"/v1/{path}", json={**rest, **body})
+                assert response.status_code == 400, (body, response.text)
+                error = response.json()["error"]
+                assert error["param"] == field, (body, error)
+                assert reason in error["message"], (body, error)
+                assert error["message"].startswith(field), (body, error)
+
+
+async def test_with_beams_it_is_refused(serve: Any) -> None:
+    async with serve("one") as server:
+        body = {**CHAT, "response_format": {"type": "json_object"}, "use_beam_search": True, "n": 2}
+        response = await server.client.post("/v1/chat/completions", json=body)
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "response_format"
+        assert "use_beam_search" in response.json()["error"]["message"]
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+def _all(schemas: Iterable[Any]) -> dict[str, Any]:
+    return {"allOf": list(schemas)}
+
+
+def _pattern(regex: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": regex}
+
+
+def _with(name: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {"type": "string"}}}
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "megabyte of schema": {"guided_json": {"enum": [f"value {i} {'x' * 20}" for i in range(40_000)]}},
+    "endless intersection": {"guided_json": _all(_pattern(f"^(.*[a-f]{{{i}}}.*)$") for i in range(3, 30))},
+    "huge multiple": {"guided_json": {"type": "integer", "multipleOf": 99_999_989}},
+    "exponential anyOf": {"guided_json": _all({"anyOf": [_with(f"p{i}_{j}") for j in range(4)]} for i in range(12))},
+    "deep schema": {"guided_json": _nested(400)},
+    "deep regex": {"guided_regex": "(" * 20_000 + "a" + ")" * 20_000},
+    "deep lark": {"guided_grammar": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000},
+    "deep gbnf": {"guided_grammar": "root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000},
+    "endless references": {"guided_json": {"allOf": [{"$ref": "#"}]}},
+}  # fmt: skip
+
+
+async def test_what_is_hostile_is_refused_in_time_while_others_go_on(serve: Any) -> None:
+    """Also a second time, when it is known: then nothing is compiled."""
+    async with serve("one two three") as server:
+        done = asyncio.Event()
+
+        async def others() -> int:
+            answered = 0
+            while not done.is_set():
+                response = await server.client.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2})
+                assert response.status_code == 200
+                answered += 1
+            return answered
+
+        neighbour = asyncio.create_task(others())
+        for turn in range(2):
+            for name, body in HOSTILE.items():
+                response = await server.client.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2, **body})
+                assert response.status_code == 400, (name, response.text[:300])
+                error = response.json()["error"]
+                assert error["param"] == next(iter(body)), name
+                assert "cannot be enforced" in error["message"], name
+                assert len(error["message"]) < 600, name
+            if turn == 0:
+                known = dict(server.loop._observer.grammars)
+        done.set()
+        assert await neighbour > len(HOSTILE)
+        assert known["refused"] == len(HOSTILE)
+        response = await server.client.post(
+            "/v1/completions", json={"prompt": "Hi", "guided_regex": "a+", "max_tokens": 1}
+        )
+        assert response.status_code == 200
+
+
+async def test_a_process_that_is_killed_is_replaced(serve: Any) -> None:
+    async with serve("one") as server:
+        body = {"prompt": "Hi", "max_tokens": 1}
+        assert (await server.client.post("/v1/completions", json={**body, "guided_regex": "a"})).status_code == 200
+        process = server.state.served.grammars._compiler._process
+        process.close()
+        assert (await server.client.post("/v1/completions", json={**body, "guided_regex": "b"})).status_code == 200
+
+
+async def test_the_same_grammar_is_compiled_once(serve: Any) -> None:
+    async with serve("one two") as server:
+        body = {"prompt": "Hi", "max_tokens": 1, "guided_json": SCHEMA}
+        responses = await asyncio.gather(*(server.client.post("/v1/completions", json=body) for _ in range(4)))
+        assert {response.status_code for response in responses} == {200}
+        assert (await server.client.post("/v1/completions", json=body)).status_code == 200
+        told = server.loop._observer.grammars
+        assert (told["compiled"], told["refused"]) == (1, 0)
+        assert told["cached"] >= 1
+        scraped = (await server.admin.get("/metrics")).text
+        assert 'paternoster_engine_grammars_total{model_name="scripted",result="compiled"} 1.0' in scraped
+        assert 'paternoster_engine_grammar_compile_seconds_count{model_name="scripted"} 1.0' in scraped
