@@ -12,6 +12,7 @@ from paternoster_engine.server.messages.objects import (
     BlockDeltaEvent,
     BlockStart,
     BlockStop,
+    ErrorDetail,
     ErrorEvent,
     InputDelta,
     MessageDelta,
@@ -85,7 +86,7 @@ class MessageAnswer:
 
     def fail(self, message: str) -> Iterator[MessageEvent]:
         """After a failure in mid-stream."""
-        yield ErrorEvent(error={"type": "api_error", "message": message})
+        yield ErrorEvent(error=ErrorDetail(type="api_error", message=message))
 
     def whole(self) -> MessageObject:
         """After :meth:`end`."""

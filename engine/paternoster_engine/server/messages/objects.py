@@ -114,9 +114,16 @@ class MessageStop(BaseModel):
     type: Literal["message_stop"] = "message_stop"
 
 
+class ErrorDetail(BaseModel):
+    type: str
+    message: str
+
+
 class ErrorEvent(BaseModel):
+    """The end of a stream that failed, and the body of every response that is none of 2xx."""
+
     type: Literal["error"] = "error"
-    error: dict[str, str]
+    error: ErrorDetail
 
 
 MessageEvent = MessageStart | BlockStart | BlockDeltaEvent | BlockStop | MessageDelta | MessageStop | ErrorEvent
