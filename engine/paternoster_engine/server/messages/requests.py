@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from paternoster_engine.server.openai.fields import MAX_MESSAGES, Body, StopStrings, Text, only
-from paternoster_engine.server.openai.template_fields import JsonObject
+from paternoster_engine.server.openai.template_fields import MAX_TOOLS, JsonObject
 from paternoster_engine.server.translation.fields import PassedFields
 
 MIN_BUDGET = 1024
@@ -54,7 +54,7 @@ Texts = Annotated[
 ]
 
 
-class Block(CacheMarked):
+class ContentBlock(CacheMarked):
     """A piece of a message: which fields it has depends on its type."""
 
     type: BlockType
@@ -82,17 +82,17 @@ class Block(CacheMarked):
 class Message(Body):
     role: Literal["user", "assistant", "system"]
     content: Annotated[
-        list[Block],
+        list[ContentBlock],
         BeforeValidator(
             lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
-            json_schema_input_type=str | list[Block],
+            json_schema_input_type=str | list[ContentBlock],
         ),
         Field(max_length=MAX_MESSAGES),
     ]
 
     @field_validator("content")
     @classmethod
-    def _of_its_role(cls, value: list[Block], info: ValidationInfo) -> list[Block]:
+    def _of_its_role(cls, value: list[ContentBlock], info: ValidationInfo) -> list[ContentBlock]:
         role = info.data.get("role")
         if role is None:
             return value
@@ -114,7 +114,7 @@ def _ends_with_user(messages: list[Message]) -> list[Message]:
     return messages
 
 
-class Tool(CacheMarked):
+class CustomTool(CacheMarked):
     type: Literal["custom"] = "custom"
     name: Text
     description: Text | None = None
@@ -160,7 +160,7 @@ class OutputConfig(Body):
     format: OutputFormat | None = None
 
 
-class Metadata(Body):
+class MessageMetadata(Body):
     user_id: Text | None = None
 
 
@@ -170,7 +170,7 @@ class CountTokensRequest(PassedFields, CacheMarked):
     model: Text | None = Field(default=None, description="served model (default: the one there is)")
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_ends_with_user)]
     system: Texts = Field(default_factory=list)
-    tools: list[Tool] = Field(default_factory=list, max_length=MAX_MESSAGES)
+    tools: list[CustomTool] = Field(default_factory=list, max_length=MAX_TOOLS)
     tool_choice: ToolChoice = Field(default_factory=lambda: ToolChoice(type="auto"))
     thinking: Thinking | None = Field(default=None, description="default: what the model's template has")
     output_config: OutputConfig = Field(default_factory=OutputConfig)
@@ -189,7 +189,7 @@ class MessagesRequest(CountTokensRequest):
     temperature: float = Field(default=1.0, ge=0, le=2)
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=-1, lt=2**31, description="0 and -1 switch it off")
-    metadata: Metadata = Field(default_factory=Metadata)
+    metadata: MessageMetadata = Field(default_factory=MessageMetadata)
     service_tier: Literal["auto", "standard_only"] = Field(default="auto", description="of no effect")
     inference_geo: Text | None = Field(default=None, description="of no effect")
 

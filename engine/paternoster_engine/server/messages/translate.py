@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paternoster_engine.server.messages.requests import (
-    Block,
+    ContentBlock,
     CountTokensRequest,
+    CustomTool,
     Message,
     MessagesRequest,
     TextBlock,
-    Tool,
 )
 
 NAMES: Mapping[str, str] = {
@@ -117,16 +117,16 @@ def _of_assistant(message: Message) -> dict[str, Any]:
     return told
 
 
-def _call(block: Block) -> dict[str, Any]:
+def _call(block: ContentBlock) -> dict[str, Any]:
     arguments = json.dumps(block.input, ensure_ascii=False)
     return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments}}
 
 
-def _text(blocks: Iterable[Block | TextBlock]) -> str:
+def _text(blocks: Iterable[ContentBlock | TextBlock]) -> str:
     return "".join(block.text or "" for block in blocks)
 
 
-def _function(tool: Tool) -> dict[str, Any]:
+def _function(tool: CustomTool) -> dict[str, Any]:
     given = {
         "name": tool.name,
         "description": tool.description,

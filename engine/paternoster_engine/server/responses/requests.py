@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PlainValidator, field_validator, model_validator
 
 from paternoster_engine.server.openai.fields import MAX_MESSAGES, Body, Text, only, whole_characters
-from paternoster_engine.server.openai.template_fields import JsonObject
+from paternoster_engine.server.openai.template_fields import MAX_TOOLS, JsonObject
 from paternoster_engine.server.translation.fields import PassedFields
 
 MAX_METADATA = 16
@@ -28,7 +28,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 """Fields that an item of each type cannot be without."""
 
 
-class Part(Body):
+class InputPart(Body):
     """A piece of text; images, sounds and files are refused by the names of their types."""
 
     type: PartType
@@ -53,14 +53,14 @@ def _parts_of(type: PartType) -> BeforeValidator:
     """A text is one part of ``type``."""
     return BeforeValidator(
         lambda value: [{"type": type, "text": value}] if isinstance(value, str) else value,
-        json_schema_input_type=str | list[Part],
+        json_schema_input_type=str | list[InputPart],
     )
 
 
-Parts = Annotated[list[Part], Field(max_length=MAX_MESSAGES)]
+Parts = Annotated[list[InputPart], Field(max_length=MAX_MESSAGES)]
 
 
-class Item(Body):
+class InputItem(Body):
     """One item of a conversation: which fields it has depends on its type."""
 
     type: ItemType = "message"
@@ -107,7 +107,7 @@ def _choice(value: Any) -> str | NamedFunction:
     raise ValueError('must be "none", "auto", "required" or {"type": "function", "name": ...}')
 
 
-class TextFormat(Body):
+class ResponseTextFormat(Body):
     type: Literal["text", "json_object", "json_schema"]
     name: Text | None = None
     description: Text | None = None
@@ -122,7 +122,7 @@ class TextFormat(Body):
 
 
 class TextConfig(Body):
-    format: TextFormat | None = None
+    format: ResponseTextFormat | None = None
     verbosity: Annotated[Any, only("medium")] = "medium"
 
 
@@ -136,7 +136,7 @@ class ReasoningConfig(Body):
     )
 
 
-class StreamOptions(Body):
+class ResponseStreamOptions(Body):
     include_obfuscation: Annotated[Any, only(False)] = False
 
 
@@ -145,15 +145,15 @@ class ResponsesRequest(PassedFields):
 
     model: Text | None = Field(default=None, description="served model (default: the one there is)")
     input: Annotated[
-        list[Item],
+        list[InputItem],
         BeforeValidator(
             lambda value: [{"role": "user", "content": value}] if isinstance(value, str) else value,
-            json_schema_input_type=str | list[Item],
+            json_schema_input_type=str | list[InputItem],
         ),
         Field(min_length=1, max_length=MAX_MESSAGES),
     ]
     instructions: Text | None = None
-    tools: list[FunctionTool] = Field(default_factory=list, max_length=MAX_MESSAGES)
+    tools: list[FunctionTool] = Field(default_factory=list, max_length=MAX_TOOLS)
     tool_choice: Annotated[
         str | NamedFunction, PlainValidator(_choice, json_schema_input_type=str | dict[str, Any])
     ] = "auto"
@@ -165,7 +165,7 @@ class ResponsesRequest(PassedFields):
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=-1, lt=2**31, description="as in chat completions")
     stream: bool = False
-    stream_options: StreamOptions | None = None
+    stream_options: ResponseStreamOptions | None = None
     metadata: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_METADATA, description="told in the answer")
     user: Text | None = None
     include: list[Literal["reasoning.encrypted_content"]] = Field(

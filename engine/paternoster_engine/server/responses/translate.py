@@ -3,7 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from paternoster_engine.server.responses.requests import Item, NamedFunction, Part, ResponsesRequest, TextFormat
+from paternoster_engine.server.responses.requests import (
+    InputItem,
+    InputPart,
+    NamedFunction,
+    ResponsesRequest,
+    ResponseTextFormat,
+)
 
 NAMES: Mapping[str, str] = {
     "messages": "input",
@@ -61,7 +67,7 @@ def _messages(body: ResponsesRequest) -> list[dict[str, Any]]:
     return messages
 
 
-def _add_to_assistant(messages: list[dict[str, Any]], item: Item) -> None:
+def _add_to_assistant(messages: list[dict[str, Any]], item: InputItem) -> None:
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
     message = messages[-1]
@@ -74,7 +80,7 @@ def _add_to_assistant(messages: list[dict[str, Any]], item: Item) -> None:
         message.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": call})
 
 
-def _text(parts: Iterable[Part]) -> str:
+def _text(parts: Iterable[InputPart]) -> str:
     return "".join(part.said for part in parts)
 
 
@@ -89,7 +95,7 @@ def _choice(choice: str | NamedFunction) -> str | dict[str, Any]:
     return choice
 
 
-def _format(form: TextFormat) -> dict[str, Any]:
+def _format(form: ResponseTextFormat) -> dict[str, Any]:
     if form.type == "json_object":
         return {"type": "json_object"}
     given = {"name": form.name, "schema": form.schema_, "strict": form.strict, "description": form.description}

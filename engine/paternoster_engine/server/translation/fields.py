@@ -1,29 +1,28 @@
 """Extensions that chat completions, responses and messages have under the same names."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from copy import copy
+from typing import Any
 
-from pydantic import Field
+from pydantic import create_model
 
 from paternoster_engine.server.openai.fields import Body
+from paternoster_engine.server.openai.requests import ChatCompletionRequest
 
-PassedOn = Annotated[Any, Field(description="as in chat completions")]
+PASSED_ON = (
+    "seed", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
+    "chat_template_kwargs", "priority", "cache_salt", "deadline_ms",
+)  # fmt: skip
 
 
-class PassedFields(Body):
-    """Judged where the chat request that they are passed on to is."""
-
-    seed: PassedOn = None
-    min_p: PassedOn = None
-    presence_penalty: PassedOn = None
-    frequency_penalty: PassedOn = None
-    repetition_penalty: PassedOn = None
-    chat_template_kwargs: PassedOn = None
-    priority: PassedOn = None
-    cache_salt: PassedOn = None
-    deadline_ms: PassedOn = None
-
+class _Passing(Body):
     def passed_on(self) -> Mapping[str, Any]:
-        """Those that are given."""
-        given = {name: getattr(self, name) for name in PassedFields.model_fields}
-        return {name: value for name, value in given.items() if value is not None}
+        """Those of :data:`PASSED_ON` that are given."""
+        return {name: getattr(self, name) for name in PASSED_ON if name in self.model_fields_set}
+
+
+_fields = ChatCompletionRequest.model_fields
+PassedFields = create_model(
+    "PassedFields", __base__=_Passing, **{name: (_fields[name].annotation, copy(_fields[name])) for name in PASSED_ON}
+)
+"""With the bounds that they have there."""

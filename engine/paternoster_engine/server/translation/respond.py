@@ -11,11 +11,13 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from paternoster_engine.chat.errors import ChatTemplateError
 from paternoster_engine.server.errors import TABLE, InvalidValue, describe
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.generation.streaming import EventStream, unless_gone
 from paternoster_engine.server.identity import Caller
+from paternoster_engine.server.openai.fields import unknown_fields
 from paternoster_engine.server.openai.prompts import chat_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
 from paternoster_engine.server.parsers.events import Event
@@ -30,12 +32,16 @@ Names = Mapping[str, str]
 
 def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest:
     """Raises ``RequestValidationError`` in the client's words."""
+    unknown = unknown_fields.get()
     try:
         return ChatCompletionRequest.model_validate(body)
     except ValidationError as error:
         raise RequestValidationError(
             [{**told, "loc": ("body", *_path(told["loc"], names))} for told in error.errors(include_url=False)]
         ) from error
+    finally:
+        # The client is told of those of its own body.
+        unknown_fields.set(unknown)
 
 
 async def respond(
@@ -82,12 +88,14 @@ async def respond(
 
 @contextmanager
 def named(names: Names) -> Iterator[None]:
-    """:class:`InvalidValue` within is in the client's words."""
+    """:class:`InvalidValue` within is in the client's words, and so is what a template refuses."""
     try:
         yield
     except InvalidValue as error:
         field = ".".join(_path(error.field.split("."), names))
         raise InvalidValue(field, str(error).replace(error.field, field, 1)) from error
+    except ChatTemplateError as error:
+        raise InvalidValue(names.get("messages", "messages"), str(error)) from error
 
 
 async def _frames(

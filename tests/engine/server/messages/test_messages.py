@@ -194,6 +194,7 @@ async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
         headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "some-2025-01-01"}
         response = await server.client.post("/v1/messages?beta=true", json=ASK | HARMLESS, headers=headers)
         assert response.status_code == 200, response.text
+        assert "x-paternoster-ignored" not in response.headers
 
 
 def said(*content: Any) -> dict[str, Any]:

@@ -174,6 +174,22 @@ async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
         assert response.status_code == 200, response.text
 
 
+async def test_unknown_fields_are_left_out_and_told(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, "one") as (server, _):
+        item = {"role": "user", "content": "Hi", "mood": "good"}
+        response = await server.client.post("/v1/responses", json={"input": [item], "colour": "red"})
+        assert response.status_code == 200, response.text
+        assert response.headers["x-paternoster-ignored"] == "colour, input[].mood"
+
+
+async def test_what_a_template_refuses_is_the_input(tokenizer: Tokenizer) -> None:
+    refusing = tokenizer.with_template("{{ raise_exception('never') }}")
+    async with scripted_server(refusing)("one") as server:
+        response = await server.client.post("/v1/responses", json={"input": "Hi"})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "input")
+        assert "never" in response.json()["error"]["message"]
+
+
 CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 
 
