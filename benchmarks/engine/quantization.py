@@ -40,7 +40,7 @@ def load(name: str, checkpoint: Checkpoint) -> Decoder:
     if name == "float32":
         return Decoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
     if name == "int8 weights only":
-        return Decoder(checkpoint.config, lambda n: rounded(n, checkpoint.tensor(n)), torch.float32, CPU)
+        return Decoder(checkpoint.config, lambda n: rounded(n, checkpoint.tensor(n)[()]), torch.float32, CPU)
     return Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU, int8=name == "int8")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from gpu.expert_products import GPT_OSS_20B, QWEN3_30B, Mixture, route
 from paternoster_kernels import OPS, DeviceBatch, RaggedBatch
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.int4_matmul import quantize_int4
@@ -14,6 +15,8 @@ from paternoster_kernels.reference.weight_only_matmul import quantize_weight
 from paternoster_kernels.registry import triton_op
 
 BF16, FP32, FP8, INT8 = torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int8
+FEW_OF_GPT_OSS = replace(GPT_OSS_20B, experts=5)
+"""All 32 take 4 GiB in float64, and each is computed by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +208,12 @@ def _plain_weights(rows: int) -> Callable[[torch.Generator], tuple[Any, ...]]:
     return lambda g: (_normal(g, rows, 4096), _normal(g, 4096, 4096) / 64)
 
 
-def _experts(tokens: int) -> Callable[[torch.Generator], tuple[Any, ...]]:
-    """Qwen3-30B-A3B's: 128 experts of 768 columns, 8 of them for a token."""
+def _experts(mixture: Mixture, tokens: int) -> Callable[[torch.Generator], tuple[Any, ...]]:
+    """The first product of a layer."""
 
     def make(generator: torch.Generator) -> tuple[Any, ...]:
-        chosen = torch.rand(tokens, 128, generator=generator).topk(8, -1).indices
-        by_expert, order = chosen.flatten().sort(stable=True)
-        starts = torch.searchsorted(by_expert, torch.arange(129), out_int32=True)
-        return _normal(generator, tokens, 2048), _normal(generator, 128, 1536, 2048) / 45, order // 8, starts
+        weight = _normal(generator, mixture.experts, 2 * mixture.width, mixture.hidden) / mixture.hidden**0.5
+        return _normal(generator, tokens, mixture.hidden), weight, *route(mixture, tokens, generator)
 
     return make
 
@@ -252,8 +253,9 @@ def cases() -> list[Case]:
         Case("next step", "advance_decode", _advance, 0.0, written=(1, 2)),
         Case("weights, 1 row", "matmul", _plain_weights(1), 1e-2),
         Case("weights, 128 rows", "matmul", _plain_weights(128), 1e-2),
-        Case("experts, 16 tokens", "grouped_matmul", _experts(16), 1e-2),
-        Case("experts, 512 tokens", "grouped_matmul", _experts(512), 1e-2),
+        Case("experts of Qwen3, 16 tokens", "grouped_matmul", _experts(QWEN3_30B, 16), 1e-2),
+        Case("experts of Qwen3, 512 tokens", "grouped_matmul", _experts(QWEN3_30B, 512), 1e-2),
+        Case("experts of gpt-oss, 64 tokens", "grouped_matmul", _experts(FEW_OF_GPT_OSS, 64), 1e-2),
         Case("int8 weights, 1 row", "weight_only_matmul", _weights(1, INT8), 1e-2),
         Case("int8 weights, 128 rows", "weight_only_matmul", _weights(128, INT8), 1e-2),
         Case("fp8 weights, 1 row", "weight_only_matmul", _weights(1, FP8), 1e-2, min_capability=89),

@@ -9,7 +9,7 @@ import torch
 
 from gpu.random_weights import random_weights
 from gpu.setting import Limits, Setting, forced, run
-from gpu.shapes import TINY, TINY_EXPERTS, TINY_GEMMA, TINY_GPT_OSS, TINY_QWEN3
+from gpu.tiny_models import tiny_models
 from paternoster_engine.core.request import Request
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.decoder import Decoder
@@ -37,12 +37,13 @@ class Verdict:
 
 
 def verdicts(device: torch.device, tokens: int, load: Callable[[torch.device], Decoder] | None) -> Iterator[Verdict]:
-    """``tokens`` a request, with random weights, and with those that ``load`` puts on a device in float32, if any."""
+    """``tokens`` a request, with random weights of each family, then with those that ``load`` puts on a device, if any.
+
+    All in float32.
+    """
     torch.set_float32_matmul_precision("highest")
     models: dict[str, Callable[[torch.device], Decoder]]
-    models = {
-        config.name: partial(_random, config) for config in (TINY, TINY_QWEN3, TINY_GEMMA, TINY_EXPERTS, TINY_GPT_OSS)
-    }
+    models = {config.name: partial(_random, config) for config in tiny_models()}
     if load is not None:
         models["SmolLM2-135M-Instruct"] = load
     host = torch.device("cpu")

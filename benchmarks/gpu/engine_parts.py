@@ -38,7 +38,7 @@ FULL = Plan(
     loads=[Load(config, BATCHES, prompt=512, steps=20) for config in (LLAMA3, SMOLLM2, QWEN3_SMALL, QWEN3)],
     compared=[(SMOLLM2, 64, 512, 256), (LLAMA3, 64, 512, 256)],
     oracle_tokens=20,
-    oracle_seconds=60,
+    oracle_seconds=100,
     load_seconds=180,
     compare_seconds=100,
 )

@@ -1,9 +1,8 @@
 """Sizes of the models whose speed is measured; their weights are drawn at random, as speed depends on sizes alone."""
 
-from dataclasses import replace
 from typing import Any
 
-from paternoster_engine.model.config import Block, Experts, Layer, ModelConfig
+from paternoster_engine.model.config import Block, ModelConfig
 
 
 def _llama(name: str, **sizes: Any) -> ModelConfig:
@@ -35,29 +34,4 @@ TINY = _llama(
     "tiny", vocab_size=512, hidden_size=64, intermediate_size=96, num_layers=2, num_heads=4, num_kv_heads=2,
     head_dim=64, tied_embeddings=False, context_length=256,
 )  # fmt: skip
-"""For runs that only show that everything runs, and for the oracle where no model file is at hand."""
-TINY_QWEN3 = replace(TINY, name="tiny Qwen3", architecture="qwen3", block=Block(head_norm="each"))
-TINY_GEMMA = replace(
-    TINY,
-    name="tiny Gemma 3, with an unrotated layer",
-    architecture="gemma3",
-    num_layers=3,
-    block=Block(norms="around", head_norm="each", activation="gelu", attention_scale=0.2, attention_softcap=20.0),
-    layer_kinds=(Layer(TINY.rope, window=20), Layer(TINY.rope), Layer(None)),
-    embedding_scale=8.0,
-    logit_softcap=30.0,
-)
-TINY_EXPERTS = replace(
-    TINY,
-    name="tiny Qwen3-MoE, biased",
-    architecture="qwen3_moe",
-    block=Block(head_norm="each", qkv_bias=True, out_bias=True),
-    layer_kinds=(Layer(TINY.rope, experts=Experts(8, 2, 48, normalized=True)), Layer(TINY.rope)),
-)
-TINY_GPT_OSS = replace(
-    TINY,
-    name="tiny gpt-oss",
-    architecture="gpt_oss",
-    block=Block(qkv_bias=True, out_bias=True, mlp_bias=True, router_bias=True, sinks=True, activation="clamped_swiglu"),
-    layer_kinds=tuple(Layer(TINY.rope, window, Experts(8, 2, 48, normalized=True)) for window in (20, None)),
-)
+"""For runs that only show that everything runs."""

@@ -9,6 +9,7 @@ from torch.nn import functional
 from triton.testing import do_bench
 
 from gpu.ceilings import Ceilings
+from gpu.expert_products import GPT_OSS_20B, QWEN3_30B, products
 from paternoster_kernels import RaggedBatch, pick
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.int4_matmul import quantize_int4
@@ -16,6 +17,8 @@ from paternoster_kernels.reference.weight_only_matmul import quantize_weight
 
 CUDA = torch.device("cuda")
 BF16 = torch.bfloat16
+MIXTURES = (QWEN3_30B, GPT_OSS_20B)
+MIXTURE_TOKENS = (1, 16, 64, 256, 8192)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,15 @@ def ceilings() -> Ceilings:
 
 
 def speeds(limits: Ceilings) -> Iterator[Speed]:
-    """Each kernel at shapes of a model of 8 billion parameters: 32 query heads, 8 key heads, head size 128."""
+    """Each kernel at shapes of a model of 8 billion parameters: 32 query heads, 8 key heads, head size 128.
+
+    The products of experts are at those of models that have some.
+    """
     yield from _decode_speeds(limits)
     yield from _prefill_speeds(limits)
     yield from _row_speeds(limits)
     yield from _weight_speeds(limits)
+    yield from _expert_speeds(limits)
 
 
 def _by_memory(
@@ -159,3 +166,15 @@ def _weight_speeds(limits: Ceilings) -> Iterator[Speed]:
         yield _by_memory(f"int8 weights, {rows} rows", limits, eight.nbytes, partial(by_eight, x, eight, scales), other)
         packed_bytes = sum(part.nbytes for part in four)
         yield _by_memory(f"int4 weights, {rows} rows", limits, packed_bytes, partial(by_four, x, *four), other)
+
+
+def _expert_speeds(limits: Ceilings) -> Iterator[Speed]:
+    """Of whichever ceiling is the lower one: few tokens are bound by matrices that are read, many by products."""
+    matmul = pick("grouped_matmul", CUDA)
+    for mixture in MIXTURES:
+        for tokens in MIXTURE_TOKENS:
+            generator = torch.Generator(CUDA).manual_seed(tokens)
+            for product in products(mixture, tokens, BF16, matmul, generator):
+                by_memory = product.moved / limits.bytes_per_second > product.flops / limits.flops_per_second
+                rate = (_by_memory, product.moved) if by_memory else (_by_compute, product.flops)
+                yield rate[0](product.name, limits, rate[1], product.call, product.one_by_one)

@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from rule_lines import rule_of
+
 from paternoster_e2e.kubectl import Document, Kubectl
 from paternoster_e2e.objects import CRD
-from paternoster_operator.api.rule import Rule
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
 
 Manifest = Callable[..., Document]
@@ -71,15 +72,6 @@ def test_what_a_schema_cannot_know_is_taken(
 ) -> None:
     """The operator says that the spec is invalid."""
     assert kubectl.refusal(manifest(**unseen_by_a_schema[0])) == ""
-
-
-def rule_of(line: str) -> Rule:
-    """The one that says so, after the field and its value; the value may have colons, too."""
-    parts = line.split(": ")
-    tails = [": ".join(parts[number:]) for number in range(2, len(parts))]
-    found = ([rule for rule in SPEC_RULES if tail and rule.message.startswith(tail)] for tail in tails)
-    (rule,) = next(filter(None, found))
-    return rule
 
 
 def messages_in(refusal: str) -> list[str]:

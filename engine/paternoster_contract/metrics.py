@@ -98,6 +98,7 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     Metric("kv_projected_peak_ratio", "gauge", "Largest share of the KV pool the running requests can come to need."),
     Metric("host_kv_usage_ratio", "gauge", "Share of the host blocks for swapping that are in use, 0..1."),
     Metric("loop_heartbeat_timestamp_seconds", "gauge", "When the engine loop last ticked, seconds since the epoch."),
+    Metric("start_seconds", "gauge", "Seconds from the process's start until it was ready, by part.", None, ("part",)),
     Metric("requests", "counter", "Requests admitted to the queue."),
     Metric("requests_finished", "counter", "Ended requests by reason.", "vllm:request_success", ("finished_reason",)),
     Metric(

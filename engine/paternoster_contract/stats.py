@@ -31,6 +31,15 @@ class EngineState(StrEnum):
     DRAINING = "draining"
 
 
+class StartPart(StrEnum):
+    """What the time from an engine's exec until it is ready went into; each second is of one part."""
+
+    IMPORTS = "imports"
+    DOWNLOAD = "download"
+    LOAD = "load"
+    WARM_UP = "warm_up"
+
+
 class EngineStats(BaseModel):
     """Answer of the engine's ``GET /stats``."""
 
@@ -42,6 +51,11 @@ class EngineStats(BaseModel):
     model: str = Field(max_length=LONGEST_NAME)
     state: EngineState
     started_at: Seconds = Field(description="seconds since the epoch")
+    start_seconds: dict[StartPart, Annotated[float, Field(ge=0, le=1e9)]] = Field(
+        default_factory=dict,
+        description="from the process's start until it was ready, by part: imports, download of the model by the "
+        "engine itself, load of its weights, warm-up of all else; empty from an engine that does not tell",
+    )
     time: Seconds = Field(description="seconds since the epoch when this was taken")
     last_tick_age_seconds: Seconds = Field(description="age of the engine loop's last tick")
 

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +9,15 @@ import torch
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import FORCE_PREEMPT_ENV
+from paternoster_contract.stats import StartPart
+from paternoster_engine.build_embedder import build_encoder_engine, embeds, for_embedding
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits, scheduler_config
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.config import Described
 from paternoster_engine.model.decoder import Decoder
+from paternoster_engine.model.encoders.checkpoint import is_encoder
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.fields import shown
 from paternoster_engine.model.source import resolve
@@ -33,24 +35,32 @@ from paternoster_engine.runner.cuda.warm_up import warm_up
 from paternoster_engine.runner.device import rank_device, rank_threads, resolve_device, resolve_dtype
 from paternoster_engine.runner.kv_pool import HostKVCache, HostMemory, KVPoolShape, KVPoolTooSmall, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
+from paternoster_engine.runner.pooling_runner import PoolingRunner
 from paternoster_engine.runner.protocol import Runner
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.row_sampler import RowSampler
 from paternoster_engine.sampling.sampler import Sampler
+from paternoster_engine.start_timer import StartTimer
 
 log = logging.getLogger(__name__)
 
 
-def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
-    """Load the model and make the engine.
+def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Engine, Tokenizer, Described]:
+    """Load the model and make the engine; ``timer`` is told of each part.
 
     Raises :class:`ModelError` before anything is allocated; what is measured may prove too little after that.
     """
-    started = time.monotonic()
+    timer = timer or StartTimer()
+    timer.ended(StartPart.IMPORTS)
     source = resolve(args.model)
+    timer.ended(StartPart.DOWNLOAD)
     # Other ranks open what was found here: an address may lead elsewhere later, and is not theirs to fetch.
     args = args.model_copy(update={"model": source.path.as_uri()})
+    if is_encoder(source):
+        return build_encoder_engine(args, source, timer)
     checkpoint = open_checkpoint(source)
+    if embeds(args, source):
+        checkpoint = for_embedding(args, checkpoint, source)
     config = checkpoint.config
     check_shapes(checkpoint)
     tokenizer = _tokenizer(checkpoint, args.chat_template)
@@ -64,7 +74,9 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
     loaded, memory = None, limits.kv_cache_memory
     if measures_memory(limits, device):
         loaded = load(args, checkpoint, dtype, device)
+        timer.ended(StartPart.LOAD)
         memory = memory_for_kv_cache(loaded.model, dtype, device, limits, args.gpu_memory_utilization, loaded.ranks)
+        timer.ended(StartPart.WARM_UP)
     shape = KVPoolShape.fit(config, args.block_size, dtype, memory)
     scheduler = Scheduler(
         scheduler_config(
@@ -73,18 +85,22 @@ def build_engine(args: EngineArgs) -> tuple[Engine, Tokenizer, ModelConfig]:
             max_model_len=limits.max_model_len,
             num_blocks=shape.num_blocks,
             watermark_blocks=shape.num_blocks * args.watermark_percent // 100,
-            overlap=overlaps(args, device),
+            overlap=overlaps(args, device) and config.pooling is None,
             host_blocks=_checked_host_blocks(args, shape),
             force_preempt_every=_force_preempt_every(),
         ),
         live_cap=args.live_cap,
         token_budget=args.token_budget,
     )
-    runner = build_runner(args, loaded or load(args, checkpoint, dtype, device), shape, dtype, device, scheduler)
+    if loaded is None:
+        loaded = load(args, checkpoint, dtype, device)
+        timer.ended(StartPart.LOAD)
+    runner = build_runner(args, loaded, shape, dtype, device, scheduler)
+    timer.ended(StartPart.WARM_UP)
     log.info(
         "model %s loaded in %.1f s (%s on %s, %d ranks of %d threads)",
         config.name,
-        time.monotonic() - started,
+        timer.seconds[StartPart.LOAD],
         str(dtype).removeprefix("torch."),
         device,
         args.tensor_parallel_size,
@@ -158,6 +174,8 @@ def build_runner(
     """The KV pool of all ranks and what samples from them."""
     model, workers = loaded.model, loaded.workers
     cache = allocate_kv_cache(shape, model.config, dtype, device)
+    if model.config.pooling is not None:
+        return PoolingRunner(model, cache)
     cuda = device.type == "cuda"
     sampler: DeviceSampler | Sampler | RowSampler
     sampler = DeviceSampler(device) if cuda else Sampler(model.config.vocab_size, device)

@@ -7,7 +7,7 @@ import torch
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.config import Described
 from paternoster_engine.model.errors import ModelError
 
 BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
@@ -31,14 +31,20 @@ class EngineLimits:
     """Bytes for the KV pool of all ranks; 0: as much as is free, on CUDA."""
 
     @classmethod
-    def resolve(cls, args: EngineArgs, config: ModelConfig, device: torch.device) -> "EngineLimits":
-        """Settings that are not given come from the model or from the kind of device; raises :class:`ModelError`."""
+    def resolve(
+        cls, args: EngineArgs, config: Described, device: torch.device, *, whole_prompts: bool = False
+    ) -> "EngineLimits":
+        """Settings that are not given come from the model or from the kind of device; raises :class:`ModelError`.
+
+        ``whole_prompts``: a step must hold the longest prompt.
+        """
         if device.type == "cuda" and args.block_size not in CUDA_BLOCK_SIZES:
             allowed = ", ".join(map(str, CUDA_BLOCK_SIZES))
             raise ModelError(f"block_size is {args.block_size}: must be one of {allowed} on cuda")
+        longest = _max_model_len(args, config)
         tokens, memory = args.max_batched_tokens, args.kv_cache_memory
         if tokens is None:
-            tokens = max(BATCHED_TOKENS[device.type], args.max_num_seqs)
+            tokens = max(BATCHED_TOKENS[device.type], args.max_num_seqs, longest if whole_prompts else 0)
         if args.token_budget is not None and args.token_budget > tokens:
             raise ModelError(
                 f"token_budget is {args.token_budget}: must be at most max_batched_tokens, which is {tokens}"
@@ -46,15 +52,16 @@ class EngineLimits:
         return cls(
             max_num_seqs=args.max_num_seqs,
             max_batched_tokens=tokens,
-            max_model_len=_max_model_len(args, config),
+            max_model_len=longest,
             block_size=args.block_size,
             kv_cache_memory=KV_CACHE_MEMORY[device.type] if memory is None else memory,
         )
 
 
-def _max_model_len(args: EngineArgs, config: ModelConfig) -> int:
+def _max_model_len(args: EngineArgs, config: Described) -> int:
     if args.max_model_len is None:
-        return config.context_length
+        made_for = config.pooling.max_length if config.pooling is not None else None
+        return min(config.context_length, made_for or config.context_length)
     if args.max_model_len > config.context_length:
         raise ModelError(
             f"max_model_len is {args.max_model_len}: must be at most {config.context_length}, "

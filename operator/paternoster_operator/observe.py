@@ -59,7 +59,8 @@ class PodView:
     """Somebody asks, by an annotation, that it admits no more."""
     startup_seconds: float | None = None
     """From its creation until it was ready; None while it is not, and where its engine ended on the way."""
-
+    download_seconds: float = 0.0
+    """That the container took which fetched its model; 0 where there was none."""
     download: FetchStatus | None = None
     """What the container that fetches its model told last; None where none does, or it did not answer."""
     capacity: int | None = None
@@ -200,6 +201,7 @@ def _pod(pod: Mapping[str, Any]) -> PodView:
         capacity=_flag(spec, "--max-num-seqs"),
         queue=_flag(spec, "--max-queued-requests") or MAX_QUEUED_REQUESTS,
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
+        download_seconds=_download_seconds(status),
     )
 
 
@@ -230,6 +232,16 @@ def _startup_seconds(metadata: Mapping[str, Any], ready: Mapping[str, Any]) -> f
         return None
     # Two clocks wrote these, the API server's and the node's.
     return max(0.0, (datetime.fromisoformat(since) - datetime.fromisoformat(created)).total_seconds())
+
+
+def _download_seconds(status: Mapping[str, Any]) -> float:
+    containers: Sequence[Mapping[str, Any]] = status.get("initContainerStatuses", [])
+    none: Mapping[str, Any] = {}
+    ran = next((each.get("state", {}) for each in containers if each.get("name") == labels.MODEL_CONTAINER), none)
+    began, ended = (ran.get("terminated", {}).get(key) for key in ("startedAt", "finishedAt"))
+    if began is None or ended is None:
+        return 0.0
+    return max(0.0, (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds())
 
 
 def _awaited(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

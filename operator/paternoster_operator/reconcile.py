@@ -142,7 +142,7 @@ class Reconciler:
             else:
                 refused[pod.name] = refusal
         await self._refuse_reports(key, fleet, refused)
-        fleet.startup.observe(observed.pods)
+        fleet.startup.observe(observed.pods, believed)
         deployment = observed.deployment
         samples = Samples(
             engines=believed,

@@ -1,5 +1,6 @@
 """What ``paternoster fit`` says of models, against what loading them takes."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.command import main
-from paternoster_engine.fit import GPUS, fits, parameters, rank_bytes, token_bytes
+from paternoster_engine.fit.gpus import GPUS, Gpu
+from paternoster_engine.fit.memory import STEP_BYTES, fits, parameters, rank_bytes, token_bytes
 from paternoster_engine.model.checkpoint import open_checkpoint
 from paternoster_engine.model.config import Block, ModelConfig
 from paternoster_engine.model.source import resolve
@@ -24,19 +26,23 @@ LLAMA_8B = ModelConfig(
 BF16 = torch.bfloat16
 
 
+def small(gib: int) -> Gpu:
+    return Gpu(gib * 2**30, 1e12, 1e14, 1e10)
+
+
 def test_a_model_by_hand() -> None:
     """8.03 billion numbers; 2 x 32 layers x 8 heads x 128 numbers of two bytes a token."""
     assert parameters(LLAMA_8B) == 8_030_261_248
     assert token_bytes(LLAMA_8B, BF16) == 131_072
     found = {(fit.gpu, fit.count): fit.tokens for fit in fits(LLAMA_8B, BF16, 0.9)}
-    assert found["H100", 1] == (int(GPUS["H100"] * 0.9) - 2 * 8_030_261_248) // 131_072
+    assert found["H100", 1] == int((GPUS["H100"].memory - 2 * 8_030_261_248 - STEP_BYTES) * 0.9) // 131_072
     assert ("L4", 1) in found
     assert found["L4", 2] > 2 * found["L4", 1]
 
 
 def test_what_is_too_large_is_left_out() -> None:
-    assert {fit.count for fit in fits(LLAMA_8B, BF16, 0.9, {"small": 10 * 2**30})} == {2, 4, 8}
-    assert list(fits(LLAMA_8B, BF16, 0.9, {"tiny": 2**30})) == []
+    assert {fit.count for fit in fits(LLAMA_8B, BF16, 0.9, {"small": small(13)})} == {2, 4, 8}
+    assert list(fits(LLAMA_8B, BF16, 0.9, {"tiny": small(3)})) == []
 
 
 @given(st.sampled_from([1, 2, 4]), st.booleans(), st.sampled_from(["none", "each", "all"]))
@@ -50,7 +56,7 @@ def test_the_ranks_hold_what_they_load(ranks: int, biased: bool, head_norm: str)
     )  # fmt: skip
     shapes = dict(expected_shapes(config))
     load = shard_loader(config, lambda name: torch.zeros(shapes[name]), 0, ranks)
-    held = sum(load(name).numel() for name in shapes)
+    held = sum(math.prod(load(name).shape) for name in shapes)
     assert rank_bytes(config, ranks, torch.float32) == 4 * held
     assert shard_config(config, ranks).num_heads * ranks == 8
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.hardware_profile import MeasuredProfile
+from paternoster_engine.bench.hardware_profile import HardwareProfile
 from paternoster_engine.bench.step_cost import StepCostFit
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.config import SchedulerConfig
@@ -21,8 +21,8 @@ prices = st.floats(0, 1) | st.floats(1e-12, 1e-5)
 fits = st.builds(StepCostFit, st.floats(1e-6, 10), prices, prices, prices, prices)
 
 
-def measured(fit: StepCostFit, name: str = "here", source: str = "measured") -> MeasuredProfile:
-    return MeasuredProfile(name, source, CONFIG, 0, 0.08, 1, fit, 3.25, 0.5, 5000.0, 500.0)
+def measured(fit: StepCostFit, name: str = "here", source: str = "measured") -> HardwareProfile:
+    return HardwareProfile(name, source, CONFIG, 0, 0.08, 1, fit, 3.25, 0.5, 5000.0, 500.0)
 
 
 @given(fits, st.text(max_size=30))

@@ -1,14 +1,18 @@
 """``paternoster fit`` of a model that is on a hub: its config.json is all that is read."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from loopback_hub import LoopbackHub
 
 from paternoster_contract.command import main
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 
+ROOT = Path(__file__).parents[2]
 CONFIG = {
     "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 48,
     "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151_936, "rms_norm_eps": 1e-6,
@@ -36,3 +40,51 @@ def test_a_model_of_30_billion_is_not_downloaded(
 def test_what_is_not_there_is_named(hub: LoopbackHub, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "hf://org/none"]) == MODEL_EXIT_STATUS
     assert "paternoster fit: model 'hf://org/none'" in capsys.readouterr().err
+
+
+def test_the_commands_in_a_manifest_of_the_catalogue_give_its_figures(
+    hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = (ROOT / "examples/models/mistral-7b.yaml").read_text().partition("apiVersion:")[0]
+    text = re.sub(r"\\\n#", " ", head)
+    commands = [shlex.split(line[1:])[1:] for line in text.splitlines() if line.startswith("#   paternoster ")]
+    assert [words[0] for words in commands] == ["fit", "simulate"]
+    config = (ROOT / "tests/catalogue/configs/mistral-7b.json").read_bytes()
+    hub.add("mistralai/Mistral-7B-Instruct-v0.3", {"config.json": config, "model.safetensors": b"none"})
+    monkeypatch.chdir(tmp_path)
+    assert main(commands[0]) == 0
+    profile = yaml.safe_load((tmp_path / "mistral-7b.profile.yaml").read_text())
+    assert "not measured" in profile["source"]
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    capsys.readouterr()
+    assert main([*commands[1], "--json"]) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["slo_attainment"] >= 0.95
+    told = " ".join(line.removeprefix("# ") for line in head.splitlines())
+    assert f"{outcome['generation_tokens'] / outcome['seconds']:,.0f} output tokens/s" in told
+    assert f"first token within {outcome['ttft_ms']['p95']:,.0f} ms and {outcome['itl_ms']['p95']:,.0f} ms" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gpu", "GTX"], "gpu is 'GTX': must be one of L4, L40S, A100 40 GB, A100 80 GB, H100, H200, B200"),
+        (["--profile", "here.yaml"], "gpu is unset: must name the GPU that the profile is of"),
+        (["--gpu", "H100", "--profile", "/nowhere/here.yaml"], "profile is /nowhere/here.yaml: must be in a folder"),
+    ],
+)
+def test_arguments_are_checked_before_a_model_is_asked_for(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", "hf://org/none", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_no_profile_is_written_of_what_does_not_fit(
+    hub: LoopbackHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.add("org/moe", {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": b"none"})
+    profile = tmp_path / "moe.yaml"
+    assert main(["fit", "hf://org/moe", "--gpu", "L4", "--count", "1", "--profile", str(profile)]) == 1
+    assert "It fits on none of 1 x L4." in capsys.readouterr().out
+    assert not profile.exists()

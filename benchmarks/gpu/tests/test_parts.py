@@ -13,8 +13,10 @@ from gpu.random_weights import random_weights
 from gpu.setting import forced
 from gpu.shapes import LLAMA3, QWEN3, QWEN3_SMALL, SMOLLM2, TINY
 from gpu.theirs import Work
+from gpu.tiny_models import tiny_models
 from paternoster_engine.core.request import TokenLogprobs
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.families.registry import FAMILIES, find_family
 from paternoster_engine.model.weights.shapes import expected_shapes
 
 
@@ -31,6 +33,10 @@ def parameters(config: ModelConfig) -> int:
 def test_sizes_are_the_models(config: ModelConfig, millions: float) -> None:
     """Parameter counts as published."""
     assert parameters(config) / 1e6 == pytest.approx(millions, abs=0.1)
+
+
+def test_every_family_has_a_tiny_model() -> None:
+    assert {id(find_family(config.architecture)) for config in tiny_models()} == {id(one) for one in FAMILIES.values()}
 
 
 def test_random_weights_keep_activations_in_bounds() -> None:

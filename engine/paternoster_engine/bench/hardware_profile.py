@@ -1,4 +1,4 @@
-"""A measured hardware profile as YAML, in the form that ``paternoster simulate --profile`` reads."""
+"""A hardware profile as YAML, in the form that ``paternoster simulate --profile`` reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,16 +11,16 @@ Scalar = str | int | float
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredProfile:
-    """One replica of this engine on this machine."""
+class HardwareProfile:
+    """One replica of this engine: on this machine, or as it is expected to be on another."""
 
     name: str
     source: str
-    """How, when and on what it was measured."""
+    """How, when and on what it was measured, or what it follows from."""
     config: SchedulerConfig
     gpus: int
-    usd_per_hour: float
-    """Of the replica."""
+    usd_per_gpu_hour: float
+    """Of the replica where there is no GPU."""
     watermark_percent: int
     step: StepCostFit
     load_seconds: float
@@ -29,6 +29,10 @@ class MeasuredProfile:
     """The first step."""
     ttft_ms: float
     itl_ms: float
+    schedule_seconds: float = 0
+    """On one machine nothing is scheduled or pulled."""
+    pull_seconds: float = 0
+    jitter: float = 0
 
     def document(self) -> dict[str, Scalar | dict[str, Scalar]]:
         config = self.config
@@ -36,7 +40,7 @@ class MeasuredProfile:
             "name": self.name,
             "source": self.source,
             "gpus_per_replica": self.gpus,
-            "usd_per_gpu_hour": self.usd_per_hour,
+            "usd_per_gpu_hour": self.usd_per_gpu_hour,
             "kv_blocks": config.num_blocks,
             "kv_block_size": config.block_size,
             "max_num_seqs": config.max_num_seqs,
@@ -44,12 +48,12 @@ class MeasuredProfile:
             "max_model_len": config.max_model_len,
             "watermark_percent": self.watermark_percent,
             "step": asdict(self.step),
-            # On one machine nothing is scheduled or pulled.
             "startup": {
-                "schedule_seconds": 0,
-                "pull_seconds": 0,
+                "schedule_seconds": self.schedule_seconds,
+                "pull_seconds": self.pull_seconds,
                 "load_seconds": round(self.load_seconds, 3),
                 "warm_seconds": round(self.warm_seconds, 3),
+                "jitter": self.jitter,
             },
             "objective": {"ttft_ms": self.ttft_ms, "itl_ms": self.itl_ms},
         }

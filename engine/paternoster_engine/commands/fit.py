@@ -11,15 +11,33 @@ from paternoster_contract.labels import MODEL_EXIT_STATUS
 if TYPE_CHECKING:
     from paternoster_engine.model.config import ModelConfig
 
-HELP = "say how much memory a model takes, and on which GPUs how many sequences fit, from its config.json alone"
+HELP = (
+    "say how much memory a model takes, and on which GPUs how many sequences fit, from its config.json alone; with "
+    "--profile also how long steps would take, for `paternoster simulate`"
+)
 GIB = 2**30
+PROFILE_COMMENTS = (
+    "Written by `paternoster fit`: a roofline of the GPU's data sheet. Nothing in it was measured. The shares of the",
+    "peaks that it assumes are in paternoster_engine/fit/step_cost.py, and those of a start in profile.py beside it.",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDRESS", help="as in serve --model; config.json of what is remote")
     parser.add_argument("--tokens", type=_count, default=4096, help="of a sequence, prompt and answer (default: 4096)")
     parser.add_argument(
-        "--gpu-memory-utilization", type=_share, default=0.9, help="share of the memory that is used (default: 0.9)"
+        "--gpu-memory-utilization",
+        type=_share,
+        default=0.9,
+        help="share of the free memory that the KV cache takes (default: 0.9)",
+    )
+    parser.add_argument("--gpu", metavar="NAME", help="this kind of GPU alone, such as H100")
+    parser.add_argument("--count", type=_count, metavar="N", help="this number of them alone")
+    parser.add_argument(
+        "--profile", metavar="FILE", help="write a hardware profile of the first that fits; needs --gpu"
+    )
+    parser.add_argument(
+        "--usd-per-gpu-hour", type=_price, default=0.0, metavar="USD", help="price, for the profile (default: 0)"
     )
 
 
@@ -27,14 +45,29 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_engine.model.errors import ModelError, ModelUnavailable
     from paternoster_sources.errors import SourceError
 
+    if fault := _fault(args):
+        print(f"paternoster fit: {fault}", file=sys.stderr)
+        return 2
     try:
         config = _config(args.address)
     except (ModelError, SourceError) as error:
         print(f"paternoster fit: {error}", file=sys.stderr)
         later = error.transient if isinstance(error, SourceError) else isinstance(error, ModelUnavailable)
         return 1 if later else MODEL_EXIT_STATUS
-    _print(config, args.tokens, args.gpu_memory_utilization)
-    return 0
+    return _answer(config, args)
+
+
+def _fault(args: argparse.Namespace) -> str | None:
+    """What is wrong with the arguments, before a model is asked for."""
+    from paternoster_engine.fit.gpus import GPUS
+
+    if args.gpu is not None and args.gpu not in GPUS:
+        return f"gpu is {args.gpu!r}: must be one of {', '.join(GPUS)}"
+    if args.profile and args.gpu is None:
+        return "gpu is unset: must name the GPU that the profile is of"
+    if args.profile and not Path(args.profile).absolute().parent.is_dir():
+        return f"profile is {args.profile}: must be in a folder that exists"
+    return None
 
 
 def _config(address: str) -> "ModelConfig":
@@ -52,12 +85,14 @@ def _config(address: str) -> "ModelConfig":
         return config_from_hf(ModelFolder(Path(folder)).json("config.json"), parse(address).name)
 
 
-def _print(config: "ModelConfig", tokens: int, utilization: float) -> None:
+def _answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     import torch
     from rich.console import Console
     from rich.table import Table
 
-    from paternoster_engine.fit import fits, parameters, token_bytes
+    from paternoster_engine.fit.gpus import GPUS
+    from paternoster_engine.fit.memory import fits, parameters, token_bytes
+    from paternoster_engine.fit.profile import derived_profile
 
     dtype = torch.bfloat16
     count = parameters(config)
@@ -65,15 +100,26 @@ def _print(config: "ModelConfig", tokens: int, utilization: float) -> None:
         f"{config.name}: {count / 1e9:.2f} billion parameters, {count * dtype.itemsize / GIB:.1f} GiB in bfloat16; "
         f"{token_bytes(config, dtype) / 1024:.0f} KiB of KV cache a token; context {config.context_length}"
     )
-    table = Table("GPUs", "tokens in the KV cache", f"sequences of {tokens}")
-    length = min(tokens, config.context_length)
-    for fit in fits(config, dtype, utilization):
+    table = Table("GPUs", "tokens in the KV cache", f"sequences of {args.tokens}")
+    length = min(args.tokens, config.context_length)
+    gpus = GPUS if args.gpu is None else {args.gpu: GPUS[args.gpu]}
+    found = [
+        fit
+        for fit in fits(config, dtype, args.gpu_memory_utilization, gpus)
+        if args.count is None or fit.count == args.count
+    ]
+    for fit in found:
         table.add_row(f"{fit.count} x {fit.gpu}", f"{fit.tokens:,}", f"{fit.tokens // length:,}")
-    if not table.row_count:
-        print("It fits on none of the GPUs that are known here, up to 8 of them.")
-        return
+    if not found:
+        print(f"It fits on none of {args.count or '1 to 8'} x {' or '.join(gpus)}.")
+        return 1 if args.profile else 0
     Console().print(table)
-    print(f"At {utilization:.0%} of the memory; a step's own, 1 to 2 GiB on each GPU, is not taken off.")
+    print("An estimate: 2.5 GB on each GPU are taken for CUDA and the largest step. An engine measures what is free.")
+    if args.profile:
+        profile = derived_profile(config, found[0], dtype, usd_per_gpu_hour=args.usd_per_gpu_hour)
+        Path(args.profile).write_text(profile.to_yaml(PROFILE_COMMENTS), encoding="utf-8")
+        print(f"profile: {args.profile} ({profile.name}; {profile.source})")
+    return 0
 
 
 def _count(text: str) -> int:
@@ -90,3 +136,13 @@ def _share(text: str) -> float:
     if not 0 < share <= 1:
         raise argparse.ArgumentTypeError(f"is {text!r}: must be above 0 and at most 1")
     return share
+
+
+def _price(text: str) -> float:
+    try:
+        price = float(text)
+    except ValueError:
+        price = -1.0
+    if not 0 <= price < 1e6:
+        raise argparse.ArgumentTypeError(f"is {text!r}: must be a number from 0 to 1000000")
+    return price

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 if TYPE_CHECKING:
     from paternoster_engine.engine import Engine
-    from paternoster_engine.model.config import ModelConfig
+    from paternoster_engine.model.config import Described
     from paternoster_engine.model.tokenizer import Tokenizer
+    from paternoster_engine.start_timer import StartTimer
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.flags import flag_errors
@@ -100,11 +101,11 @@ def _listen(host: str, flag: str, port: int) -> socket.socket:
         ) from error
 
 
-def _build(args: EngineArgs) -> "tuple[Engine, Tokenizer, ModelConfig]":
+def _build(args: EngineArgs, timer: "StartTimer") -> "tuple[Engine, Tokenizer, Described]":
     # Imported in the loading thread: torch alone takes seconds, in which probes are answered already.
     from paternoster_engine.build import build_engine
 
-    return build_engine(args)
+    return build_engine(args, timer)
 
 
 def _stall_timeout() -> float:

@@ -62,7 +62,7 @@ class Admission:
         full_tenants: set[str] = set()
         for request in self._queue.candidates():
             if not whole_batch:
-                if builder.budget == 0:
+                if not builder.has_room(request):
                     return
                 if not builder.allows(request):
                     continue

@@ -18,7 +18,7 @@ class ScheduledRequest(NamedTuple):
     """First token of the chunk, counted from the beginning of the prompt."""
     num_tokens: int
     samples: bool
-    """True when the chunk reaches the last known token, so that the step samples the next one."""
+    """True when the chunk reaches the last known token, so that the step samples the next one, or gives the vector."""
 
     @property
     def stop(self) -> int:
@@ -71,6 +71,9 @@ class StepResult:
     continuations: Mapping[Request, Continuations] = field(default_factory=dict)
     """For sequences that fork: as many most likely next tokens as their group asks for."""
 
+    vectors: Mapping[Request, Sequence[float]] = field(default_factory=dict)
+    """For requests for no tokens whose prompt's end was computed."""
+
     def deliver(self) -> None:
         """Give what came besides tokens to the requests that asked for it, but not to those that ended since."""
         for request, logprobs in self.logprobs.items():
@@ -81,11 +84,14 @@ class StepResult:
                 request.prompt_logprobs += of_prompt
         for request, continuations in self.continuations.items():
             request.continuations = continuations
+        for request, vector in self.vectors.items():
+            if not request.finished:
+                request.vector = vector
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What a step gave to a request: a token, its end, or both; no token when it failed or branched."""
+    """What a step gave to a request: a token, its end, or both; no token when it failed, branched or asked for none."""
 
     request: Request
     token: int | None
@@ -97,6 +103,9 @@ class BatchBuilder:
     """A batch in the making: the step's token budget and who got how much of it."""
 
     budget: int
+    """Tokens left."""
+    whole: bool = False
+    """A request gets all of its tokens, or none."""
     chunks: dict[Request, int] = field(default_factory=dict)
     preempted: list[Request] = field(default_factory=list)
     expired: list[Request] = field(default_factory=list)
@@ -110,12 +119,18 @@ class BatchBuilder:
     def allows(self, request: Request) -> bool:
         return request.priority <= self.lowest_class
 
+    def has_room(self, request: Request) -> bool:
+        """Whether the step can begin the request. One that is whole, and longer than any budget, has a step alone."""
+        if not self.whole:
+            return self.budget > 0
+        return request.num_uncomputed <= self.budget or not self.chunks
+
     def add(self, request: Request) -> None:
         """As many of the request's uncomputed tokens as the budget has left; none to a class that is paused."""
-        count = min(request.num_uncomputed, self.budget) if self.allows(request) else 0
-        if count > 0:
+        count = request.num_uncomputed if self.whole else min(request.num_uncomputed, self.budget)
+        if count > 0 and self.allows(request):
             self.chunks[request] = count
-            self.budget -= count
+            self.budget = max(0, self.budget - count)
 
     def remove(self, request: Request) -> None:
         self.budget += self.chunks.pop(request, 0)

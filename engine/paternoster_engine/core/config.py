@@ -38,6 +38,11 @@ class SchedulerConfig(SchedulingSettings, KVCacheSettings, TenantSettings):
     watermark_blocks: int = Field(
         default=0, ge=0, description="blocks an admission leaves free for those that run already"
     )
+    whole_prompts: bool = Field(
+        default=False,
+        description="compute each prompt in one step and nothing after it, as models do that read a text in both "
+        "directions; the token budget gives way to a single prompt that is longer",
+    )
     overlap: bool = Field(
         default=False,
         description="plan each step while the one before runs: a sequence is scheduled past a token that is not known "
@@ -53,6 +58,21 @@ class SchedulerConfig(SchedulingSettings, KVCacheSettings, TenantSettings):
         ge=0,
         description="preempt one running request every so many steps; 0 for never. For tests and chaos runs",
     )
+
+    @model_validator(mode="after")
+    def _check_whole_prompts(self) -> Self:
+        if not self.whole_prompts:
+            return self
+        if self.max_batched_tokens < self.max_model_len:
+            raise ValueError(
+                f"max_batched_tokens is {self.max_batched_tokens}: must be at least {self.max_model_len}, the longest "
+                "prompt, where each is computed in one step"
+            )
+        if self.mode != "continuous":
+            raise ValueError(f"mode is {self.mode!r}: must be 'continuous' where prompts are computed in one step each")
+        if self.overlap or self.prefix_cache:
+            raise ValueError("whole_prompts: leaves nothing to overlap or to reuse")
+        return self
 
     @model_validator(mode="after")
     def _check_host_blocks(self) -> Self:

@@ -116,6 +116,8 @@ class Request:
     """Prefix-cache blocks are found by requests of the same scope alone; empty, or a digest of 16 bytes."""
     deadline: float | None = None
     """When it is no longer worth a prefill, on the clock of ``arrival``."""
+    second_text: int | None = None
+    """Where the second of two texts begins in a prompt that compares them; None for one text."""
     twin: "Request | None" = None
     """Another request with the same prompt, whose blocks it may begin with."""
 
@@ -124,6 +126,8 @@ class Request:
     """One for each token of ``output`` where ``params`` ask for it."""
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     """Entry ``i`` is of prompt token ``i + 1``; it comes with the step that computes token ``i``."""
+    vector: Sequence[float] = ()
+    """What became of a request for no tokens."""
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     num_computed: int = 0
@@ -196,6 +200,11 @@ class Request:
     def max_total_tokens(self) -> int:
         """Tokens at the longest this request can get."""
         return len(self.prompt) + self.params.max_tokens
+
+    @property
+    def most_computed(self) -> int:
+        """Of those, tokens that go through the model: the last one sampled never does."""
+        return len(self.prompt) + max(0, self.params.max_tokens - 1)
 
     @property
     def prefilling(self) -> bool:

@@ -90,7 +90,7 @@ class FullReserve:
         return new + later + promised <= available
 
     def _full(self, request: Request) -> int:
-        return most_blocks(request, request.max_total_tokens - 1, self._block_size)
+        return most_blocks(request, request.most_computed, self._block_size)
 
 
 class NoEvict:
@@ -127,7 +127,7 @@ class NoEvict:
 
     def _blocks_at(self, step: float, holders: Sequence[Request]) -> int:
         return sum(
-            most_blocks(request, int(min(_known(request) + step, request.max_total_tokens - 1)), self._block_size)
+            most_blocks(request, int(min(_known(request) + step, request.most_computed)), self._block_size)
             for request in holders
         )
 
@@ -141,7 +141,7 @@ class NoEvict:
             return [math.inf] * len(running)
         if self._prefill_first:
             together = sum(r.width for r in running) <= self._budget
-            return [r.max_total_tokens - _known(r) + self._lag if together else math.inf for r in running]
+            return [r.most_computed + 1 - _known(r) + self._lag if together else math.inf for r in running]
         ends: list[float] = []
         work = width = 0
         for request in running:
@@ -157,7 +157,7 @@ class NoEvict:
             if request.group is not None and request.group.folded:
                 # Its sequences go on in the step after the one that computes what they have in common.
                 steps_to_first_sample += 1
-            ends.append(request.max_total_tokens - _known(request) + steps_to_first_sample - 2 + self._lag)
+            ends.append(request.most_computed - _known(request) + steps_to_first_sample - 1 + self._lag)
         return ends
 
 

@@ -12,6 +12,7 @@ class SamplingParams:
     """
 
     max_tokens: int
+    """0: nothing is sampled; what is wanted of the prompt is the vector that its last step gives."""
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0

@@ -137,7 +137,8 @@ class Scheduler:
         """Hand out one step's token budget. Requests past their deadline end first, before they cost a prefill."""
         self._step += 1
         # Who runs already must advance, whatever the budget was lowered to.
-        builder = BatchBuilder(min(max(self._token_budget, len(self._running)), self.config.max_batched_tokens))
+        budget = min(max(self._token_budget, len(self._running)), self.config.max_batched_tokens)
+        builder = BatchBuilder(budget, self.config.whole_prompts)
         for request in self._deadlines.expired(now):
             self._finish(request, FinishReason.TIMEOUT)
             builder.expired.append(request)
@@ -186,10 +187,14 @@ class Scheduler:
                 self._finish(request, FinishReason.ERROR)
                 outputs.append(StepOutput(request, None, FinishReason.ERROR))
                 continue
-            assert token is not None, f"request {request.request_id} was to be sampled and was not"
-            request.output.append(token)
             request.first_token = now if request.first_token is None else request.first_token
             request.last_token = now
+            if request.params.max_tokens == 0:
+                self._finish(request, FinishReason.STOP)
+                outputs.append(StepOutput(request, None, FinishReason.STOP))
+                continue
+            assert token is not None, f"request {request.request_id} was to be sampled and was not"
+            request.output.append(token)
             self.counters.generation_tokens += 1
             if self._meters_output or request.limits is not None:
                 self._meter_output(request, now)

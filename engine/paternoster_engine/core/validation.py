@@ -36,12 +36,13 @@ class RequestValidation:
 
     def _check_one(self, request: Request, waiting: Sequence[Request]) -> None:
         config = self._config
-        if request.num_prompt == 0 or request.params.max_tokens < 1:
-            raise ValueError("a request needs at least one prompt token and one output token")
+        if request.num_prompt == 0 or request.params.max_tokens < 0:
+            raise ValueError("a request needs at least one prompt token, and no negative number of output tokens")
+        if request.params.max_tokens > 0 and config.whole_prompts:
+            raise ValueError("where prompts are computed in one step each there is nothing after them")
         if request.max_total_tokens > config.max_model_len:
             raise PromptTooLong(request.num_prompt, request.params.max_tokens, config.max_model_len)
-        # The last token sampled is never computed.
-        blocks = most_blocks(request, request.max_total_tokens - 1, config.block_size)
+        blocks = most_blocks(request, request.most_computed, config.block_size)
         if blocks > config.num_blocks:
             raise NeverFits(blocks, config.num_blocks, config.block_size)
         if request.width > config.max_num_seqs:

@@ -31,7 +31,7 @@ class Attention:
             self._options["sinks"] = parts.weight(prefix + "sinks")
         self._norms: tuple[torch.Tensor, ...] = ()
         if block.head_norm != "none":
-            self._norms = parts.norm(prefix + "q_norm"), parts.norm(prefix + "k_norm")
+            self._norms = parts.weight(prefix + "q_norm"), parts.weight(prefix + "k_norm")
         self._head_norm = parts.operation("head_norm")
         self._rms_norm = parts.operation("rms_norm")
         self._kv_write = parts.operation("kv_write")

@@ -2,13 +2,12 @@
 
 from typing import Protocol
 
-import torch
-
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.gguf_weights import GgufCheckpoint
 from paternoster_engine.model.weights.safetensors_weights import SafetensorsCheckpoint
+from paternoster_engine.model.weights.stored import Stored
 
 
 class Checkpoint(Protocol):
@@ -25,8 +24,8 @@ class Checkpoint(Protocol):
         """Of the tensor with that Hugging Face name; raises :class:`ModelError` when it is missing."""
         ...
 
-    def tensor(self, name: str) -> torch.Tensor:
-        """Tensor by its Hugging Face name; raises :class:`ModelError` when it is missing."""
+    def tensor(self, name: str) -> Stored:
+        """Tensor by its Hugging Face name, to be read in parts; raises :class:`ModelError` when it is missing."""
         ...
 
     def tokenizer(self) -> Tokenizer:

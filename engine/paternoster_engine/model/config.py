@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
+from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.rope_scaling import RopeScaling
 
 LARGEST_SIZE = 2**31 - 1
@@ -74,6 +75,21 @@ class Block:
     """Of what attention and MLP add."""
 
 
+class Described(Protocol):
+    """What is told of any model, whatever runs it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def context_length(self) -> int: ...
+    @property
+    def pooling(self) -> Pooling | None:
+        """None for a model that generates."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """What the weights' shapes, the KV pool and the forward pass are derived from."""
@@ -108,6 +124,8 @@ class ModelConfig:
     """Of the logits, before the cap."""
     logit_softcap: float | None = None
     """Logits become ``softcap * tanh(logit / softcap)``."""
+    pooling: Pooling | None = None
+    """For a model whose hidden states are wanted: it has no output projection then. None for one that generates."""
 
     @property
     def layers(self) -> Sequence[Layer]:

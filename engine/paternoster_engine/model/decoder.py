@@ -14,6 +14,8 @@ from paternoster_engine.model.mlp import Mlp
 from paternoster_engine.model.parts import Parts
 from paternoster_engine.model.rotary import rotary_table
 from paternoster_engine.model.step import StepInput
+from paternoster_engine.model.weights.heap import trim_heap
+from paternoster_engine.model.weights.stored import Stored
 from paternoster_engine.parallel.ranks import ALONE, Ranks
 from paternoster_kernels.cpu.decoder_layers import DecoderLayers, LayerWeights
 from paternoster_kernels.cpu.library import library
@@ -37,7 +39,7 @@ class Decoder:
     def __init__(
         self,
         config: ModelConfig,
-        tensor: Callable[[str], torch.Tensor],
+        tensor: Callable[[str], Stored],
         dtype: torch.dtype,
         device: torch.device,
         ranks: Ranks = ALONE,
@@ -57,19 +59,24 @@ class Decoder:
         """Makes of a :class:`RaggedBatch` what the attention here reads."""
         self._ranks = ranks
         self._embedding = VocabParallelEmbedding(parts.weight("model.embed_tokens"), ranks)
+        # While little else is in memory: where it is put into another order, it is there twice for a moment.
+        self._lm_head = None
+        if config.pooling is None:
+            self._lm_head = parts.matrix(self._embedding.weight if config.tied_embeddings else parts.weight("lm_head"))
         self._rotary: dict[Rope | None, torch.Tensor | None] = {
             rope: None if rope is None else rotary_table(rope, config.head_dim, config.context_length, device)
             for rope in dict.fromkeys(layer.rope for layer in config.layers)
         }
         self._layers = [self._load_layer(parts, number) for number in range(config.num_layers)]
-        self._norm = parts.norm("model.norm")
-        self._lm_head = parts.matrix(self._embedding.weight if config.tied_embeddings else parts.weight("lm_head"))
+        trim_heap()
+        self._norm = parts.weight("model.norm")
         self._rms_norm = parts.operation("rms_norm")
         self._native_layers = self._in_one_call() if device.type == "cpu" else None
 
     def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
         """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache`` (one a layer).
 
+        Of a model with a pooling it is the hidden states, ``[sampling rows, hidden]``.
         Ranks other than the first get their part of the logits alone.
         """
         config = self.config
@@ -81,7 +88,10 @@ class Decoder:
         else:
             hidden = self._through_layers(residual, step, kv_cache)
         last = step.sample_rows
-        logits = self._lm_head(self._rms_norm(hidden[last], self._norm, config.rms_norm_eps, residual[last]))
+        hidden = self._rms_norm(hidden[last], self._norm, config.rms_norm_eps, residual[last])
+        if self._lm_head is None:
+            return hidden
+        logits = self._lm_head(hidden)
         logits = self._ranks.gather_columns(logits)[:, : config.vocab_size]
         if config.logit_scale != 1.0:
             logits = logits * config.logit_scale
@@ -93,18 +103,20 @@ class Decoder:
         """Every matrix that a step multiplies with, in the order in which it does."""
         for layer in self._layers:
             yield from (layer.attention.qkv, layer.attention.out, *layer.mlp.linears())
-        yield self._lm_head
+        if self._lm_head is not None:
+            yield self._lm_head
 
     def _load_layer(self, parts: Parts, number: int) -> _Layer:
         prefix, where, kind = f"model.layers.{number}.", self.config.block.norms, self.config.layers[number]
         before, after = where != "after", where != "before"
+        trim_heap()
         return _Layer(
-            attention_norm=parts.norm(prefix + "input_layernorm") if before else None,
+            attention_norm=parts.weight(prefix + "input_layernorm") if before else None,
             attention=Attention(parts, prefix + "self_attn.", kind, self._rotary[kind.rope]),
-            attention_post_norm=parts.norm(prefix + "attention_post_norm") if after else None,
-            mlp_norm=parts.norm(prefix + "post_attention_layernorm") if before else None,
+            attention_post_norm=parts.weight(prefix + "attention_post_norm") if after else None,
+            mlp_norm=parts.weight(prefix + "post_attention_layernorm") if before else None,
             mlp=_load_mlp(parts, prefix + "mlp.", kind.experts),
-            mlp_post_norm=parts.norm(prefix + "mlp_post_norm") if after else None,
+            mlp_post_norm=parts.weight(prefix + "mlp_post_norm") if after else None,
         )
 
     def _through_layers(

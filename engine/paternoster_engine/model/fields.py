@@ -122,12 +122,24 @@ def shown(value: Any) -> str:
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
     """``text`` as a JSON object; raises :class:`ModelError` saying ``where`` it is none."""
+    document = _parse(text, where)
+    if not isinstance(document, dict):
+        raise ModelError(f"{where} is {shown(document)}: must be a JSON object")
+    return document
+
+
+def parse_list(text: str, where: str) -> list[dict[str, Any]]:
+    """``text`` as a list of JSON objects; raises :class:`ModelError` saying ``where`` it is none."""
+    document = _parse(text, where)
+    if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
+        raise ModelError(f"{where} is {shown(document)}: must be a list of JSON objects")
+    return document
+
+
+def _parse(text: str, where: str) -> Any:
     try:
-        document = json.loads(text)
+        return json.loads(text)
     except RecursionError as error:
         raise ModelError(f"{where} is nested too deep") from error
     except ValueError as error:
         raise ModelError(f"{where} is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise ModelError(f"{where} is {shown(document)}: must be a JSON object")
-    return document

@@ -9,6 +9,7 @@ from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.int8_linear import Int8Linear
 from paternoster_engine.model.invariant_linear import InvariantLinear
 from paternoster_engine.model.linear import Gate, Linear
+from paternoster_engine.model.weights.stored import Stored, read_into
 from paternoster_engine.parallel.ranks import Ranks
 from paternoster_kernels import pick, pick_general, pick_invariant
 from paternoster_kernels.registry import Op
@@ -20,7 +21,7 @@ class Parts:
     def __init__(
         self,
         config: ModelConfig,
-        tensor: Callable[[str], torch.Tensor],
+        tensor: Callable[[str], Stored],
         dtype: torch.dtype,
         device: torch.device,
         ranks: Ranks,
@@ -44,12 +45,8 @@ class Parts:
         return self._pick(name, self.device)
 
     def weight(self, *names: str) -> torch.Tensor:
-        """Matrices below each other."""
+        """Matrices below each other, or a norm ``[size]``."""
         return self._load([name + ".weight" for name in names])
-
-    def norm(self, name: str) -> torch.Tensor:
-        """``[size]``."""
-        return self._load([name + ".weight"])
 
     def matrix(self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None) -> Linear:
         """Ready to be multiplied with."""
@@ -68,5 +65,9 @@ class Parts:
         return self._exact_linear(self.weight(name), bias=self.bias(name) if bias else None)
 
     def _load(self, names: list[str]) -> torch.Tensor:
-        tensors = [self._tensor(name).to(device=self.device, dtype=self._dtype) for name in names]
-        return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+        stored = [self._tensor(name) for name in names]
+        rows = [tensor.shape[0] for tensor in stored]
+        out = torch.empty((sum(rows), *stored[0].shape[1:]), dtype=self._dtype, device=self.device)
+        for part, tensor in zip(out.split(rows), stored, strict=True):
+            read_into(part, tensor)
+        return out

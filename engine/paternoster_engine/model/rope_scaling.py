@@ -5,6 +5,7 @@ Each kind turns the frequencies of the plain embedding into others, as the model
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,16 +19,16 @@ LONGEST_ORIGINAL = 2**21
 KINDS = "default, dynamic, linear, llama3, longrope, yarn"
 
 
-class RopeScaling:
+class RopeScaling(ABC):
     """One kind, with its numbers."""
 
     __slots__ = ()
     amplitude: float
     """What cosines and sines are multiplied with."""
 
+    @abstractmethod
     def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
         """Radians a token from those of the plain embedding with base ``theta``, ``[rotated / 2]`` float32."""
-        raise NotImplementedError
 
     def reach(self, context: int) -> int:
         """Tokens that it is good for in a model whose file says ``context``."""
@@ -47,7 +48,7 @@ class Linear(RopeScaling):
 
 @dataclass(frozen=True, slots=True)
 class Divided(RopeScaling):
-    """Each frequency has a divisor of its own: what a GGUF file has for Decoder 3.1 and later, and LongRoPE."""
+    """Each frequency has a divisor of its own: what a GGUF file has for Llama 3.1 and later, and LongRoPE."""
 
     divisors: tuple[float, ...]
     amplitude: float = 1.0
@@ -63,7 +64,7 @@ class Divided(RopeScaling):
 
 @dataclass(frozen=True, slots=True)
 class Llama3(RopeScaling):
-    """Decoder 3.1 and later: slow frequencies are divided by ``factor``, fast ones stay, those between blend."""
+    """Llama 3.1 and later: slow frequencies are divided by ``factor``, fast ones stay, those between blend."""
 
     factor: float
     low: float

@@ -69,11 +69,17 @@ def _from_package(address: str, package: str) -> ModelSource:
     spec = find_spec(package)
     if spec is None:
         raise ModelSourceError(f"model {address!r}: the Python package {package!r} is not installed")
-    files = sorted(file for folder in spec.submodule_search_locations or () for file in Path(folder).glob("*.gguf"))
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = sorted(file for folder in folders for file in folder.glob("*.gguf"))
+    # A folder of a model in the package, or the package itself.
+    files += sorted(file for folder in folders for file in (*folder.glob("config.json"), *folder.glob("*/config.json")))
     if len(files) != 1:
         found = ", ".join(file.name for file in files) or "none"
-        raise ModelSourceError(f"model {address!r}: the package must carry exactly one .gguf file, found {found}")
-    return ModelSource("gguf", files[0])
+        raise ModelSourceError(
+            f"model {address!r}: the package must carry exactly one .gguf file or one folder with a config.json, "
+            f"found {found}"
+        )
+    return _from_path(address, files[0] if files[0].suffix == ".gguf" else files[0].parent)
 
 
 def _from_path(address: str, path: Path) -> ModelSource:

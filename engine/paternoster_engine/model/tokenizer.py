@@ -55,6 +55,9 @@ class Tokenizer:
         spelling = spelling_of(document.mapping("decoder"))
         with refused_by_library("tokenizer.json"):
             backend = tokenizers.Tokenizer.from_str(tokenizer_json)
+        # Both are of how the model was trained, and would change texts without a word.
+        backend.no_truncation()
+        backend.no_padding()
         config = Fields(tokenizer_config, "tokenizer_config.json")
         names: dict[str, str] = {}
         for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
@@ -94,6 +97,19 @@ class Tokenizer:
         # The only one of its methods that releases the interpreter's lock and makes no strings and offsets of tokens.
         encodings: list[tokenizers.Encoding] = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return encodings[0]
+
+    def text_encoding(self, text: str, second: str | None = None, most: int | None = None) -> tokenizers.Encoding:
+        """With what the model puts around a text, or around two that it compares; of ``most`` tokens if not None.
+
+        What is too long is cut: the longer of two texts first.
+        """
+        texts = [text] if second is None else [text, second]
+        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        if most is not None:
+            room = max(0, most - self._backend.num_special_tokens_to_add(second is not None))
+            _cut(encodings, room)
+        whole: tokenizers.Encoding = self._backend.post_process(*encodings)
+        return whole
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ``ids``; bytes that are no UTF-8 become U+FFFD."""
@@ -188,6 +204,20 @@ def _default_template(config: Fields) -> str | None:
     if len(found) != 1 or not isinstance(found[0], str):
         raise config.refusal("chat_template", [item.get("name") for item in named], "a list with one named 'default'")
     return found[0]
+
+
+def _cut(encodings: Sequence[tokenizers.Encoding], room: int) -> None:
+    """To ``room`` tokens in all, one by one from the longest, the first among equals."""
+    lengths = [len(encoding) for encoding in encodings]
+    if sum(lengths) <= room:
+        return
+    if len(lengths) == 1:
+        encodings[0].truncate(room)
+        return
+    short, long = sorted((0, 1), key=lambda i: lengths[i])
+    kept = max(room - lengths[short], room - room // 2)
+    encodings[long].truncate(kept)
+    encodings[short].truncate(min(lengths[short], room - kept))
 
 
 class _Table(dict[int, bytes]):

@@ -13,6 +13,7 @@ import torch
 
 from paternoster_engine.model.config import Layer, ModelConfig
 from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.model.weights.stored import Part, Stored
 
 BY_OUTPUTS = ("q_proj", "k_proj", "v_proj", "sinks", "gate_proj", "up_proj")
 BY_INPUTS = ("o_proj", "down_proj")
@@ -20,7 +21,7 @@ BY_VOCABULARY = ("embed_tokens", "lm_head")
 HEAD_NORMS = ("q_norm", "k_norm")
 """By outputs where they are over all heads."""
 
-Load = Callable[[str], torch.Tensor]
+Load = Callable[[str], Stored]
 
 
 def possible_sizes(config: ModelConfig) -> list[int]:
@@ -63,8 +64,8 @@ def _shard_layer(layer: Layer, size: int) -> Layer:
     return replace(layer, experts=replace(layer.experts, intermediate_size=width))
 
 
-def shard(config: ModelConfig, name: str, tensor: torch.Tensor, rank: int, size: int) -> torch.Tensor:
-    """Rank ``rank``'s part of the tensor that the decoder calls ``name``, in memory of its own.
+def shard(config: ModelConfig, name: str, tensor: Stored, rank: int, size: int) -> Stored:
+    """Rank ``rank``'s part of the tensor that the decoder calls ``name``; of the rest nothing is read.
 
     A vocabulary that ``size`` does not divide ends with rows of zeros on the last ranks.
     """
@@ -75,21 +76,16 @@ def shard(config: ModelConfig, name: str, tensor: torch.Tensor, rank: int, size:
         return tensor
     if part in BY_INPUTS and kind == "bias":
         # The ranks' products are summed, so one of them adds it.
-        return tensor if rank == 0 else torch.zeros_like(tensor)
+        return tensor if rank == 0 else torch.zeros(tuple(tensor.shape))
     dim = 1 if part in BY_INPUTS else 0
     length = -(-tensor.shape[dim] // size)
-    first = min(rank * length, tensor.shape[dim])
-    part = tensor.narrow(dim, first, min(length, tensor.shape[dim] - first))
-    if part.shape[dim] == length:
-        # A copy, so that the whole is let go.
-        return part.clone(memory_format=torch.contiguous_format)
-    return torch.cat((part, part.new_zeros(length - len(part), *part.shape[1:])))
+    return Part(tensor, dim, rank * length, length)
 
 
 def shard_loader(config: ModelConfig, load: Load, rank: int, size: int) -> Load:
     """``load``, which gives tensors by name, made to give this rank's parts."""
 
-    def load_part(name: str) -> torch.Tensor:
+    def load_part(name: str) -> Stored:
         return shard(config, name, load(name), rank, size)
 
     return load_part

@@ -59,8 +59,11 @@ class ModelRunner(SynchronousRunner):
             self._copy(batch.copies)
         if not order:
             return StepResult()
+        return self._result(batch, order, self._forward(step))
+
+    def _result(self, batch: Batch, order: Sequence[ScheduledRequest], logits: torch.Tensor) -> StepResult:
+        """``logits``: of the rows that sample, in ``order``, and then of those whose prompts' are told."""
         sampling = [item.request for item in order if item.samples]
-        logits = self._forward(step)
         prompt_logprobs: dict[Request, list[TokenLogprobs]] = {}
         if len(logits) > len(sampling):
             prompt_logprobs = collect_prompt_logprobs(logits[len(sampling) :], order)

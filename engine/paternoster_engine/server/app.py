@@ -9,6 +9,7 @@ from paternoster_contract.key_files import KeyFiles
 from paternoster_contract.routes import Kind, guarded_prefixes
 from paternoster_engine.server import errors, routes_admin, routes_health
 from paternoster_engine.server.auth import BearerKeys
+from paternoster_engine.server.embeddings import routes as routes_embeddings
 from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.messages import routes as routes_messages
 from paternoster_engine.server.middleware import IgnoredFields, InFlight, RequestId
@@ -33,7 +34,10 @@ def create_app(
     # Numbers tell of other clients, too: the admin port has them for whoever measures.
     guarded = (*guarded_prefixes(Kind.API), *guarded_prefixes(Kind.NUMBERS))
     opens = {} if keys is None else dict.fromkeys(guarded, keys)
-    routers = (routes_openai.router, routes_responses.router, routes_messages.router, routes_tokenize.router)
+    routers = (
+        routes_openai.router, routes_responses.router, routes_messages.router,
+        routes_tokenize.router, routes_embeddings.router,
+    )  # fmt: skip
     app = _app("Paternoster engine", state, opens, *routers)
     app.state.tenants = tenants or TenantRules()
     allow_origins(app, origins)

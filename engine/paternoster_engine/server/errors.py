@@ -47,6 +47,10 @@ class UnknownModel(LookupError):
         super().__init__(f"The model `{model[:MAX_SHOWN]}` does not exist.")
 
 
+class WrongTask(ValueError):
+    """What is asked for is none of what the model is served for."""
+
+
 class InvalidValue(ValueError):
     """A value that only the running engine can judge; ``field`` is its name in the body."""
 
@@ -90,6 +94,7 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     TooManyBeams: ErrorResponse(400, "BadRequestError"),
     ChatTemplateError: ErrorResponse(400, "BadRequestError", "messages"),
     InvalidValue: ErrorResponse(400, "BadRequestError"),
+    WrongTask: ErrorResponse(400, "BadRequestError", "model"),
     GrammarTooComplex: ErrorResponse(400, "BadRequestError"),
     UnknownModel: ErrorResponse(404, "NotFoundError", "model"),
     Ending: ErrorResponse(409, "ConflictError"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
@@ -12,7 +12,15 @@ from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.kv_cache import cache_scope
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.requests import GenerationRequest
+
+
+class Sent(Protocol):
+    """What a body says of its sender."""
+
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def cache_salt(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class Caller:
     rules: TenantRules
     identity: Identity | None = None
 
-    def tenant(self, body: GenerationRequest) -> str:
+    def tenant(self, body: Sent) -> str:
         """A key says who its client is; without one ``user`` is a courtesy between clients that trust each other."""
         return (body.user or "") if self.identity is None else self.identity.tenant
 
@@ -58,7 +66,7 @@ class Caller:
             token_burst=burst if who.token_burst is None else who.token_burst,
         )
 
-    def cache_scope(self, body: GenerationRequest) -> bytes:
+    def cache_scope(self, body: Sent) -> bytes:
         """Which cached prefixes it may be served from, and adds to."""
         isolated = self.identity is not None and self.rules.isolates_cache
         return cache_scope(self.tenant(body) if isolated else "", body.cache_salt or "")

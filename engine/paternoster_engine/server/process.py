@@ -19,8 +19,9 @@ from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.http_limits import HttpLimits
 from paternoster_contract.key_files import KeyFiles
 from paternoster_contract.origins import origins
+from paternoster_contract.stats import StartPart
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.config import Described
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.fingerprint import fingerprint
@@ -30,12 +31,13 @@ from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector
 from paternoster_engine.server.metrics.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
+from paternoster_engine.start_timer import StartTimer, process_age
 from paternoster_http.server import LimitedServer
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Build = Callable[[EngineArgs], tuple[Engine, Tokenizer, ModelConfig]]
+Build = Callable[[EngineArgs, StartTimer], tuple[Engine, Tokenizer, Described]]
 
 BACKLOG = 2048
 LAST_BYTES = 5
@@ -127,12 +129,14 @@ class EngineProcess:
             await asyncio.gather(*answering)
 
     async def _load(self) -> ServedModel:
-        engine, tokenizer, model = await in_a_thread_that_ends(partial(self._build, self._args))
+        timer = StartTimer(process_age())
+        engine, tokenizer, model = await in_a_thread_that_ends(partial(self._build, self._args, timer))
         name = self._args.name_for_clients
         histograms = Histograms(name)
         loop = EngineLoop(engine, histograms)
         registry = process_registry()
-        registry.register(EngineCollector(loop, histograms, name, vllm_aliases=self._args.vllm_metrics))
+        collector = EngineCollector(loop, histograms, name, timer.seconds, vllm_aliases=self._args.vllm_metrics)
+        registry.register(collector)
         loop.start()
         served = ServedModel(
             name,
@@ -141,13 +145,17 @@ class EngineProcess:
             loop,
             histograms,
             registry,
+            start_seconds=timer.seconds,
             parse_special_tokens=self._args.parse_special_tokens,
             tool_parser=self._args.tool_parser,
             reasoning_parser=self._args.reasoning_parser,
             fingerprint=fingerprint(self._args, model),
+            pooling=model.pooling,
         )
         await asyncio.to_thread(served.renderer.warm_up)
+        timer.ended(StartPart.WARM_UP)
         self._state.serve(served)
+        log.info("ready in %s", timer)
         # What was loaded lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()

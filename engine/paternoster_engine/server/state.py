@@ -3,16 +3,18 @@
 import asyncio
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from prometheus_client import CollectorRegistry
 
-from paternoster_contract.stats import EngineState
+from paternoster_contract.stats import EngineState, StartPart
 from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel
+from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel, WrongTask
 from paternoster_engine.server.generation.grammar_work import GrammarWork
 from paternoster_engine.server.generation.text_work import TextWork
 from paternoster_engine.server.loop import EngineLoop
@@ -36,6 +38,10 @@ class ServedModel:
     reasoning_parser: str = "auto"
     fingerprint: str = ""
     """The same for engines of one version, model and way to compute."""
+    pooling: Pooling | None = None
+    """How a model that embeds makes vectors; None for one that generates."""
+    start_seconds: Mapping[StartPart, float] = field(default_factory=dict)
+    """Of each part of the start."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -74,7 +80,7 @@ class ServedModel:
 
     @cached_property
     def grammars(self) -> GrammarWork:
-        return GrammarWork(self.tokenizer, self.vocab_size, self.histograms)
+        return GrammarWork(self.tokenizer, self.histograms)
 
     def close(self) -> None:
         """End what reads texts; the loop is ended by itself."""
@@ -153,9 +159,15 @@ class ServerState:
             raise UnknownModel(model)
         return served
 
-    def accepting(self, model: str | None) -> ServedModel:
-        """The engine for a new request to ``model``; raises :class:`Draining` besides."""
+    def accepting(self, model: str | None, *, embeds: bool = False) -> ServedModel:
+        """The engine for a new request to ``model``, which generates, or ``embeds``.
+
+        Raises :class:`WrongTask` and :class:`Draining` besides.
+        """
         served = self.named(model)
+        if embeds != (served.pooling is not None):
+            does = "generates; it does not embed" if embeds else "embeds; it does not generate"
+            raise WrongTask(f"This model {does}.")
         if self._phase is EngineState.DRAINING:
             raise Draining
         return served

@@ -79,6 +79,14 @@ class Model(Document):
     """How the model writes calls of tools; auto: by the marks in its chat template, none: calls are text."""
     reasoning_parser: Literal["auto", "none", "think", "mistral", "harmony"] = "auto"
     """How the model marks what it thinks before it answers; auto: by its chat template, none: it is text."""
+    task: Literal["generate", "embed"] | None = None
+    """What the model is served for: generate gives text, embed gives vectors of texts, their ranking and scores; what
+    the model is made for, by its own files, when unset."""
+    pooling: Literal["mean", "cls", "last"] | None = None
+    """Task embed: how a text's hidden states become one vector; as the model's files say when unset."""
+    matryoshka: bool | None = None
+    """Task embed: clients may ask for the first numbers of a vector, of a model that was trained so; as the model's
+    files say when unset."""
     credentials_secret_ref: SecretName | None = None
     """Secret whose keys are environment of the container that fetches the model: HF_TOKEN; AWS_ACCESS_KEY_ID,
     AWS_SECRET_ACCESS_KEY, AWS_REGION; GOOGLE_SERVICE_ACCOUNT_KEY; also HF_ENDPOINT or AWS_ENDPOINT_URL."""

@@ -90,6 +90,19 @@ class BoundsStatus(Document):
     """Those in force."""
 
 
+class StartupParts(Document):
+    """Seconds of the latest start; what is missing to all of it went into scheduling, images and probes."""
+
+    download: Count = 0
+    """Of the model, by the pod's init container or by the engine."""
+    imports: Count = 0
+    """From the engine's exec until its libraries were there."""
+    load: Count = 0
+    """Of the weights."""
+    warm_up: Count = 0
+    """Of the KV pool, of kernels and of all else."""
+
+
 class StartupStatus(Document):
     """How long a replica takes from its creation until it serves."""
 
@@ -97,6 +110,8 @@ class StartupStatus(Document):
     average_seconds: Count = 0
     """Weighted towards the latest."""
     observed_starts: Count = 0
+    last_parts: StartupParts | None = None
+    """Unset where the engine that started last did not tell."""
 
 
 class EconomicsStatus(Document):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from paternoster_contract.stats import EngineStats, StartPart
 from paternoster_operator.observe import PodView
 
 WEIGHT = 0.3
@@ -19,6 +20,8 @@ class StartupTimes:
     average: float | None = None
     starts: int = 0
     """How many were seen."""
+    parts: Mapping[str, int] | None = None
+    """Of the latest start, as in the status; None where its engine did not tell."""
     _known: frozenset[str] | None = None
     """Pods of the last look; None before the first, when nobody knows how often one became ready before."""
     _starting: set[str] = field(default_factory=set)
@@ -27,10 +30,14 @@ class StartupTimes:
     def from_status(cls, status: Mapping[str, Any]) -> "StartupTimes":
         """As last written into a status, so that a restarted operator need not learn again."""
         startup = status.get("startup", {})
-        return cls(startup.get("lastSeconds"), startup.get("averageSeconds"), startup.get("observedStarts", 0))
+        last, average = startup.get("lastSeconds"), startup.get("averageSeconds")
+        return cls(last, average, startup.get("observedStarts", 0), startup.get("lastParts"))
 
-    def observe(self, pods: Iterable[PodView]) -> None:
-        """One look at the pods. Only the first time that a pod becomes ready is a start."""
+    def observe(self, pods: Iterable[PodView], stats: Mapping[str, EngineStats]) -> None:
+        """One look at the pods, and at what engines tell by their pods' names.
+
+        Only the first time that a pod becomes ready is a start.
+        """
         seen = {pod.name: pod for pod in pods}
         if self._known is not None:
             self._starting |= seen.keys() - self._known
@@ -41,15 +48,31 @@ class StartupTimes:
             seconds = seen[name].startup_seconds
             if seconds is not None:
                 self.learn(seconds)
+                self.parts = _parts(seen[name], stats.get(name))
 
-    def document(self) -> dict[str, int] | None:
+    def document(self) -> dict[str, Any] | None:
         """As in the status; None before the first start."""
         if self.last is None or self.average is None:
             return None
-        return {"lastSeconds": round(self.last), "averageSeconds": round(self.average), "observedStarts": self.starts}
+        document: dict[str, Any] = {
+            "lastSeconds": round(self.last), "averageSeconds": round(self.average), "observedStarts": self.starts
+        }  # fmt: skip
+        return document if self.parts is None else {**document, "lastParts": dict(self.parts)}
 
     def learn(self, seconds: float) -> None:
         """Take one start in."""
         self.last = seconds
         self.average = seconds if self.average is None else self.average + WEIGHT * (seconds - self.average)
         self.starts += 1
+
+
+def _parts(pod: PodView, told: EngineStats | None) -> dict[str, int] | None:
+    if told is None or not told.start_seconds:
+        return None
+    seconds = {part: told.start_seconds.get(part, 0.0) for part in StartPart}
+    return {
+        "download": round(pod.download_seconds + seconds[StartPart.DOWNLOAD]),
+        "imports": round(seconds[StartPart.IMPORTS]),
+        "load": round(seconds[StartPart.LOAD]),
+        "warmUp": round(seconds[StartPart.WARM_UP]),
+    }

@@ -41,7 +41,7 @@ def build_status(
     endpoint: str,
     bounds: ReplicaPolicy | None = None,
     history: Sequence[Mapping[str, Any]] = (),
-    startup: Mapping[str, int] | None = None,
+    startup: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The whole status. ``now`` is an RFC 3339 time; ``age_of_load`` says how old the load in the last status is, in s.
 

@@ -12,6 +12,8 @@ _SUMMARY = (
     "concurrency", "tokenBudget", "replicaModel", "load", "startup", "economics", "decisions",
 )  # fmt: skip
 
+_PARTS = {"download": "download", "imports": "imports", "load": "load", "warmUp": "warm-up"}
+"""Of a start, in its order."""
 Status = Mapping[str, Any]
 
 
@@ -59,7 +61,10 @@ def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]
     yield "engines", f"{tokens}, {_preempted(load)}, {load.get('kvCachePercent', 0)}% of KV used"
     startup = status.get("startup")
     if startup is not None:
-        yield "start-up", f"{startup['averageSeconds']} s on average, {startup['lastSeconds']} s the last"
+        parts = startup.get("lastParts")
+        # What is left went into scheduling, images and probes.
+        told = f": {', '.join(f'{_PARTS[part]} {parts[part]} s' for part in _PARTS)}" if parts else ""
+        yield "start-up", f"{startup['averageSeconds']} s on average, {startup['lastSeconds']} s the last{told}"
     costs = status.get("economics")
     if costs is not None:
         each = costs.get("costPerMillionOutputTokens")

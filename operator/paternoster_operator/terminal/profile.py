@@ -57,7 +57,7 @@ def hardware_profile(document: Mapping[str, Any]) -> str:
     return yaml.safe_dump(profile, sort_keys=False)
 
 
-def _startup(seen: Mapping[str, int] | None) -> dict[str, int]:
+def _startup(seen: Mapping[str, Any] | None) -> dict[str, int]:
     """A start is seen as a whole, so it is one phase."""
     whole = 0 if seen is None else seen["averageSeconds"]
     return {"schedule_seconds": 0, "pull_seconds": 0, "load_seconds": whole, "warm_seconds": 0}

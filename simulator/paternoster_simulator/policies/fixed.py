@@ -1,6 +1,8 @@
 """A fleet that nobody steers: so many replicas, so high a cap. The oracle of a sweep is the best of these."""
 
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.profile import Profile
 
 
 class FixedPolicy:
@@ -11,6 +13,13 @@ class FixedPolicy:
             raise ValueError(f"replicas is {replicas}: must be at least 1")
         self.period_seconds = period_seconds
         self._action = Action(replicas, cap)
+
+    @classmethod
+    def from_spec(cls, spec: LLMDeploymentSpec, profile: Profile) -> "FixedPolicy":
+        """The fewest replicas that a manifest allows; raises ``ValueError`` where that is none."""
+        if spec.autoscaling is not None:
+            return cls(spec.autoscaling.min_replicas)
+        return cls(1 if spec.replicas is None else spec.replicas)
 
     def decide(self, observation: Observation) -> Action:
         return self._action

@@ -5,6 +5,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.peers.aibrix_apa import AIBRIX_APA
 from paternoster_simulator.policies.peers.aibrix_kpa import AIBRIX_KPA
@@ -25,7 +26,11 @@ MakePolicy = Callable[[LLMDeploymentSpec, Profile], Policy]
 """What a name stands for: makes a policy for a manifest on a hardware profile."""
 
 PEERS: Final[tuple[Peer[Any], ...]] = (AIBRIX_APA, AIBRIX_KPA, DYNAMO, KUBEAI, PRODUCTION_STACK, RAY_SERVE, WVA)
-BUILT_IN: Final[Mapping[str, MakePolicy]] = {OURS: LawPolicy.from_spec} | {peer.name: peer for peer in PEERS}
+BUILT_IN: Final[Mapping[str, MakePolicy]] = {
+    OURS: LawPolicy.from_spec,
+    "fixed": FixedPolicy.from_spec,
+    **{peer.name: peer for peer in PEERS},
+}
 
 
 def policy_names() -> list[str]:

@@ -33,9 +33,27 @@ def test_package_with_several_files(package: Path) -> None:
         resolve("package://carrier")
 
 
+@pytest.mark.parametrize("folder", [".", "model"])
+def test_package_with_one_folder(package: Path, folder: str) -> None:
+    (package / folder).mkdir(exist_ok=True)
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (package / folder / name).touch()
+    source = resolve("package://carrier")
+    assert (source.format, source.path) == ("safetensors", package / folder)
+
+
+def test_package_with_a_file_and_a_folder(package: Path) -> None:
+    for name in ("a.gguf", "config.json"):
+        (package / name).touch()
+    with pytest.raises(ModelSourceError, match=r"found a\.gguf, config\.json"):
+        resolve("package://carrier")
+
+
 @pytest.mark.usefixtures("package")
 def test_package_without_a_file() -> None:
-    with pytest.raises(ModelSourceError, match=r"exactly one \.gguf file, found none"):
+    with pytest.raises(
+        ModelSourceError, match=r"exactly one \.gguf file or one folder with a config\.json, found none"
+    ):
         resolve("package://carrier")
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from vocabularies import check_lines, lines_of
 
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.errors import UnsupportedModelError
@@ -47,6 +48,15 @@ def test_encodes_texts_and_decodes_them_back(tokenizer: Tokenizer, theirs: PreTr
     assert ids == theirs.encode(text, add_special_tokens=False)
     assert tokenizer.decode(ids, skip_special_tokens=False) == text
     assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def test_ten_thousand_lines(tokenizer: Tokenizer, theirs: PreTrainedTokenizerBase) -> None:
+    lines = lines_of("smollm", 10_000)
+    expected = theirs(lines, add_special_tokens=False)["input_ids"]
+    # It lacks a few bytes, so that some text is lost, and to transformers the same.
+    texts = theirs.batch_decode(expected, clean_up_tokenization_spaces=False)
+    check_lines(tokenizer, expected, lines, texts)
+    assert sum(text == line for text, line in zip(texts, lines, strict=True)) > 9_000
 
 
 def test_end_tokens_come_from_the_file(tokenizer: Tokenizer) -> None:

@@ -1,6 +1,5 @@
 """Each kind of vocabulary that a GGUF file may have, against what transformers makes of the same file."""
 
-import unicodedata
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -9,23 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as Backend
-from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer, get_gguf_tokenizer
-from vocabularies import SPACE, corpus, write
+from vocabularies import DIGITS, KINDS, SPACE, Pair, corpus, lines_of, pair_of, write
 
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.model.vocabulary.byte_level import CUTS
-
-DIGITS = ("smollm", "starcoder", "refact")
-"""Cut before each digit, as llama.cpp and the models' own files have it; transformers forgets that of a GGUF file."""
-KINDS = {
-    **{pre: ("gpt2", pre, "llama", {}) for pre in CUTS},
-    "llama": ("llama", "default", "phi3", {"add_space_prefix": True}),
-    "gemma": ("llama", "default", "gemma2", {"add_space_prefix": False}),
-}
-Pair = tuple[Tokenizer, Backend]
 
 
 @pytest.fixture(scope="module")
@@ -35,23 +22,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
 
     def make(kind: str) -> Pair:
         if kind not in known:
-            model, pre, architecture, said = KINDS[kind]
-            path = folder / f"{kind}.gguf"
-            ours = Tokenizer.from_gguf(write(path, model, pre, architecture, **said))
-            theirs, _ = convert_gguf_tokenizer(*get_gguf_tokenizer(str(path))[:2])
-            known[kind] = ours, theirs
+            known[kind] = pair_of(kind, folder)
         return known[kind]
 
     return make
-
-
-def _lines(kind: str, count: int) -> list[str]:
-    lines = list(corpus(count))
-    if kind in DIGITS:
-        return ["".join(c for c in line if not c.isnumeric()) for line in lines]
-    if CUTS[kind].normalizer if kind in CUTS else None:
-        return [unicodedata.normalize("NFC", line) for line in lines]
-    return lines
 
 
 def _same(pair: Pair, lines: list[str]) -> None:
@@ -64,12 +38,7 @@ def _same(pair: Pair, lines: list[str]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_encodes_as_transformers_does_and_decodes_back(made: Callable[[str], Pair], kind: str) -> None:
-    _same(made(kind), _lines(kind, 300))
-
-
-@pytest.mark.parametrize("kind", ["gpt-2", "llama-bpe", "qwen2", "tekken", "gpt-4o", "llama", "gemma"])
-def test_ten_thousand_lines(made: Callable[[str], Pair], kind: str) -> None:
-    _same(made(kind), _lines(kind, 10_000))
+    _same(made(kind), lines_of(kind, 300))
 
 
 @pytest.mark.parametrize("kind", DIGITS)
@@ -125,6 +94,16 @@ def test_the_end_of_a_turn_ends_an_answer(made: Callable[[str], Pair]) -> None:
     ours, _ = made("llama")
     assert [ours.id_to_token(i) for i in ours.eos_token_ids] == ["</s>", "<|im_end|>"]
     assert ours.special_names == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+
+def test_a_message_of_harmony_is_not_the_answer(tmp_path: Path) -> None:
+    fields = dict(write(tmp_path / "m.gguf", "gpt2", "gpt-4o"))
+    names = {"<|im_end|>": "<|end|>", "<|user|>": "<|return|>", "<s>": "<|call|>"}
+    fields["tokenizer.ggml.tokens"] = [names.get(token, token) for token in fields["tokenizer.ggml.tokens"]]
+    ours = Tokenizer.from_gguf(fields)
+    ends = {ours.id_to_token(i) for i in ours.eos_token_ids}
+    assert ends >= {"<|return|>", "<|call|>"}
+    assert "<|end|>" not in ends
 
 
 def _by_scores(scores: dict[str, float], text: str) -> list[str]:

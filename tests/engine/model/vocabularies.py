@@ -2,14 +2,19 @@
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gguf import GGUFWriter
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer, get_gguf_tokenizer
 
+from paternoster_engine.model.detokenizer import IncrementalDetokenizer
+from paternoster_engine.model.tokenizer import Tokenizer as Ours
+from paternoster_engine.model.vocabulary.byte_level import CUTS
 from paternoster_engine.model.weights.gguf_file import read_gguf
 
 SPACE = "\u2581"
@@ -25,6 +30,16 @@ SCRIPTS = [
     "def f(x): return x[::-1] if(a&&b){c+=1;} //comment <div class='x'> $HOME/.cache λx.x ==> !== #!/bin/sh \\n {{ }}",
     "e\u0301 \ufb01 \u200b \u00a0 ﷺ ｶﾞ \u0000 \ufeff �",
 ]
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+CONTROL, OWN = ["<unk>", "<s>", "</s>", "<|im_end|>", "<|user|>"], ["<think>", "[TOOL]"]
+DIGITS = ("smollm", "starcoder", "refact")
+"""Cut before each digit, as llama.cpp and the models' own files have it; transformers forgets that of a GGUF file."""
+KINDS: Mapping[str, tuple[str, str, str, dict[str, bool]]] = {
+    **{pre: ("gpt2", pre, "llama", {}) for pre in CUTS},
+    "llama": ("llama", "default", "phi3", {"add_space_prefix": True}),
+    "gemma": ("llama", "default", "gemma2", {"add_space_prefix": False}),
+}
+Pair = tuple[Ours, Tokenizer]
 GAPS = [" ", " ", " ", " ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", " \n ", "", "        "]
 
 
@@ -48,7 +63,7 @@ def _train(tokenizer: Tokenizer, alphabet: list[str]) -> dict[str, Any]:
 
 
 @cache
-def _byte_level() -> tuple[list[str], list[str]]:
+def byte_level() -> tuple[list[str], list[str]]:
     """Tokens by id, and merges."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -57,7 +72,7 @@ def _byte_level() -> tuple[list[str], list[str]]:
 
 
 @cache
-def _pieces() -> list[str]:
+def pieces() -> list[str]:
     """Best first: what merges make in their order, then characters, as SentencePiece's trainer writes them."""
     tokenizer = Tokenizer(models.BPE())
     # A piece begins with a space or has none.
@@ -73,17 +88,15 @@ def write(path: Path, kind: str, pre: str, architecture: str = "llama", **said: 
     writer = GGUFWriter(path, architecture)
     writer.add_tokenizer_model(kind)
     writer.add_tokenizer_pre(pre)
-    control = ["<unk>", "<s>", "</s>", "<|im_end|>", "<|user|>"]
-    own = ["<think>", "[TOOL]"]
+    control, own = CONTROL, OWN
     if kind == "llama":
-        pieces = _pieces()
-        byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
-        tokens = [*control[:3], *byte_tokens, *pieces, *control[3:], *own]
-        types = [2, 3, 3, *[6] * 256, *[1] * len(pieces), 3, 3, 4, 4]
-        scores = [0.0] * 259 + [-float(i) for i in range(len(pieces))] + [-1000.0] * 4
+        made = pieces()
+        tokens = [*control[:3], *BYTES, *made, *control[3:], *own]
+        types = [2, 3, 3, *[6] * 256, *[1] * len(made), 3, 3, 4, 4]
+        scores = [0.0] * 259 + [-float(i) for i in range(len(made))] + [-1000.0] * 4
         writer.add_token_scores(scores)
     else:
-        plain, merges = _byte_level()
+        plain, merges = byte_level()
         tokens = [*plain, *control, *own]
         types = [1] * len(plain) + [3] * len(control) + [4] * len(own)
         writer.add_token_merges(merges)
@@ -98,3 +111,33 @@ def write(path: Path, kind: str, pre: str, architecture: str = "llama", **said: 
     writer.write_kv_data_to_file()
     writer.close()
     return read_gguf(path).fields
+
+
+def pair_of(kind: str, folder: Path) -> Pair:
+    """Ours and transformers' tokenizer of the same file."""
+    model, pre, architecture, said = KINDS[kind]
+    path = folder / f"{kind}.gguf"
+    ours = Ours.from_gguf(write(path, model, pre, architecture, **said))
+    theirs, _ = convert_gguf_tokenizer(*get_gguf_tokenizer(str(path))[:2])
+    return ours, theirs
+
+
+def lines_of(kind: str, count: int) -> list[str]:
+    """That both read alike, and that decoding gives back."""
+    lines = list(corpus(count))
+    if kind in DIGITS:
+        return ["".join(c for c in line if not c.isnumeric()) for line in lines]
+    if CUTS[kind].normalizer if kind in CUTS else None:
+        return [unicodedata.normalize("NFC", line) for line in lines]
+    return lines
+
+
+def check_lines(ours: Ours, expected: Sequence[Sequence[int]], lines: Sequence[str], texts: Sequence[str]) -> None:
+    """That lines become these ids, and these the texts; also token by token."""
+    for line, ids, text in zip(lines, expected, texts, strict=True):
+        assert ours.encode(line) == ids
+        assert ours.decode(ids, skip_special_tokens=False) == text
+        detokenizer = IncrementalDetokenizer(ours, skip_special_tokens=False)
+        # A character that was split would be there as U+FFFD; what is held back at the end was never whole.
+        assert "".join(map(detokenizer.push, ids)) == text
+        assert detokenizer.flush() == ""

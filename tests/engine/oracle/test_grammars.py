@@ -85,7 +85,7 @@ SOURCES = (
 
 @pytest.fixture(scope="module")
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    return Vocabulary.of(tokenizer, tokenizer.vocab_size)
+    return Vocabulary.of(tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import httpx
 from fastapi import FastAPI
 from openai_types import check
 
+from paternoster_contract.stats import StartPart
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request, TokenLogprobs
@@ -126,7 +127,9 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         histograms = Histograms("scripted")
         loop = EngineLoop(engine, histograms, clock)
         registry = process_registry()
-        registry.register(EngineCollector(loop, histograms, "scripted", vllm_aliases=vllm_aliases))
+        registry.register(
+            EngineCollector(loop, histograms, "scripted", dict.fromkeys(StartPart, 1.0), vllm_aliases=vllm_aliases)
+        )
         state = ServerState()
         loop.start()
         served = ServedModel(
@@ -136,7 +139,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
             loop,
             histograms,
             registry,
-            parse_special_tokens=parse_special_tokens,
+            parse_special_tokens,
             fingerprint="fp_scripted",
         )
         if loaded:

@@ -82,7 +82,7 @@ def test_the_grammar_takes_calls_and_nothing_else(tokenizer: Tokenizer, family: 
     made, form = _form_of(tokenizer, family)
     grammar = form.grammar(CALLS, "")
     assert grammar is not None
-    matching = Vocabulary.of(made, made.vocab_size).tokenizer(made.encode)
+    matching = Vocabulary.of(made).tokenizer(made.encode)
 
     def taken(text: str) -> tuple[int, bool]:
         matcher = LLMatcher(matching, grammar)
@@ -112,7 +112,7 @@ def test_the_grammar_takes_calls_and_nothing_else(tokenizer: Tokenizer, family: 
 def test_reasoning_that_the_prompt_begins_must_end_before_the_calls(tokenizer: Tokenizer) -> None:
     form = AnswerFormat.of(DEEPSEEK_R1 + "<tool_call>", tokenizer.special_token_id)
     grammar = form.grammar(CALLS, "<think>\n")
-    matching = Vocabulary.of(tokenizer, tokenizer.vocab_size).tokenizer(tokenizer.encode)
+    matching = Vocabulary.of(tokenizer).tokenizer(tokenizer.encode)
     text = "Hm.\n</think>\n\n" + _written(form, [("now", "{}")])
     matcher = LLMatcher(matching, grammar)
     ids = tokenizer.encode(text)

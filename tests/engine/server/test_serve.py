@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,26 @@ def test_unknown_architecture(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     # In this process, which has torch already; the exit status of one of its own is another test's.
     assert main(["serve", "--port", "0", "--model", path.as_uri()]) == MODEL_EXIT_STATUS
     assert "mamba7" in capsys.readouterr().err
+
+
+async def test_where_the_time_of_the_start_went(run_engine: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    began = time.monotonic()
+    with run_engine() as engine:
+        took = time.monotonic() - began
+        async with httpx.AsyncClient(base_url=engine.url) as http:
+            stats = (await http.get("/stats")).json()
+            metrics = (await http.get("/metrics")).text
+        log = capfd.readouterr().err
+    parts = stats["start_seconds"]
+    assert parts.keys() == {"imports", "download", "load", "warm_up"}
+    # The kernel counts in hundredths when a process began.
+    assert 0 < sum(parts.values()) <= took + 0.02
+    assert min(parts["imports"], parts["load"], parts["warm_up"]) > 0
+    for part, seconds in parts.items():
+        name = f'paternoster_engine_start_seconds{{model_name="{stats["model"]}",part="{part}"}}'
+        assert f"{name} {seconds!r}" in metrics
+        assert f"{part.replace('_', '-')} {seconds:.1f} s" in log
+    assert f"ready in {sum(parts.values()):.1f} s: " in log
 
 
 async def test_sigterm_drains_and_a_long_drain_is_cut(run_engine: Any, until_stats: Any) -> None:

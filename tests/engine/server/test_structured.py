@@ -139,6 +139,8 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "endless intersection": {"guided_json": _all(_pattern(f"^(.*[a-f]{{{i}}}.*)$") for i in range(3, 30))},
     "huge multiple": {"guided_json": {"type": "integer", "multipleOf": 99_999_989}},
     "exponential anyOf": {"guided_json": _all({"anyOf": [_with(f"p{i}_{j}") for j in range(4)]} for i in range(12))},
+    "forced text": {"guided_json": {"const": "word " * 50_000}},
+    "forced repetition": {"guided_regex": "a{200000}"},
     "deep schema": {"guided_json": _nested(400)},
     "deep regex": {"guided_regex": "(" * 20_000 + "a" + ")" * 20_000},
     "deep lark": {"guided_grammar": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000},

@@ -112,7 +112,8 @@ BROKEN_RULES: list[Case] = [
     ),
     (
         fetch(env=[{"name": "A", "value": "1"}, {"name": "PATERNOSTER_MODELS", "value": "/models"}]),
-        "spec.podTemplate.spec.initContainers[model].env: has A, PATERNOSTER_MODELS: env of podTemplate's",
+        "spec.podTemplate.spec.initContainers[model].env: has A, PATERNOSTER_MODELS: env of podTemplate's "
+        "initContainers[model] must not have",
     ),
     *(
         (
@@ -157,7 +158,8 @@ BROKEN_RULES: list[Case] = [
     ),
     (
         template(initContainers=[{"name": "engine", "image": "x"}]),
-        "spec.podTemplate.spec.initContainers: has engine: initContainers of podTemplate must have other names than",
+        "spec.podTemplate.spec.initContainers: has engine: "
+        "initContainers of podTemplate must have other names than engine",
     ),
     *(
         (

@@ -7,9 +7,12 @@ from typing import Any
 
 import pod_templates
 import pytest
+from rule_lines import rule_of
 
 from paternoster_operator.api.manifest import InvalidManifest, load, load_secrets, parse
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 Document = Callable[..., dict[str, Any]]
 
@@ -216,8 +219,14 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
             "oci://registry/8b",
         )
     ),
-    ({"model": {"source": "hf://org/name", "cache": {"emptyDir": {"sizeLimit": "0"}}}}, "spec.model.cache.emptyDir."),
-    ({"model": {"source": "hf://org/name", "cache": {"hostPath": {"path": "models"}}}}, "spec.model.cache.hostPath."),
+    (
+        {"model": {"source": "hf://org/name", "cache": {"emptyDir": {"sizeLimit": "0"}}}},
+        "spec.model.cache.emptyDir.sizeLimit: is '0': must match",
+    ),
+    (
+        {"model": {"source": "hf://org/name", "cache": {"hostPath": {"path": "models"}}}},
+        "spec.model.cache.hostPath.path: is 'models': must match",
+    ),
     ({"model": {"source": "hf://org/name", "cache": {"nfs": {}}}}, "spec.model.cache.nfs: unknown field: allowed here"),
     ({"model": {"source": "pvc:///path"}}, "spec.model.source: is 'pvc:///path': must match"),
     ({"model": {"source": "pvc://Claim/path"}}, "spec.model.source: is 'pvc://Claim/path': must match"),
@@ -283,13 +292,9 @@ def test_a_fault_is_one_clear_line(document: Document, spec: dict[str, Any], exp
     assert line.startswith(expected)
 
 
-def test_every_rule_is_broken_by_some_manifest(document: Document) -> None:
-    said = ""
-    for spec, _ in BROKEN_RULES:
-        with pytest.raises(InvalidManifest) as refused:
-            parse(document(**spec))
-        said += str(refused.value)
-    assert [rule.message for rule in SPEC_RULES if rule.message not in said] == []
+def test_every_rule_is_broken_by_some_manifest() -> None:
+    broken = {rule_of(line) for _, line in BROKEN_RULES}
+    assert [rule for rule in SPEC_RULES if rule not in broken] == []
     assert {rule.field for rule in OBJECT_RULES} == {"metadata.name"}, "names have a test of their own"
 
 
@@ -349,7 +354,9 @@ def test_files(tmp_path: Path, document: Document) -> None:
         load(file)
 
 
-@pytest.mark.parametrize("example", sorted(Path(__file__).parents[3].glob("examples/*.yaml")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "example", sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("models/*.yaml")]), ids=lambda p: p.name
+)
 def test_the_examples_are_valid(example: Path) -> None:
     assert load(example)
 

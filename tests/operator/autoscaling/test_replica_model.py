@@ -1,9 +1,10 @@
 """What is learnt follows requests that change: larger ones at once where memory runs out, smaller ones slowly."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_operator.autoscaling.demand import estimate_demand
 from paternoster_operator.autoscaling.replica_model import SHORT, ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
@@ -61,3 +62,40 @@ def test_demand_is_never_less_than_what_runs() -> None:
     longer = look(60, 0.3, arrived=60, departed=40, generated=32_000)
     demand = estimate_demand(longer, short, 100.0)
     assert demand.steady >= longer.mean_running == 120
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    texts=st.lists(st.tuples(st.integers(1, 64), st.integers(2, 256)), min_size=10, max_size=40),
+    running=st.floats(1, 64),
+    queued=st.integers(0, 5000),
+)
+def test_replicas_that_only_read_prompts_have_no_pace_and_a_finite_demand(
+    texts: list[tuple[int, int]], running: float, queued: int
+) -> None:
+    """Models that embed: no token ever follows a prompt, so nothing says how long a sequence decodes."""
+    sums = StepSums()
+    for count, length in texts:
+        tokens = count * length
+        sums.add(StepWork(tokens, 0, tokens, count * length * (length + 1) // 2), 0.004 + 2e-5 * tokens)
+    load = ReplicaLoad(running, 0.0, 0.02, step_sums=sums.total)
+    total = int(running)
+    signals = Signals(
+        ready=1, fresh=True, running=total, waiting=queued, replicas=(load,), flow_seconds=30.0, arrived=600,
+        departed=600, generated=0,
+    )  # fmt: skip
+    model = after(signals, 10)
+    assert model.tokens_per_answer == 0
+    assert model.pace(running) is None
+    assert model.most_within(0.05) is None
+    assert model.kv_per_sequence is None
+    cost = model.steps.known
+    assert cost is not None
+    assert all(0 <= part < 1 for part in cost)
+    tokens, seconds = sums.total[1] / sums.total[0], sums.total[5] / sums.total[0]
+    step = model.steps.mixed_step(int(tokens))
+    assert step is not None
+    assert 0 < step <= 1.1 * seconds
+    demand = estimate_demand(signals, model, 64.0)
+    assert demand.steady >= signals.mean_running > 0
+    assert 0 <= demand.backlog <= queued

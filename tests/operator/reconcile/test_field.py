@@ -75,8 +75,11 @@ async def test_starts_are_learnt_told_and_remembered(world: TimedWorld, document
     world.cluster.shown_pods = [world.engine.pod("a", ready=False, creationTimestamp=CREATED)]
     await world.look()
     world.cluster.shown_pods = [started(world.engine, "a")]
+    world.engine.numbers["start_seconds"] = {"imports": 8, "download": 0, "load": 20.4, "warm_up": 3}
     await world.look()
-    assert world.status["startup"] == {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1}
+    parts = {"download": 0, "imports": 8, "load": 20, "warmUp": 3}
+    seen = {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1, "lastParts": parts}
+    assert world.status["startup"] == seen
     assert world.reconciler.fleets[KEY].autoscaler.signals.startup_seconds == 40
     assert world.sample("startup_seconds") == 40
     world.restart_operator()

@@ -1,14 +1,19 @@
 """How long replicas take to start, learnt from those that were seen to."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paternoster_contract.labels import MODEL_CONTAINER
+from paternoster_contract.stats import EngineStats, StartPart
 from paternoster_operator.observe import Observed, PodView
 from paternoster_operator.report.startup import WEIGHT, StartupTimes
+
+CREATED = "2026-01-01T00:00:00Z"
 
 
 def pod(name: str, seconds: float | None = None, *, ready: bool = True) -> PodView:
@@ -18,7 +23,7 @@ def pod(name: str, seconds: float | None = None, *, ready: bool = True) -> PodVi
 def learnt(*looks: Iterable[PodView]) -> StartupTimes:
     times = StartupTimes()
     for look in looks:
-        times.observe(look)
+        times.observe(look, {})
     return times
 
 
@@ -26,6 +31,23 @@ def test_a_start_that_was_seen_counts_once() -> None:
     ready = [pod("a", 40)]
     times = learnt([], [pod("a", ready=False)], ready, ready)
     assert times.document() == {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1}
+
+
+def told(**seconds: float) -> EngineStats:
+    return EngineStats.model_construct(start_seconds={StartPart(part): value for part, value in seconds.items()})
+
+
+def test_the_parts_of_the_latest_start() -> None:
+    times = StartupTimes()
+    times.observe([], {})
+    fetched = replace(pod("a", 40), download_seconds=20.4)
+    times.observe([fetched], {"a": told(imports=4.6, download=1, load=9.6, warm_up=0.4), "b": told(load=99)})
+    parts = {"download": 21, "imports": 5, "load": 10, "warmUp": 0}
+    document = times.document()
+    assert document == {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1, "lastParts": parts}
+    assert StartupTimes.from_status({"startup": document}).document() == document
+    times.observe([fetched, pod("c", 50)], {"a": told(load=1)})
+    assert "lastParts" not in (times.document() or {}), "c's engine did not tell"
 
 
 def test_the_latest_start_weighs_most() -> None:
@@ -63,9 +85,26 @@ def test_the_average_lies_between_the_shortest_and_the_longest(seconds: list[flo
     assert times.starts == len(seconds)
 
 
+@pytest.mark.parametrize(
+    ("state", "seconds"),
+    [
+        ({"terminated": {"startedAt": "2026-01-01T00:00:05Z", "finishedAt": "2026-01-01T00:01:05Z"}}, 60),
+        ({"terminated": {"startedAt": "2026-01-01T00:00:05Z"}}, 0),
+        ({"running": {"startedAt": "2026-01-01T00:00:05Z"}}, 0),
+    ],
+    ids=["done", "no end", "running"],
+)
+def test_a_pod_tells_how_long_its_model_was_fetched(state: dict[str, Any], seconds: float) -> None:
+    other = {"name": "other", "state": {"terminated": {"startedAt": CREATED, "finishedAt": "2026-01-01T09:00:00Z"}}}
+    shown = document()
+    shown["status"]["initContainerStatuses"] = [other, {"name": MODEL_CONTAINER, "state": state}]
+    (view,) = Observed.from_cluster(None, [shown]).pods
+    assert view.download_seconds == seconds
+
+
 def document(restarts: int = 0, **ready: Any) -> dict[str, Any]:
     return {
-        "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "metadata": {"name": "a", "creationTimestamp": CREATED},
         "status": {
             "conditions": [{"type": "Ready", "status": "True", **ready}],
             "containerStatuses": [{"restartCount": restarts}],

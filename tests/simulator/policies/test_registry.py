@@ -50,6 +50,14 @@ def test_another_package_adds_a_policy_and_replaces_none(tmp_path: Path, monkeyp
     assert isinstance(make_policy("paternoster", whole, SMALL), LawPolicy)
 
 
+def test_a_fixed_fleet_has_the_fewest_replicas_of_its_manifest(observe) -> None:
+    for whole, replicas in ((spec(minReplicas=2, maxReplicas=3), 2), (spec(), 1)):
+        assert make_policy("fixed", whole, SMALL).decide(observe(0.0, [])).replicas == replicas
+    asleep = spec(minReplicas=0, maxReplicas=3)
+    with pytest.raises(ValueError, match="replicas is 0: must be at least 1"):
+        make_policy("fixed", asleep, SMALL)
+
+
 def test_an_unknown_name_is_answered_with_those_there_are() -> None:
     with pytest.raises(ValueError, match=r"policy is 'magic': must be one of aibrix-apa, .*, wva"):
         make_policy("magic", spec(), SMALL)

@@ -22,6 +22,8 @@ _NAMES = {"bos": "bos", "eos": "eos", "eot": "eot", "eom": "eom", "unknown": "un
 """GGUF's name of a special token -> that of chat templates."""
 _ENDS_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>")
 """Control tokens that end an answer, also in files that name the end of a document alone, as llama.cpp has it."""
+_ENDS_OF_HARMONY = ("<|return|>", "<|call|>")
+"""The same in OpenAI's harmony format, whose answers consist of messages that end with <|end|>."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ def vocabulary_of(metadata: Mapping[str, Any]) -> GgufVocabulary:
         # By role and not by text, which may have any characters.
         single = [name if name in around else "$A" for name in ("bos", "text", "eos") if name in (*around, "text")]
         backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=list(around.items()))
-    ends = [i for i, token in enumerate(tokens) if types[i] == CONTROL and token in _ENDS_OF_TURN]
+    ending = _ENDS_OF_HARMONY if _ENDS_OF_HARMONY[0] in tokens else _ENDS_OF_TURN
+    ends = [i for i, token in enumerate(tokens) if types[i] == CONTROL and token in ending]
     return GgufVocabulary(
         backend,
         spelling,

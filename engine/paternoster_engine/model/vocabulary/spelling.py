@@ -64,18 +64,39 @@ class Pieces:
         return len(self.added(token))
 
 
+class WordPieces:
+    """BERT's: text in words; what goes on within a word begins with ``##``."""
+
+    strips_space = True
+
+    def plain(self, token: str) -> bytes:
+        return (token[2:] if token.startswith("##") else f" {token}").encode(errors="replace")
+
+    def added(self, token: str) -> bytes:
+        return f" {token}".encode(errors="replace")
+
+    def most_bytes(self, token: str) -> int:
+        return len(self.added(token))
+
+
 def spelling_of(decoder: Mapping[str, Any]) -> Spelling:
     """What a tokenizer.json's ``decoder`` says; raises :class:`UnsupportedModelError`."""
     steps = decoder.get("decoders") if decoder.get("type") == "Sequence" else [decoder]
     steps = steps if isinstance(steps, list) else [steps]
     if [step.get("type") if isinstance(step, Mapping) else None for step in steps] == ["ByteLevel"]:
         return ByteLevel()
+    if len(steps) == 1 and isinstance(steps[0], Mapping):
+        if steps[0].get("type") == "WordPiece" and steps[0].get("prefix") == "##":
+            return WordPieces()
+        if steps[0].get("type") == "Metaspace" and steps[0].get("replacement") == SPACE:
+            return Pieces(strips_space=True)
     if steps in (_PIECES, [*_PIECES, _STRIP]):
         return Pieces(strips_space=_STRIP in steps)
     kinds = [step.get("type") if isinstance(step, Mapping) else step for step in steps]
     raise UnsupportedModelError(
-        f"tokenizer.json has the decoder {shown(kinds)}: built in are 'ByteLevel', and a 'Sequence' of 'Replace' (of "
-        "U+2581 with a space), 'ByteFallback', 'Fuse' and, where text begins with a space of its own, 'Strip'"
+        f"tokenizer.json has the decoder {shown(kinds)}: built in are 'ByteLevel', 'WordPiece' (with '##'), "
+        "'Metaspace' (of U+2581), and a 'Sequence' of 'Replace' (of U+2581 with a space), 'ByteFallback', 'Fuse' and, "
+        "where text begins with a space of its own, 'Strip'"
     )
 
 

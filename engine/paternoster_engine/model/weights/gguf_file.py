@@ -15,6 +15,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.fields import shown
+from paternoster_engine.model.weights.mapped_file import MappedFile
 
 LONGEST_HEAD = 64 * 2**20
 """Bytes before the tensors: a vocabulary of 260 000 tokens and as many merges takes 15 MiB."""
@@ -55,6 +56,7 @@ class GgufFile:
 
     fields: Mapping[str, Any]
     tensors: Mapping[str, StoredTensor]
+    file: MappedFile
 
 
 def read_gguf(path: Path) -> GgufFile:
@@ -73,8 +75,8 @@ def _read(path: Path) -> GgufFile:
     size = path.stat().st_size
     if size == 0:
         raise ModelError("it is empty, and begins with no magic 'GGUF'")
-    # As a plain array: every slice of a memmap runs Python code, and a head is a hundred thousand slices.
-    head = _Head(np.memmap(path, mode="r").view(np.ndarray))
+    file = MappedFile(path)
+    head = _Head(file.data)
     if (magic := bytes(head.take(4, "the magic"))) != b"GGUF":
         raise ModelError(f"its magic is {magic!r}: must be b'GGUF'")
     version = head.number("<I", "the version")
@@ -95,7 +97,7 @@ def _read(path: Path) -> GgufFile:
             raise ModelError(f"the tensor {shown(name)} is there twice")
         infos[name] = head.tensor(shown(name))
     start = -(-head.at // (alignment := _alignment(fields))) * alignment
-    return GgufFile(fields, {name: info(head.data, start) for name, info in infos.items()})
+    return GgufFile(fields, {name: info(head.data, start) for name, info in infos.items()}, file)
 
 
 def _alignment(fields: Mapping[str, Any]) -> int:

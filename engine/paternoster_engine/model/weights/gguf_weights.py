@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from gguf import TensorNameMap, get_tensor_name_map
-from gguf.constants import MODEL_ARCH_NAMES
+from gguf.constants import GGML_QUANT_SIZES, MODEL_ARCH_NAMES
 from gguf.constants import GGMLQuantizationType as QuantizationType
 from gguf.quants import dequantize
 
@@ -18,15 +18,17 @@ from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.gguf_file import StoredTensor, read_gguf
+from paternoster_engine.model.weights.mapped_file import MappedFile
+from paternoster_engine.model.weights.stored import Cut, Part, Stored, whole_cut
 
 
 class GgufCheckpoint:
-    """One .gguf file, memory-mapped; tensors are dequantised to float32 on demand."""
+    """One .gguf file, memory-mapped; tensors are dequantised to float32 where they are read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        file = read_gguf(path)
-        self._fields, self._tensors = file.fields, file.tensors
+        self._file = read_gguf(path)
+        self._fields, self._tensors = self._file.fields, self._file.tensors
         self.architecture = Fields(self._fields, path.name).text("general.architecture")
 
     @cached_property
@@ -47,16 +49,14 @@ class GgufCheckpoint:
         stored, rows = self._stored(name), rows_of(self.config, self._family, name)
         return stored.shape if rows is None else (len(range(stored.shape[0])[rows]), *stored.shape[1:])
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def tensor(self, name: str) -> Stored:
         stored, rows = self._stored(name), rows_of(self.config, self._family, name)
-        try:
-            values = dequantize(stored.data if rows is None else stored.data[rows], stored.kind)
-        except NotImplementedError as error:
-            raise ModelError(f"{self._path.name}: {name} is stored as {stored.kind.name}: not built in") from error
-        # Unquantised tensors come as views of the read-only map.
-        weight = torch.from_numpy(np.require(values, requirements="W"))
-        heads = {"q_proj": self.config.num_heads, "k_proj": self.config.num_kv_heads}.get(name.split(".")[-2])
-        return weight if heads is None or not self._family.interleaved else _unpermute(weight, heads)
+        tensor: Stored = DequantizedTensor(self._file.file, stored, f"{self._path.name}: {name}")
+        if rows is not None:
+            tensor = Part(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
+        if self._family.interleaved and name.split(".")[-2] in ("q_proj", "k_proj"):
+            return RotateHalfRows(tensor, self.config.head_dim)
+        return tensor
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.from_gguf(self._fields)
@@ -83,7 +83,44 @@ class GgufCheckpoint:
         return self._tensors[stored].expert(int(number)) if experts else self._tensors[stored]
 
 
-def _unpermute(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
-    """Undo llama.cpp's row order of q and k (rotary pairs side by side) for the rotate-half order."""
-    pairs = weight.view(num_heads, len(weight) // num_heads // 2, 2, *weight.shape[1:])
-    return pairs.transpose(1, 2).reshape(weight.shape)
+class DequantizedTensor:
+    """A :class:`Stored` of float32 numbers; where blocks are cut apart they are read as a whole."""
+
+    def __init__(self, file: MappedFile, stored: StoredTensor, what: str) -> None:
+        self._file, self._stored, self._what = file, stored, what
+        self.shape = stored.shape
+
+    def __getitem__(self, cut: Cut) -> torch.Tensor:
+        *rows, (first, last) = whole_cut(cut, self.shape)
+        if any(stop <= start for start, stop in (*rows, (first, last))):
+            return torch.empty(*(max(0, stop - start) for start, stop in rows), max(0, last - first))
+        data, kind = self._stored.data, self._stored.kind
+        # What is not stored in blocks of bytes is stored in numbers.
+        elements, block_bytes = GGML_QUANT_SIZES[kind] if data.dtype == np.uint8 else (1, 1)
+        blocks = slice(first // elements * block_bytes, -(-last // elements) * block_bytes)
+        part = data[(*(slice(*bound) for bound in rows), blocks)]
+        try:
+            values = dequantize(part, kind)
+        except NotImplementedError as error:
+            raise ModelError(f"{self._what} is stored as {kind.name}: not built in") from error
+        # Unquantised tensors come as views of the read-only map.
+        found = torch.from_numpy(np.require(values, requirements="W"))
+        self._file.has_read(part.nbytes)
+        before = first % elements
+        return found[..., before : before + last - first]
+
+
+class RotateHalfRows:
+    """Of q and k, for the rotate-half order: llama.cpp's has the rows of each rotary pair side by side."""
+
+    def __init__(self, stored: Stored, head_dim: int) -> None:
+        self._stored, self._head_dim = stored, head_dim
+        self.shape = stored.shape
+
+    def __getitem__(self, cut: Cut) -> torch.Tensor:
+        (first, last), *others = whole_cut(cut, self.shape)
+        size = self._head_dim
+        heads = slice(first // size * size, -(-last // size) * size)
+        pairs = self._stored[(heads, *(slice(*bound) for bound in others))]
+        rows = pairs.view(len(pairs) // size, size // 2, 2, *pairs.shape[1:]).transpose(1, 2).reshape(pairs.shape)
+        return rows[first - heads.start : last - heads.start]

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
@@ -16,23 +14,20 @@ from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import LONGEST_TOKENIZER, ModelFolder
+from paternoster_engine.model.weights.safetensors_file import FLOATS, TYPES, FileTensor, read_safetensors
+from paternoster_engine.model.weights.stored import Part, Stored
 
 
 class SafetensorsCheckpoint:
-    """A folder with config.json, tokenizer.json and one or several *.safetensors; tensors are mapped on demand."""
+    """A folder with config.json, tokenizer.json and one or several *.safetensors; tensors are read on demand."""
 
     def __init__(self, path: Path) -> None:
         self._folder = ModelFolder(path)
         self._config = self._folder.json("config.json")
         self.architecture = Fields(self._config, "config.json").text("model_type")
-        self._files: dict[str, Any] = {}
+        self._files: dict[str, FileTensor] = {}
         for weights in self._folder.weights():
-            try:
-                # The library bounds the header by the file's size, and each tensor by the header.
-                file = safe_open(weights, framework="pt")
-                self._files.update(dict.fromkeys(file.keys(), file))
-            except (SafetensorError, OSError) as error:
-                raise ModelError(f"{weights} is not a readable safetensors file: {error}") from error
+            self._files.update(read_safetensors(weights))
 
     @cached_property
     def config(self) -> ModelConfig:
@@ -46,25 +41,20 @@ class SafetensorsCheckpoint:
         if (own := self._of_expert(name, meta=True)) is not None:
             return tuple(own.shape)
         stored, rows = self._stored(name), rows_of(self.config, self._family, name)
-        shape = tuple(self._files[stored].get_slice(stored).get_shape())
+        shape = self._files[stored].shape
         return shape if rows is None else (len(range(shape[0])[rows]), *shape[1:])
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def tensor(self, name: str) -> Stored:
         if (own := self._of_expert(name)) is not None:
             return own
         stored, rows = self._stored(name), rows_of(self.config, self._family, name)
-        try:
-            tensor: torch.Tensor
-            if rows is None:
-                tensor = self._files[stored].get_tensor(stored)
-            else:
-                tensor = self._files[stored].get_slice(stored)[rows]
-        except SafetensorError as error:
-            raise ModelError(f"{self._folder.path}: {stored}: {error}") from error
-        if not tensor.is_floating_point():
-            raise ModelError(f"{self._folder.path}: {stored} is of {tensor.dtype}: must be of floating-point numbers")
+        tensor = self._files[stored]
+        if tensor.kind not in FLOATS:
+            raise ModelError(f"{self._folder.path}: {stored} is of {tensor.kind}: must be of {', '.join(FLOATS)}")
         offset = self._family.norm_offset
-        return tensor.float() + offset if offset and name.endswith("norm.weight") else tensor
+        if offset and name.endswith("norm.weight"):
+            return tensor[()].float() + offset
+        return tensor if rows is None else Part(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
 
     def tokenizer(self) -> Tokenizer:
         optional = {
@@ -91,9 +81,11 @@ class SafetensorsCheckpoint:
     def _stored(self, name: str) -> str:
         """The file's name of the decoder's tensor ``name``; raises :class:`ModelError` where there is none."""
         name = stored_name(self._family, name)
-        # What is no module's has no suffix; the text's decoder of a model that takes images as well has a prefix.
+        # What is no module's has no suffix; the text's decoder of a model that takes images as well has a prefix, and
+        # one that was saved without its output projection has none.
         others = (
             name.removesuffix(".weight"),
+            name.removeprefix("model."),
             f"language_model.{name}",
             name.replace("model.", "model.language_model.", 1),
         )
@@ -106,7 +98,7 @@ class SafetensorsCheckpoint:
 class ExpertFiles:
     """Tensors whose first dimension is of experts, by the files' own names; as :class:`families.family.Files`."""
 
-    def __init__(self, folder: Path, files: Mapping[str, Any], *, meta: bool) -> None:
+    def __init__(self, folder: Path, files: Mapping[str, FileTensor], *, meta: bool) -> None:
         self._folder, self._files, self._meta = folder, files, meta
 
     def has(self, name: str) -> bool:
@@ -115,12 +107,14 @@ class ExpertFiles:
     def part(self, name: str, index: int) -> torch.Tensor:
         if name not in self._files:
             raise ModelError(f"{self._folder} has no tensor {name!r}")
-        stored = self._files[name].get_slice(name)
-        shape = stored.get_shape()
+        stored = self._files[name]
+        shape = stored.shape
         if not shape or index >= shape[0]:
-            raise ModelError(f"{self._folder}: {name} has the shape {shape}: must be of more than {index} experts")
+            raise ModelError(
+                f"{self._folder}: {name} has the shape {list(shape)}: must be of more than {index} experts"
+            )
+        if stored.kind not in TYPES:
+            raise ModelError(f"{self._folder}: {name} is of {stored.kind}: must be of {', '.join(TYPES)}")
         if self._meta:
-            dtype = torch.uint8 if stored.get_dtype() == "U8" else torch.float32
-            return torch.empty(shape[1:], dtype=dtype, device="meta")
-        tensor: torch.Tensor = stored[index : index + 1]
-        return tensor[0]
+            return torch.empty(shape[1:], dtype=TYPES[stored.kind], device="meta")
+        return stored[(slice(index, index + 1),)][0]

@@ -55,7 +55,7 @@ def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]
         yield from ((prefix + name, shape) for name, shape in layer.items())
         yield from ((f"{prefix}mlp.{name}", shape) for name, shape in _mlp_shapes(config, kind.experts))
     yield "model.norm.weight", (hidden,)
-    if not config.tied_embeddings:
+    if not config.tied_embeddings and config.pooling is None:
         yield "lm_head.weight", (config.vocab_size, hidden)
 
 

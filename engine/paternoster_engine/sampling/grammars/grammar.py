@@ -6,8 +6,9 @@ from llguidance import LLMatcher, LLTokenizer
 
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.limits import parser_limits
+from paternoster_engine.sampling.grammars.limits import MASK_TIME, parser_limits
 
+TOO_SLOW = f"one of its masks takes more than {MASK_TIME:g} s of a processor: it forces too long a text"
 MAX_REASON = 300
 """Most characters of llguidance's own words that a client is told."""
 
@@ -20,6 +21,8 @@ class Grammar:
         self._start = LLMatcher(tokenizer, text, log_level=0, limits=parser_limits())
         if self._start.is_error():
             raise GrammarError(reason(self._start.get_error()))
+        self.too_slow = False
+        """One of its masks has held up everybody: it gets no other."""
         warnings = self._start.get_grammar_warnings()
         if warnings:
             # What llguidance only warns of it does not enforce.
@@ -27,19 +30,23 @@ class Grammar:
 
     def check(self) -> None:
         """Raise :class:`GrammarError` if there is no answer that it allows, or its first mask reaches a limit."""
-        start = self._start.deep_copy()
-        if not any(start.compute_bitmask()) or start.is_error():
+        start, begun = self._start.deep_copy(), time.thread_time()
+        mask = start.compute_bitmask()
+        if time.thread_time() - begun > MASK_TIME:
+            raise GrammarError(TOO_SLOW)
+        if not any(mask) or start.is_error():
             raise GrammarError(f"it allows no answer: {reason(start.get_error())}")
 
     def matcher(self) -> "Matcher":
         """At the beginning of an answer; some microseconds."""
-        return Matcher(self._start.deep_copy())
+        return Matcher(self, self._start.deep_copy())
 
 
 class Matcher:
     """Follows one output. Its state is a function of the tokens alone: preemption leaves it as it is."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    def __init__(self, grammar: Grammar, matcher: LLMatcher) -> None:
+        self._grammar = grammar
         self._matcher = matcher
         self._num_taken = 0
         self.fault: str | None = None
@@ -53,7 +60,7 @@ class Matcher:
         Tokens that end an answer are allowed where the grammar can end: with ``ignore_eos``, and before ``min_tokens``,
         only where it must.
         """
-        started = time.perf_counter()
+        started, begun = time.perf_counter(), time.thread_time()
         new = request.output[self._num_taken :]
         self._num_taken += len(new)
         if new:
@@ -65,6 +72,10 @@ class Matcher:
             self.fault = "it allows no token"
         elif len(request.output) < request.params.min_tokens or request.params.ignore_eos:
             mask = _without_ends(mask, request)
+        if time.thread_time() - begun > MASK_TIME:
+            self._grammar.too_slow = True
+        if self._grammar.too_slow:
+            self.fault = TOO_SLOW
         self.seconds += time.perf_counter() - started
         return mask if self.fault is None else None
 

@@ -35,4 +35,8 @@ def forbid_outside_grammar(logits: torch.Tensor, requests: Sequence[Request]) ->
     packed = torch.frombuffer(bytearray(b"".join(mask for _, mask in masks)), dtype=torch.uint8)
     penalties = _penalties(device).index_select(0, upload(packed, device).int()).view(len(masks), -1)[:, :vocab]
     rows = upload(torch.tensor([row for row, _ in masks]), device)
-    logits[:, : penalties.shape[1]].index_add_(0, rows, penalties)
+    known = penalties.shape[1]
+    logits[:, :known].index_add_(0, rows, penalties)
+    if known < vocab:
+        # A model may have more rows than its tokenizer has tokens.
+        logits[:, known:].index_fill_(0, rows, float("-inf"))

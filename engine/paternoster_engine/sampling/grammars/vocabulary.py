@@ -24,24 +24,22 @@ class Vocabulary:
     """Ids of control tokens: no text of a grammar is made of them."""
     ends: list[int]
     """Ids that end an answer; at least one."""
-    size: int
-    """Of the model: ids beyond ``tokens`` are never allowed."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, size: int) -> Vocabulary:
+    def of(cls, tokenizer: Tokenizer) -> Vocabulary:
         tokens = [tokenizer.token_bytes(i) for i in range(tokenizer.largest_id + 1)]
         special = [i for i in range(len(tokens)) if tokenizer.is_special(i)]
         # A control token is known by its name, which some vocabularies do not spell as text.
         for i in special:
             tokens[i] = tokens[i] or (tokenizer.id_to_token(i) or "").encode()
-        return cls(tokens, special, list(tokenizer.eos_token_ids), size)
+        return cls(tokens, special, list(tokenizer.eos_token_ids))
 
     def tokenizer(self, encode: Encode | None = None) -> LLTokenizer:
         """About 0.15 s and 16 MiB for 49,152 tokens.
 
         ``encode``: how the model was taught to spell, which a text that a grammar forces should be spelled like.
         """
-        return LLTokenizer(TokenizerWrapper(_Speller(self, encode)), n_vocab=self.size, eos_token=self.ends)
+        return LLTokenizer(TokenizerWrapper(_Speller(self, encode)), eos_token=self.ends)
 
 
 class _Speller:

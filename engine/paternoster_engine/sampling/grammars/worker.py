@@ -13,7 +13,7 @@ from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 def prepare(given: Mapping[str, Any]) -> Answer:
     """The vocabulary, its tokens as Latin-1; then sources of grammars come."""
     tokens = [token.encode("latin-1") for token in given["tokens"]]
-    vocabulary = Vocabulary(tokens, given["special"], given["ends"], given["size"])
+    vocabulary = Vocabulary(tokens, given["special"], given["ends"])
     tokenizer = vocabulary.tokenizer()
     specials = frozenset(tokens[i].decode(errors="replace") for i in vocabulary.special)
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.compiler import Compiler, GrammarCache
 from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarQueueFull
-from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.grammar import TOO_SLOW, Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.metrics.histograms import Histograms
@@ -25,9 +25,9 @@ NICE = 10
 class GrammarWork:
     """One thread with its process. Those who ask for the same grammar wait for the same work."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, histograms: Histograms) -> None:
+    def __init__(self, tokenizer: Tokenizer, histograms: Histograms) -> None:
         self._ends = bool(tokenizer.eos_token_ids)
-        self._compiler = Compiler(lambda: Vocabulary.of(tokenizer, vocab_size), tokenizer.encode)
+        self._compiler = Compiler(lambda: Vocabulary.of(tokenizer), tokenizer.encode)
         self._cache = GrammarCache(CACHE)
         self._histograms = histograms
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=_be_nice)
@@ -43,9 +43,9 @@ class GrammarWork:
         else:
             # A client that goes away takes nothing from the others.
             made = await asyncio.shield(self._work(source))
-        if isinstance(made, GrammarError):
+        if isinstance(made, GrammarError) or made.too_slow:
             self._histograms.grammars["refused"] += 1
-            raise GrammarError(str(made))
+            raise GrammarError(str(made) if isinstance(made, GrammarError) else TOO_SLOW)
         return made
 
     def close(self) -> None:

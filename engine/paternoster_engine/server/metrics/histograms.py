@@ -57,7 +57,9 @@ class Histograms:
     def sampled(self, outputs: Sequence[StepOutput], now: float) -> None:
         for output in outputs:
             request = output.request
-            if output.token is None:
+            # What comes to a request for no tokens comes with its end.
+            came = request.params.max_tokens == 0 and output.finish_reason is FinishReason.STOP
+            if output.token is None and not came:
                 continue
             previous = self._last_token.get(request.request_id)
             if previous is None:

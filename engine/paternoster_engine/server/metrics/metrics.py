@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
 from paternoster_contract.metrics import Metric as Declared
+from paternoster_contract.stats import StartPart
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import FinishReason, RequestStatus
 from paternoster_engine.server.loop import EngineLoop
@@ -22,10 +23,19 @@ REJECTION_REASONS = sorted(kind.reason for kind in AdmissionError.__subclasses__
 class EngineCollector(Collector):
     """Reads the scheduler's numbers when it is scraped; the engine's thread does nothing for it."""
 
-    def __init__(self, loop: EngineLoop, histograms: Histograms, model: str, *, vllm_aliases: bool) -> None:
+    def __init__(
+        self,
+        loop: EngineLoop,
+        histograms: Histograms,
+        model: str,
+        start_seconds: Mapping[StartPart, float],
+        *,
+        vllm_aliases: bool,
+    ) -> None:
         self._loop = loop
         self._histograms = histograms
         self._model = model
+        self._start_seconds = start_seconds
         self._vllm_aliases = vllm_aliases
 
     def collect(self) -> Iterator[Metric]:
@@ -33,6 +43,7 @@ class EngineCollector(Collector):
         values = {
             **_gauges(self._loop),
             **_counters(self._loop),
+            "start_seconds": {(part,): seconds for part, seconds in self._start_seconds.items()},
             "grammars": {(result,): grammars[result] for result in ("compiled", "cached", "refused")},
         }
         for declared in ENGINE_METRICS:

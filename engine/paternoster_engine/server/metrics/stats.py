@@ -15,6 +15,7 @@ def build_stats(state: ServerState) -> EngineStats:
         model=served.name,
         state=state.phase,
         started_at=state.started_at,
+        start_seconds=dict(served.start_seconds),
         time=time.time(),
         last_tick_age_seconds=served.loop.last_tick_age,
         first_token_seconds_total=first.seconds,

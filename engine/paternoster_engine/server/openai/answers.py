@@ -44,7 +44,7 @@ class ApiResponse(Protocol):
         ...
 
     def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel | None:
-        """``usage``: so far, where each chunk tells it. None where there is nothing to tell yet."""
+        """None where there is nothing to tell yet; ``usage``: so far, where each chunk tells it."""
         ...
 
     def closing(self, usage: Usage) -> BaseModel:
@@ -56,9 +56,9 @@ class ChatResponse:
     """``chat.completion`` and ``chat.completion.chunk``."""
 
     def __init__(self, served: ServedModel, body: ChatCompletionRequest) -> None:
+        form = served.answer_format
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self._model, self._fingerprint = served.name, served.fingerprint
-        form = served.answer_format
         self._reasons = form.reasons
         self._choices = [
             ChoiceEvents(form.new_id, parallel=body.parallel_tool_calls, reasoning=body.include_reasoning)
@@ -201,12 +201,16 @@ async def frames(
     body: GenerationRequest,
 ) -> AsyncIterator[BaseModel]:
     """The chunks of a stream whose first delta is known."""
+
+    def told(index: int, delta: TextDelta) -> BaseModel | None:
+        return response.chunk(index, delta, generation.usage if body.continuous_usage else None)
+
     for opening in response.opening():
         yield opening
-    if (chunk := response.chunk(*first, generation.usage if body.continuous_usage else None)) is not None:
+    if (chunk := told(*first)) is not None:
         yield chunk
     async for index, delta in later:
-        if (chunk := response.chunk(index, delta, generation.usage if body.continuous_usage else None)) is not None:
+        if (chunk := told(index, delta)) is not None:
             yield chunk
     if body.include_usage:
         yield response.closing(generation.usage)

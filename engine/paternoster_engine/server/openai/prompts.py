@@ -192,7 +192,7 @@ def _requests(
 
     Sequences share the prompt's blocks: the others fork from the first.
     """
-    _check_class(served, body)
+    check_class(served, body.priority)
     sender.check_priority(body.priority)
     check_token_ids(served, "stop_token_ids", body.stop_token_ids)
     check_token_ids(served, "logit_bias", list(body.logit_bias))
@@ -228,10 +228,10 @@ def _requests(
     return requests
 
 
-def _check_class(served: ServedModel, body: GenerationRequest) -> None:
+def check_class(served: ServedModel, priority: int) -> None:
     """Raises :class:`InvalidValue` for a priority that would change nothing."""
-    if body.priority != 0 and not served.scheduler.config.uses_priority:
+    if priority != 0 and not served.scheduler.config.uses_priority:
         raise InvalidValue(
             "priority",
-            f"priority: this engine was not started with priorities, leave it out or send 0 (got {body.priority})",
+            f"priority: this engine was not started with priorities, leave it out or send 0 (got {priority})",
         )

@@ -82,8 +82,8 @@ def _generation(
         choices=body.sequences,
         best=body.n,
         echo=body.echoes,
-        only_echo=body.only_echoes,
         new_parser=new_parser,
+        only_echo=body.only_echoes,
     )
 
 

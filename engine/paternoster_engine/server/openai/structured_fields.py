@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from paternoster_engine.sampling.grammars.source import GrammarSource, Kind
 from paternoster_engine.server.errors import InvalidValue
@@ -40,13 +40,19 @@ Choice = Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=
 Said = Annotated[Text, Field(min_length=1)]
 
 
-class Structure(Body):
+class Whole(Body):
+    """An unknown part might change what is allowed: it is refused, not left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Structure(Whole):
     begin: Said
     schema_: Schema = Field(default_factory=dict, alias="schema", description="of the JSON between begin and end")
     end: Text
 
 
-class StructuralTag(Body):
+class StructuralTag(Whole):
     """Free text in which whatever follows a trigger must be one of the structures."""
 
     type: Literal["structural_tag"]
@@ -54,22 +60,22 @@ class StructuralTag(Body):
     triggers: Annotated[list[Said], Field(min_length=1, max_length=MAX_TAGS)]
 
 
-class JsonSchema(Body):
+class JsonSchema(Whole):
     name: Said = Field(max_length=64)
     description: Text | None = None
     schema_: Schema = Field(alias="schema")
     strict: bool | None = Field(default=None, description="of no effect: every answer is held to its schema")
 
 
-class TextFormat(Body):
+class TextFormat(Whole):
     type: Literal["text"]
 
 
-class JsonObjectFormat(Body):
+class JsonObjectFormat(Whole):
     type: Literal["json_object"]
 
 
-class JsonSchemaFormat(Body):
+class JsonSchemaFormat(Whole):
     type: Literal["json_schema"]
     json_schema: JsonSchema
 
@@ -83,7 +89,7 @@ def _tag(value: Any) -> StructuralTag:
     return StructuralTag.model_validate(_schema(value))
 
 
-class StructuredOutputs(Body):
+class StructuredOutputs(Whole):
     """One of the ways to say what is allowed."""
 
     json_: Schema | None = Field(default=None, alias="json", description="a JSON schema")

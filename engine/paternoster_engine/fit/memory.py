@@ -6,23 +6,15 @@ from dataclasses import dataclass
 
 import torch
 
+from paternoster_engine.fit.gpus import GPUS, Gpu
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.parallel.sharding import possible_sizes, shard_config
 from paternoster_engine.runner.kv_pool import kv_block_bytes
 
-MIB = 2**20
-GPUS: Mapping[str, int] = {
-    "L4": 23_034 * MIB,
-    "L40S": 46_068 * MIB,
-    "A100 40 GB": 40_960 * MIB,
-    "A100 80 GB": 81_920 * MIB,
-    "H100": 81_559 * MIB,
-    "H200": 143_771 * MIB,
-    "B200": 183_359 * MIB,
-}
-"""Bytes, as ``nvidia-smi`` shows them."""
 GPU_COUNTS = (1, 2, 4, 8)
+STEP_BYTES = 2_500_000_000
+"""Of each GPU: CUDA's own, and what the largest step works in. An estimate for steps of up to 8192 tokens."""
 VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
 
 
@@ -33,7 +25,7 @@ class Fit:
     gpu: str
     count: int
     tokens: int
-    """Of all sequences together that the KV pool holds; a step's own memory is not taken off."""
+    """Of all sequences together that the KV pool holds."""
 
 
 def parameters(config: ModelConfig) -> int:
@@ -55,12 +47,15 @@ def token_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
     return kv_block_bytes(config, 1, dtype)
 
 
-def fits(config: ModelConfig, dtype: torch.dtype, utilization: float, gpus: Mapping[str, int] = GPUS) -> Iterator[Fit]:
-    """On each kind of GPU the fewest that hold the model, and more of them; ``utilization``: the share that is used."""
+def fits(config: ModelConfig, dtype: torch.dtype, utilization: float, gpus: Mapping[str, Gpu] = GPUS) -> Iterator[Fit]:
+    """On each kind of GPU the fewest that hold the model, and more of them.
+
+    ``utilization``: the share of what weights and a step leave free that the KV pool takes, as the engine has it.
+    """
     counts: Sequence[int] = [count for count in GPU_COUNTS if count in possible_sizes(config)]
-    for gpu, memory in gpus.items():
+    for name, gpu in gpus.items():
         for count in counts:
-            free = int(memory * utilization) - rank_bytes(config, count, dtype)
-            tokens = free * count // token_bytes(config, dtype)
+            free = gpu.memory - rank_bytes(config, count, dtype) - STEP_BYTES
+            tokens = int(free * utilization) * count // token_bytes(config, dtype)
             if free > 0 and tokens > 0:
-                yield Fit(gpu, count, tokens)
+                yield Fit(name, count, tokens)

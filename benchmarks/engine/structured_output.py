@@ -1,0 +1,113 @@
+"""What grammars cost: output tokens per second with and without, and what others see beside them, in turns.
+
+    python benchmarks engine.structured_output --concurrency 64 --repeats 3
+
+Turn by turn, so that whatever else the machine does falls on all alike: nobody has a grammar, all have one, and every
+other one has; in the last the time between tokens is told of those without.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.bench.prompts import PromptSource, read_text
+from paternoster_engine.build import build_engine
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.engine import Engine
+from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
+from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+
+RECORD = {
+    "name": {"type": "string"},
+    "age": {"type": "integer"},
+    "tags": {"type": "array", "items": {"type": "string"}},
+}
+SCHEMA = {"type": "array", "items": {"type": "object", "properties": RECORD, "required": [*RECORD]}, "minItems": 1000}
+"""So long that no answer ends before its tokens are spent."""
+KINDS = ("none", "all", "half")
+
+
+@dataclass(frozen=True)
+class Turn:
+    tokens_per_second: float
+    between_p99: float
+    """Seconds between two tokens of the requests without a grammar; of all where each has one."""
+    mask_ms_a_step: float
+
+
+def turn(engine: Engine, work: Sequence[Request]) -> Turn:
+    """Serve ``work`` from an idle engine until it is idle again."""
+    started = time.perf_counter()
+    for request in work:
+        engine.scheduler.add(request)
+    watched = {request for request in work if request.matcher is None} or set(work)
+    last: dict[Request, float] = {}
+    between, steps = [], 0
+    while engine.scheduler.has_work:
+        outputs = engine.step()
+        now = time.perf_counter()
+        steps += 1
+        for output in outputs:
+            if output.request in watched:
+                if output.request in last:
+                    between.append(now - last[output.request])
+                last[output.request] = now
+    masks = sum(request.matcher.seconds for request in work if request.matcher is not None)
+    tokens = sum(len(request.output) for request in work)
+    p99 = statistics.quantiles(between, n=100)[-1]
+    return Turn(tokens / (time.perf_counter() - started), p99, 1e3 * masks / steps)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="What grammars cost in output tokens per second, in turns.")
+    parser.add_argument("--concurrency", type=int, default=64, metavar="N", help="requests at once (default: 64)")
+    parser.add_argument("--tokens", type=int, default=48, metavar="N", help="output tokens of each (default: 48)")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="turns of each kind (default: 3)")
+    parser.add_argument("--json", metavar="FILE", help="write every turn")
+    EngineArgs.add_flags(parser.add_argument_group("engine"))
+    options = parser.parse_args()
+    if options.concurrency < 2 or options.tokens < 3 or options.repeats < 1:
+        parser.error("needs concurrency of at least 2, tokens of at least 3, and repeats of at least 1")
+    engine, tokenizer, _ = build_engine(EngineArgs.from_namespace(options))
+    prompts = PromptSource(tokenizer.encode(read_text(None)))
+    shared = Vocabulary.of(tokenizer).tokenizer(tokenizer.encode)
+    grammar = Grammar(shared, to_grammar(GrammarSource("json", json.dumps(SCHEMA)), frozenset()))
+
+    def work(kind: str, repeat: int) -> list[Request]:
+        made = []
+        for i in range(options.concurrency):
+            params = SamplingParams(max_tokens=options.tokens, temperature=0.8, ignore_eos=True)
+            request = Request(f"{kind}-{repeat}-{i}", prompts.prompt(i, 16), params, seed=i)
+            request.eos_token_ids = tokenizer.eos_token_ids
+            if kind == "all" or (kind == "half" and i % 2):
+                request.matcher = grammar.matcher()
+            made.append(request)
+        return made
+
+    turn(engine, work("all", -1))
+    turns: dict[str, list[Turn]] = {kind: [] for kind in KINDS}
+    for repeat in range(options.repeats):
+        for kind in KINDS:
+            turns[kind].append(turn(engine, work(kind, repeat)))
+            print(kind, turns[kind][-1], flush=True)
+    for kind in KINDS:
+        ratio = statistics.median(
+            one.tokens_per_second / plain.tokens_per_second
+            for one, plain in zip(turns[kind], turns["none"], strict=True)
+        )
+        p99 = statistics.median(one.between_p99 for one in turns[kind])
+        print(f"{kind}: tokens/s {ratio:.2f} of those without; p99 between tokens {1e3 * p99:.0f} ms")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({kind: [asdict(one) for one in turns[kind]] for kind in KINDS}, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,138 @@
+"""Engines whose models embed: what is put together in another way than where text is generated."""
+
+import logging
+from dataclasses import dataclass, replace
+
+import torch
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.stats import StartPart
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.engine import Engine
+from paternoster_engine.limits import EngineLimits, scheduler_config
+from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.encoders.checkpoint import EncoderCheckpoint
+from paternoster_engine.model.encoders.config import EncoderConfig
+from paternoster_engine.model.encoders.encoder import Encoder
+from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.model.encoders.pooling_files import read_pooling
+from paternoster_engine.model.errors import ModelError
+from paternoster_engine.model.source import ModelSource
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.weights.model_folder import ModelFolder
+from paternoster_engine.model.weights.stored import Stored
+from paternoster_engine.runner.device import rank_threads, resolve_device, resolve_dtype
+from paternoster_engine.runner.pooling_runner import EncoderRunner
+from paternoster_engine.start_timer import StartTimer
+
+log = logging.getLogger(__name__)
+
+
+def embeds(args: EngineArgs, source: ModelSource) -> bool:
+    """Whether a decoder is to embed: it is said so, or its folder says how its vectors are made."""
+    if args.task == "auto":
+        return source.format == "safetensors" and ModelFolder(source.path).has("modules.json")
+    return args.task == "embed"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingCheckpoint:
+    """A decoder's checkpoint, for vectors: without what makes logits of hidden states."""
+
+    inner: Checkpoint
+    config: ModelConfig
+
+    @property
+    def architecture(self) -> str:
+        return self.inner.architecture
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.inner.shape(name)
+
+    def tensor(self, name: str) -> Stored:
+        return self.inner.tensor(name)
+
+    def tokenizer(self) -> Tokenizer:
+        return self.inner.tokenizer()
+
+
+def for_embedding(args: EngineArgs, checkpoint: Checkpoint, source: ModelSource) -> EmbeddingCheckpoint:
+    """Raises :class:`ModelError` for settings that are of other models."""
+    config, pooling = checkpoint.config, None
+    if source.format == "safetensors":
+        folder = ModelFolder(source.path)
+        pooling = read_pooling(folder, folder.json("config.json"))
+    pooling = _asked(args, pooling or Pooling("last", config.hidden_size))
+    if pooling.mode != "last":
+        raise ModelError(f"pooling is {pooling.mode!r}: must be 'last' for a decoder, whose last token has seen all")
+    if args.tensor_parallel_size > 1:
+        raise ModelError(f"tensor_parallel_size is {args.tensor_parallel_size}: must be 1 for a model that embeds")
+    if args.preemption != "recompute":
+        raise ModelError(f"preemption is {args.preemption!r}: must be 'recompute' for a model that embeds")
+    return EmbeddingCheckpoint(checkpoint, replace(config, pooling=pooling))
+
+
+def build_encoder_engine(
+    args: EngineArgs, source: ModelSource, timer: StartTimer
+) -> tuple[Engine, Tokenizer, EncoderConfig]:
+    """Load an encoder and make its engine; ``timer`` is told of each part. Raises :class:`ModelError`."""
+    _check(args)
+    checkpoint = EncoderCheckpoint(source)
+    config = replace(checkpoint.config, pooling=_asked(args, checkpoint.config.pooling))
+    tokenizer = checkpoint.tokenizer()
+    if tokenizer.largest_id >= config.vocab_size:
+        raise ModelError(
+            f"the tokenizer has the token id {tokenizer.largest_id}: must be below {config.vocab_size}, "
+            "the model's vocabulary"
+        )
+    device = resolve_device(args.device)
+    # Encoders are small, and oneDNN's float32 is as fast as its bfloat16 without AMX (docs/embeddings.md).
+    on_cpu = device.type == "cpu" and args.dtype == "auto"
+    dtype = torch.float32 if on_cpu else resolve_dtype(args.dtype, device)
+    limits = EngineLimits.resolve(args, config, device, whole_prompts=True)
+    torch.set_num_threads(rank_threads(args.threads, 1))
+    scheduler = Scheduler(
+        scheduler_config(
+            args,
+            max_batched_tokens=limits.max_batched_tokens,
+            max_model_len=limits.max_model_len,
+            # Nothing is kept of a step: these are places of its tokens alone, and as many as it can come to need.
+            num_blocks=limits.max_batched_tokens // args.block_size + args.max_num_seqs,
+            whole_prompts=True,
+            prefix_cache=False,
+        ),
+        live_cap=args.live_cap,
+        token_budget=args.token_budget,
+    )
+    runner = EncoderRunner(Encoder(config, checkpoint.tensor, dtype, device))
+    timer.ended(StartPart.LOAD)
+    log.info(
+        "model %s loaded in %.1f s (%s on %s, %d threads); it embeds, by %s",
+        config.name,
+        timer.seconds[StartPart.LOAD],
+        str(dtype).removeprefix("torch."),
+        device,
+        torch.get_num_threads(),
+        config.pooling.mode,
+    )
+    return Engine(scheduler, runner), tokenizer, config
+
+
+def _check(args: EngineArgs) -> None:
+    """Raises :class:`ModelError` for a setting that is of models that generate."""
+    if args.task == "generate":
+        raise ModelError("task is 'generate': must be 'embed' or 'auto', as this model embeds; it does not generate")
+    for name, only in {"tensor_parallel_size": 1, "quantization": "none", "chat_template": None}.items():
+        if (value := getattr(args, name)) != only:
+            raise ModelError(f"{name} is {value!r}: must be {only!r} for a model that embeds")
+
+
+def _asked(args: EngineArgs, pooling: Pooling) -> Pooling:
+    """With what the settings say of it."""
+    if pooling.scores:
+        if args.pooling != "auto" or args.matryoshka:
+            raise ModelError("pooling and matryoshka: must not be said of a model that scores pairs of texts")
+        return pooling
+    mode = pooling.mode if args.pooling == "auto" else args.pooling
+    return replace(pooling, mode=mode, shortens=pooling.shortens or args.matryoshka)

@@ -1,0 +1,69 @@
+"""A folder with an encoder: its shape, its tensors by name and its tokenizer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from paternoster_engine.model.encoders.config import ENCODERS, EncoderConfig, encoder_config
+from paternoster_engine.model.encoders.pooling_files import read_pooling
+from paternoster_engine.model.errors import ModelError
+from paternoster_engine.model.source import ModelSource
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.weights.model_folder import LONGEST_TOKENIZER, ModelFolder
+
+
+def is_encoder(source: ModelSource) -> bool:
+    """Whether what is at ``source`` reads texts in both directions; raises :class:`ModelError`."""
+    return source.format == "safetensors" and ModelFolder(source.path).json("config.json").get("model_type") in ENCODERS
+
+
+class EncoderCheckpoint:
+    """Tensors are read when asked for; every method raises :class:`ModelError`."""
+
+    def __init__(self, source: ModelSource) -> None:
+        self._folder = ModelFolder(source.path)
+        values = self._folder.json("config.json")
+        self.config: EncoderConfig = encoder_config(values, source.path.name, read_pooling(self._folder, values))
+        self._files: dict[str, Any] = {}
+        for weights in self._folder.weights():
+            try:
+                file = safe_open(weights, framework="pt")
+                self._files.update(dict.fromkeys(file.keys(), file))
+            except (SafetensorError, OSError) as error:
+                raise ModelError(f"{weights} is not a readable safetensors file: {error}") from error
+        self._names = dict(self._find(name, shape) for name, shape in self.config.shapes())
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """By its name of :meth:`EncoderConfig.shapes`."""
+        stored = self._names[name]
+        try:
+            tensor: torch.Tensor = self._files[stored].get_tensor(stored)
+        except SafetensorError as error:
+            raise ModelError(f"{self._folder.path}: {stored}: {error}") from error
+        if not tensor.is_floating_point():
+            raise ModelError(f"{self._folder.path}: {stored} is of {tensor.dtype}: must be of floating-point numbers")
+        return tensor
+
+    def tokenizer(self) -> Tokenizer:
+        config: Mapping[str, Any] = {}
+        if self._folder.has("tokenizer_config.json"):
+            config = self._folder.json("tokenizer_config.json")
+        return Tokenizer.from_json(
+            self._folder.text("tokenizer.json", LONGEST_TOKENIZER),
+            tokenizer_config=config,
+            eos_token_ids=[],
+            chat_template=None,
+        )
+
+    def _find(self, name: str, shape: tuple[int, ...]) -> tuple[str, str]:
+        """(``name``, the file's name for it); checks its shape."""
+        prefix = ENCODERS[self.config.architecture].prefix
+        stored = next((n for n in (name, prefix + name) if n in self._files), None)
+        if stored is None:
+            raise ModelError(f"{self._folder.path} has no tensor {name!r}")
+        found = tuple(self._files[stored].get_slice(stored).get_shape())
+        if found != shape:
+            raise ModelError(f"{stored} has the shape {list(found)}: must be {list(shape)} by the model's own sizes")
+        return name, stored

@@ -1,0 +1,135 @@
+"""An encoder-only transformer, described by its :class:`EncoderConfig`: post-norm, every text seen whole.
+
+Texts lie behind one another in one matrix, so nothing is padded. Attention alone sees them as texts: those of one
+length in one call.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch.nn import functional
+
+from paternoster_engine.model.encoders.config import Activation, EncoderConfig
+from paternoster_engine.model.encoders.dense import Dense
+
+
+@dataclass(frozen=True, slots=True)
+class TextBatch:
+    """The texts of one forward pass, shortest first, one after another."""
+
+    token_ids: torch.Tensor
+    """``[tokens]`` int64."""
+    positions: torch.Tensor
+    """``[tokens]`` int64: place of each token in its own text."""
+    token_types: torch.Tensor
+    """``[tokens]`` int64: 1 in the second of two texts that are compared, else 0."""
+    lengths: Sequence[int]
+    """Of each text, tokens; ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Norm:
+    weight: torch.Tensor
+    bias: torch.Tensor
+    eps: float
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    qkv: Dense
+    out: Dense
+    attention_norm: _Norm
+    up: Dense
+    down: Dense
+    mlp_norm: _Norm
+
+
+class Encoder:
+    """Weights and forward pass; holds no state of any request."""
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        tensor: Callable[[str], torch.Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """``tensor`` gives weights by the names of :meth:`EncoderConfig.shapes`."""
+
+        def load(*names: str) -> torch.Tensor:
+            tensors = [tensor(name).to(device=device, dtype=dtype) for name in names]
+            return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+
+        def dense(*names: str, activation: Activation | None = None) -> Dense:
+            return Dense(load(*(f"{n}.weight" for n in names)), load(*(f"{n}.bias" for n in names)), activation)
+
+        def norm(name: str) -> _Norm:
+            return _Norm(load(f"{name}.weight"), load(f"{name}.bias"), config.norm_eps)
+
+        def layer(prefix: str) -> _Layer:
+            return _Layer(
+                qkv=dense(*(f"{prefix}attention.self.{part}" for part in ("query", "key", "value"))),
+                out=dense(f"{prefix}attention.output.dense"),
+                attention_norm=norm(f"{prefix}attention.output.LayerNorm"),
+                up=dense(f"{prefix}intermediate.dense", activation=config.activation),
+                down=dense(f"{prefix}output.dense"),
+                mlp_norm=norm(f"{prefix}output.LayerNorm"),
+            )
+
+        self.config = config
+        self.device = device
+        self._words = load("embeddings.word_embeddings.weight")
+        self._positions = load("embeddings.position_embeddings.weight")[config.first_position :]
+        self._types = load("embeddings.token_type_embeddings.weight")
+        self._norm = norm("embeddings.LayerNorm")
+        self._layers = [layer(f"encoder.layer.{number}.") for number in range(config.num_layers)]
+        self._head = None if config.head is None else [dense(name) for name in config.head]
+
+    def forward(self, batch: TextBatch) -> torch.Tensor:
+        """Hidden states ``[tokens, hidden]``."""
+        hidden = self._words[batch.token_ids] + self._positions[batch.positions] + self._types[batch.token_types]
+        hidden = self._norm(hidden)
+        for layer in self._layers:
+            mixed = self._attention(layer.qkv(hidden), batch.lengths)
+            hidden = layer.attention_norm(layer.out(mixed).add_(hidden))
+            hidden = layer.mlp_norm(layer.down(layer.up(hidden)).add_(hidden))
+        return hidden
+
+    def vectors(self, batch: TextBatch) -> torch.Tensor:
+        """``[texts, size]`` float32, in the order of ``batch``: pooled as the model does it, or its scores."""
+        hidden, lengths = self.forward(batch), torch.tensor(batch.lengths, device=self.device)
+        ends = lengths.cumsum(0)
+        match self.config.pooling.mode:
+            case "cls":
+                pooled = hidden[ends - lengths]
+            case "last":
+                pooled = hidden[ends - 1]
+            case "mean":
+                text = torch.repeat_interleave(torch.arange(len(lengths), device=self.device), lengths)
+                sums = torch.zeros((len(lengths), hidden.shape[1]), device=self.device)
+                pooled = sums.index_add_(0, text, hidden.float()) / lengths.unsqueeze(1)
+        if self._head is not None:
+            first, last = self._head
+            score = last(torch.tanh(first(pooled))).float()
+            return score if self.config.score == "none" else torch.sigmoid(score)
+        pooled = pooled.float()
+        return functional.normalize(pooled) if self.config.pooling.normalized else pooled
+
+    def _attention(self, qkv: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+        """``[tokens, hidden]``: each text's own tokens with each other, texts of one length together."""
+        config = self.config
+        parts, first = [], 0
+        for length, texts in groupby(lengths):
+            count = sum(1 for _ in texts)
+            rows = qkv[first : first + count * length]
+            first += count * length
+            heads = rows.view(count, length, 3, config.num_heads, config.head_dim)
+            query, key, value = heads.permute(2, 0, 3, 1, 4)
+            mixed = functional.scaled_dot_product_attention(query, key, value)
+            parts.append(mixed.transpose(1, 2).reshape(count * length, config.hidden_size))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)

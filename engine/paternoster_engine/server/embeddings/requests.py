@@ -1,0 +1,121 @@
+"""What clients may ask of a model that embeds. As for text, an unknown field is refused by name."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
+
+from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
+from paternoster_engine.server.openai.fields import Body, Text, whole_characters
+
+MAX_TEXTS = 2048
+"""Texts of one call; OpenAI's limit of ``input``."""
+MAX_TOKENS = 300_000
+"""Tokens of one call, over all its texts; OpenAI's limit of ``input``."""
+
+
+def _check_input(value: Any) -> list[str | list[int]]:
+    """The four forms of ``input`` made into one: a list whose items are texts or lists of token ids."""
+    one = isinstance(value, str) or (isinstance(value, list) and bool(value) and type(value[0]) is int)
+    texts = [value] if one else value
+    if not isinstance(texts, list) or not 1 <= len(texts) <= MAX_TEXTS:
+        count = f", not {len(texts)}" if isinstance(texts, list) else ""
+        raise ValueError(f"must be a text, a list of token ids, or a list of 1 to {MAX_TEXTS} of either{count}")
+    for text in texts:
+        ids = isinstance(text, list) and all(type(item) is int and item >= 0 for item in text)
+        if not text or not (isinstance(text, str) or ids):
+            raise ValueError("each must be a text or a list of token ids, and not empty")
+        if isinstance(text, str):
+            whole_characters(text)
+    return texts
+
+
+Input = Annotated[
+    list[str | list[int]],
+    PlainValidator(_check_input, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+]
+NonEmpty = Annotated[Text, Field(min_length=1)]
+Texts = Annotated[
+    list[NonEmpty],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]),
+    Field(min_length=1, max_length=MAX_TEXTS),
+]
+
+
+class VectorRequest(Body):
+    """What all of them have in common; meanings as for text."""
+
+    model: Text | None = Field(default=None, description="served model (default: the one there is)")
+    user: Text | None = Field(
+        default=None,
+        max_length=256,
+        description="whom fair shares and quotas count the texts for; of no effect where the key says who sends them",
+    )
+    priority: int = Field(default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="class; lower is served first")
+    cache_salt: Text | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="serve texts from prefixes of the same salt alone, and keep their own from others",
+    )
+    deadline_ms: int | None = Field(
+        default=None, ge=1, lt=2**53, description="milliseconds after which a text is not worth its step any more"
+    )
+    truncate_prompt_tokens: int | None = Field(
+        default=None,
+        ge=-1,
+        description="cut longer texts to so many tokens, those around a text counted; -1 is the model's length. A text "
+        "that is too long is refused without it",
+    )
+
+
+class EmbeddingRequest(VectorRequest):
+    """``POST /v1/embeddings``."""
+
+    input: Input
+    encoding_format: Literal["float", "base64"] = Field(
+        default="float", description="base64: float32 in the order of bytes of x86"
+    )
+    dimensions: int | None = Field(
+        default=None, ge=1, description="the first so many numbers, of length 1 again; for models made to be cut"
+    )
+    prompt_name: Text | None = Field(
+        default=None, description="which of the prompts in the model's own files comes before each text"
+    )
+
+    @model_validator(mode="after")
+    def _check_prompt(self) -> Self:
+        if self.prompt_name is not None and any(isinstance(text, list) for text in self.input):
+            raise ValueError("prompt_name: goes before texts, and input has token ids")
+        return self
+
+
+class Document(Body):
+    text: NonEmpty
+
+
+class RerankRequest(VectorRequest):
+    """``POST /v1/rerank``."""
+
+    query: NonEmpty
+    documents: list[NonEmpty | Document] = Field(min_length=1, max_length=MAX_TEXTS)
+    top_n: int | None = Field(default=None, ge=1, description="answer with so many, the best ones; all by default")
+    return_documents: bool = Field(default=True, description="answer with their texts, too")
+
+    @property
+    def texts(self) -> list[str]:
+        return [item if isinstance(item, str) else item.text for item in self.documents]
+
+
+class ScoreRequest(VectorRequest):
+    """``POST /v1/score``."""
+
+    text_1: Texts = Field(description="a text that goes with each of text_2, or as many as those")
+    text_2: Texts
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        if len(self.text_1) not in (1, len(self.text_2)):
+            raise ValueError(
+                f"text_1: must be one text or as many as text_2, which are {len(self.text_2)}, not {len(self.text_1)}"
+            )
+        return self

@@ -1,0 +1,136 @@
+"""The API of models that embed: embeddings, rerank, score."""
+
+import uuid
+from collections.abc import Sequence
+from time import time
+
+from fastapi import APIRouter, Request, Response
+
+from paternoster_engine.core.request import Request as EngineRequest
+from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.server.dependencies import State
+from paternoster_engine.server.embeddings.answers import check_dimensions, cosine, embedding_objects
+from paternoster_engine.server.embeddings.objects import (
+    EmbeddingList,
+    RankedDocument,
+    RankedResult,
+    Ranking,
+    ScoreList,
+    ScoreObject,
+    TextUsage,
+)
+from paternoster_engine.server.embeddings.requests import (
+    EmbeddingRequest,
+    RerankRequest,
+    ScoreRequest,
+    VectorRequest,
+)
+from paternoster_engine.server.embeddings.texts import Text, text_requests
+from paternoster_engine.server.embeddings.vector_work import VectorWork
+from paternoster_engine.server.errors import InvalidValue, WrongTask
+from paternoster_engine.server.generation.streaming import unless_gone
+from paternoster_engine.server.identity import Caller, From
+from paternoster_engine.server.state import ServedModel, ServerState
+
+router = APIRouter()
+
+
+@router.post("/v1/embeddings", response_model=None, responses={200: {"model": EmbeddingList}})
+async def embeddings(request: Request, body: EmbeddingRequest, state: State, sender: From) -> Response:
+    served, pooling = _embedding(state, body)
+    if pooling.scores:
+        raise WrongTask("This model scores pairs of texts; it does not embed. Use /v1/rerank or /v1/score.")
+    check_dimensions(pooling, body.dimensions)
+    prompt = _prompt(pooling, body.prompt_name)
+    texts = [prompt + text if isinstance(text, str) else text for text in body.input]
+    name = f"embd-{uuid.uuid4().hex}"
+    vectors, usage = await _vectors(request, served, await text_requests(served, body, "input", texts, name, sender))
+    objects = [item.model_dump_json() async for item in embedding_objects(body, vectors)]
+    whole = EmbeddingList(data=[], model=served.name, usage=usage).model_dump_json()
+    # What is long was made piece by piece.
+    return Response(whole.replace('"data":[]', f'"data":[{",".join(objects)}]', 1), media_type="application/json")
+
+
+@router.post("/rerank", response_model_exclude_none=True)
+@router.post("/v1/rerank", response_model_exclude_none=True)
+async def rerank(request: Request, body: RerankRequest, state: State, sender: From) -> Ranking:
+    served, pooling = _embedding(state, body)
+    name, texts = f"rerank-{uuid.uuid4().hex}", body.texts
+    query, documents = body.query, texts
+    if not pooling.scores:
+        query = _first_prompt(pooling, "query") + query
+        documents = [_first_prompt(pooling, "document", "passage") + text for text in texts]
+    scores, usage = await _scores(request, served, body, [query], documents, "documents", name, sender)
+    best = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n]
+    results = [
+        RankedResult(
+            index=index,
+            relevance_score=scores[index],
+            document=RankedDocument(text=texts[index]) if body.return_documents else None,
+        )
+        for index in best
+    ]
+    return Ranking(id=name, model=served.name, results=results, usage=usage)
+
+
+@router.post("/v1/score")
+async def score(request: Request, body: ScoreRequest, state: State, sender: From) -> ScoreList:
+    served, pooling = _embedding(state, body)
+    name = f"score-{uuid.uuid4().hex}"
+    prompt = "" if pooling.scores else pooling.prompt
+    first, second = ([prompt + text for text in texts] for texts in (body.text_1, body.text_2))
+    scores, usage = await _scores(request, served, body, first, second, "text_2", name, sender)
+    data = [ScoreObject(index=index, score=each) for index, each in enumerate(scores)]
+    return ScoreList(id=name, created=int(time()), model=served.name, data=data, usage=usage)
+
+
+def _embedding(state: ServerState, body: VectorRequest) -> tuple[ServedModel, Pooling]:
+    served = state.accepting(body.model, embeds=True)
+    assert served.pooling is not None
+    return served, served.pooling
+
+
+def _prompt(pooling: Pooling, name: str | None) -> str:
+    if name is None:
+        return pooling.prompt
+    if name not in pooling.prompts:
+        known = ", ".join(map(repr, pooling.prompts)) or "none"
+        raise InvalidValue("prompt_name", f"prompt_name: this model's prompts are {known} (got {name[:100]!r})")
+    return pooling.prompts[name]
+
+
+def _first_prompt(pooling: Pooling, *names: str) -> str:
+    return next((pooling.prompts[name] for name in names if name in pooling.prompts), pooling.prompt)
+
+
+async def _scores(
+    request: Request,
+    served: ServedModel,
+    body: VectorRequest,
+    first: Sequence[str],
+    second: Sequence[str],
+    field: str,
+    name: str,
+    sender: Caller,
+) -> tuple[list[float], TextUsage]:
+    """Of each of ``second`` with its own of ``first``, or with the only one: cosines, where the model only embeds."""
+    assert served.pooling is not None
+    pairs = [(first[index if len(first) > 1 else 0], text) for index, text in enumerate(second)]
+    texts: list[Text | list[int]] = [*pairs] if served.pooling.scores else [*first, *second]
+    vectors, usage = await _vectors(request, served, await text_requests(served, body, field, texts, name, sender))
+    if served.pooling.scores:
+        return [vector[0] for vector in vectors], usage
+    ahead = len(first)
+    told = [cosine(vectors[i if ahead > 1 else 0], vectors[ahead + i]) for i in range(len(second))]
+    return told, usage
+
+
+async def _vectors(
+    request: Request, served: ServedModel, requests: Sequence[EngineRequest]
+) -> tuple[list[Sequence[float]], TextUsage]:
+    work = VectorWork(served.loop, requests)
+    try:
+        vectors = await unless_gone(request, work.complete())
+    finally:
+        work.close()
+    return vectors, TextUsage(prompt_tokens=work.num_tokens, total_tokens=work.num_tokens)

@@ -1,0 +1,153 @@
+"""Requests for no tokens: one vector each, from its prompt alone; and prompts that are computed whole."""
+
+from random import Random
+
+import pytest
+from fake_model import FakeModel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paternoster_engine.core.batch import Batch, StepResult
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.scheduler import Scheduler
+
+MAX_LEN, BLOCK_SIZE = 24, 4
+NOTHING = SamplingParams(max_tokens=0)
+
+
+def config(budget: int, seqs: int, **more: object) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_num_seqs=seqs,
+        max_batched_tokens=budget,
+        max_model_len=MAX_LEN,
+        block_size=BLOCK_SIZE,
+        num_blocks=budget // BLOCK_SIZE + seqs,
+        **more,
+    )
+
+
+def whole(budget: int, seqs: int, **more: object) -> SchedulerConfig:
+    return config(budget, seqs, whole_prompts=True, prefix_cache=False, **more)
+
+
+def vectors(batch: Batch) -> StepResult:
+    """A vector of two numbers that only this prompt has, for whoever's end is computed."""
+    ended = [item.request for item in batch.scheduled if item.samples]
+    return StepResult([None] * len(batch.scheduled), vectors={r: [len(r.prompt), r.prompt[0]] for r in ended})
+
+
+def requests(lengths: list[int], generator: Random) -> list[Request]:
+    return [
+        Request(f"r{i}", [generator.randrange(9) for _ in range(n)], NOTHING, tenant="ab"[i % 2])
+        for i, n in enumerate(lengths)
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, MAX_LEN), min_size=1, max_size=30),
+    seqs=st.integers(1, 8),
+    budget=st.integers(MAX_LEN, 60),
+    live=st.integers(1, MAX_LEN),
+    order=st.sampled_from(["fcfs", "fair-share", "priority"]),
+    prefill_first=st.booleans(),
+)
+def test_each_prompt_is_computed_once_and_in_one_step(lengths, seqs, budget, live, order, prefill_first):
+    scheduler = Scheduler(whole(budget, seqs, order=order, prefill_first=prefill_first), token_budget=live)
+    asked = requests(lengths, Random(1))
+    scheduler.add(*asked)
+    now, computed = 0.0, []
+    while scheduler.has_work:
+        now += 1
+        batch = scheduler.schedule(now)
+        assert batch.scheduled, "nobody is served"
+        assert len(batch.scheduled) <= seqs
+        assert batch.num_tokens <= live or len(batch.scheduled) == 1
+        assert all(item.start == 0 and item.num_tokens == item.request.num_prompt for item in batch.scheduled)
+        outputs = scheduler.update(batch, vectors(batch), now)
+        assert [o.request for o in outputs] == [item.request for item in batch.scheduled]
+        assert all(o.token is None and o.finish_reason is FinishReason.STOP for o in outputs)
+        assert not scheduler.running
+        scheduler.check_integrity()
+        computed += [item.request for item in batch.scheduled]
+    assert sorted(r.request_id for r in computed) == sorted(r.request_id for r in asked)
+    if order == "fcfs":
+        assert computed == asked
+    assert all(list(r.vector) == [len(r.prompt), r.prompt[0]] for r in asked)
+    assert scheduler.counters.generation_tokens == 0
+    assert scheduler.counters.computed_tokens == sum(lengths)
+    assert scheduler.pool.num_used == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, MAX_LEN), min_size=1, max_size=12),
+    seqs=st.integers(1, 4),
+    budget=st.integers(4, 30),
+    admission=st.sampled_from(["greedy", "no-evict", "full-reserve"]),
+    overlap=st.booleans(),
+    cache=st.booleans(),
+)
+def test_a_decoder_computes_prompts_in_pieces_and_shares_their_beginnings(
+    lengths, seqs, budget, admission, overlap, cache
+):
+    settings_ = config(max(budget, seqs), seqs, admission=admission, overlap=overlap, prefix_cache=cache)
+    scheduler = Scheduler(settings_.replace(num_blocks=-(-MAX_LEN // BLOCK_SIZE) + 1))
+    model = FakeModel(BLOCK_SIZE)
+    asked = requests(lengths, Random(2))
+    scheduler.add(*asked)
+    now = 0.0
+    while scheduler.has_work:
+        now += 1
+        assert now < 1000
+        batch = scheduler.schedule(now)
+        # It compares what the blocks hold with the prompt.
+        model.execute(batch)
+        scheduler.update(batch, vectors(batch), now)
+        scheduler.check_integrity()
+    assert all(r.finish_reason is FinishReason.STOP and r.vector for r in asked)
+
+
+def test_a_longer_prompt_than_the_live_budget_has_a_step_of_its_own():
+    scheduler = Scheduler(whole(40, 8), token_budget=10)
+    asked = requests([4, 20, 4, 4, 3], Random(3))
+    scheduler.add(*asked)
+    steps = []
+    while scheduler.has_work:
+        batch = scheduler.schedule(1.0)
+        steps.append([item.num_tokens for item in batch.scheduled])
+        scheduler.update(batch, vectors(batch), 1.0)
+    assert steps == [[4], [20], [4, 4], [3]]
+
+
+def test_what_ended_meanwhile_gets_no_vector():
+    scheduler = Scheduler(whole(40, 8))
+    gone, stays = requests([4, 5], Random(4))
+    scheduler.add(gone, stays)
+    batch = scheduler.schedule(1.0)
+    scheduler.abort("r0")
+    outputs = scheduler.update(batch, vectors(batch), 2.0)
+    assert [o.request for o in outputs] == [stays]
+    assert gone.vector == ()
+    assert gone.finish_reason is FinishReason.ABORT
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"max_batched_tokens": MAX_LEN - 1}, "must be at least 24, the longest prompt"),
+        ({"mode": "static"}, "mode is 'static': must be 'continuous'"),
+        ({"overlap": True}, "nothing to overlap"),
+        ({"prefix_cache": True}, "or to reuse"),
+    ],
+)
+def test_settings_that_contradict_whole_prompts(changes, said):
+    with pytest.raises(ValueError, match=said):
+        whole(40, 4).replace(**changes)
+
+
+def test_a_request_for_tokens_is_refused_where_prompts_are_computed_whole():
+    with pytest.raises(ValueError, match="nothing after them"):
+        Scheduler(whole(40, 4)).add(Request("r", [1], SamplingParams(max_tokens=1)))

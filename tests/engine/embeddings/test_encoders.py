@@ -1,0 +1,100 @@
+"""Encoders' hidden states, vectors and scores: those that transformers has for the same weights."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import tiny_encoders as tiny
+import torch
+from torch.nn import functional
+
+from paternoster_engine.model.encoders.checkpoint import EncoderCheckpoint
+from paternoster_engine.model.encoders.encoder import Encoder, TextBatch
+from paternoster_engine.model.source import resolve
+
+CPU = torch.device("cpu")
+LENGTHS = [1, 2, 2, 3, 7, 7, 7, 19, 40, 44]
+
+
+def texts(offset: int = 5) -> list[list[int]]:
+    generator = Random(7)
+    return [[generator.randrange(offset, 60) for _ in range(length)] for length in LENGTHS]
+
+
+def load(folder: Path) -> Encoder:
+    checkpoint = EncoderCheckpoint(resolve(folder.as_uri()))
+    return Encoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
+
+
+def batch(prompts: list[list[int]], second: list[int] | None = None) -> TextBatch:
+    """``second``: where the second text of each begins."""
+    ids = [i for prompt in prompts for i in prompt]
+    positions = [p for prompt in prompts for p in range(len(prompt))]
+    starts = second or [len(prompt) for prompt in prompts]
+    types = [int(p >= start) for prompt, start in zip(prompts, starts, strict=True) for p in range(len(prompt))]
+    return TextBatch(torch.tensor(ids), torch.tensor(positions), torch.tensor(types), [len(p) for p in prompts])
+
+
+@pytest.fixture(scope="module", params=tiny.MODELS)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Encoder]:
+    theirs = tiny.make(request.param)
+    return theirs, load(tiny.save(theirs, tmp_path_factory.mktemp("encoder")))
+
+
+@torch.inference_mode()
+def test_hidden_states_are_those_of_transformers(pair: tuple[Any, Encoder]) -> None:
+    theirs, ours = pair
+    prompts = texts()
+    hidden = ours.forward(batch(prompts)).split([len(p) for p in prompts])
+    for prompt, found in zip(prompts, hidden, strict=True):
+        expected = theirs(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt))).last_hidden_state[0]
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+def test_a_text_has_the_same_vector_alone_and_among_others(pair: tuple[Any, Encoder]) -> None:
+    _, ours = pair
+    prompts = texts()
+    together = ours.vectors(batch(prompts))
+    for prompt, found in zip(prompts, together, strict=True):
+        torch.testing.assert_close(found, ours.vectors(batch([prompt]))[0], atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+@pytest.mark.parametrize(
+    ("field", "pool"),
+    [
+        ("pooling_mode_mean_tokens", lambda hidden: hidden.mean(0)),
+        ("pooling_mode_cls_token", lambda hidden: hidden[0]),
+        ("pooling_mode_lasttoken", lambda hidden: hidden[-1]),
+    ],
+)
+@pytest.mark.parametrize("normalized", [True, False])
+def test_pooling_is_as_the_files_say(name: str, field: str, pool: Any, normalized: bool, tmp_path: Path) -> None:
+    theirs = tiny.make(name)
+    tiny.write_modules(tiny.save(theirs, tmp_path), field, normalized=normalized)
+    ours, prompts = load(tmp_path), texts()
+    for prompt, found in zip(prompts, ours.vectors(batch(prompts)), strict=True):
+        expected = pool(theirs(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt))).last_hidden_state[0])
+        expected = functional.normalize(expected, dim=0) if normalized else expected
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta"])
+def test_scores_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    theirs = tiny.make(name, head=True)
+    ours = load(tiny.save(theirs, tmp_path))
+    assert ours.config.pooling.scores
+    prompts = [prompt for prompt in texts() if len(prompt) > 2]
+    second = [len(prompt) // 2 for prompt in prompts]
+    if theirs.config.type_vocab_size == 1:
+        second = [len(prompt) for prompt in prompts]
+    scores = ours.vectors(batch(prompts, second))
+    for prompt, start, found in zip(prompts, second, scores, strict=True):
+        types = torch.tensor([[int(p >= start) for p in range(len(prompt))]])
+        logits = theirs(torch.tensor([prompt]), token_type_ids=types, attention_mask=torch.ones(1, len(prompt))).logits
+        torch.testing.assert_close(found, torch.sigmoid(logits[0]), atol=1e-4, rtol=1e-4)
+    assert len({round(float(score), 3) for score in scores}) > 3

@@ -1,0 +1,62 @@
+"""Loads a model in a process of its own and prints the peak of its memory, over the bytes of the weights it holds.
+
+    python measure_load.py ADDRESS DTYPE RANK RANKS
+
+The peak is VmHWM's rise: all resident memory, mapped pages of files among it.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import torch
+
+from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.decoder import Decoder
+from paternoster_engine.model.linear import Linear
+from paternoster_engine.model.source import resolve
+from paternoster_engine.model.weights.shapes import expected_shapes
+from paternoster_engine.parallel.ranks import ALONE, Ranks
+from paternoster_engine.parallel.sharding import shard_config, shard_loader
+
+
+class Apart(Ranks):
+    """A rank of several whose others are not there: it loads, and computes nothing."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def gather_columns(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+
+def memory(field: str) -> int:
+    """Bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def main(address: str, dtype: torch.dtype, rank: int, ranks: int) -> None:
+    torch.set_num_threads(1)
+    checkpoint = open_checkpoint(resolve(address))
+    config = checkpoint.config
+    weights = sum(math.prod(shape) for _, shape in expected_shapes(config)) * dtype.itemsize / ranks
+    # oneDNN's own memory is none of the model's.
+    Linear(torch.zeros(32, 32, dtype=dtype))(torch.zeros(1, 32, dtype=dtype))
+    # Peaks until now are forgotten.
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory("VmRSS")
+    tensor = shard_loader(config, checkpoint.tensor, rank, ranks)
+    who = ALONE if ranks == 1 else Apart(rank, ranks)
+    model = Decoder(shard_config(config, ranks), tensor, dtype, torch.device("cpu"), who)
+    peak, held = memory("VmHWM") - before, memory("RssAnon")
+    assert model.config.num_layers == config.num_layers
+    print(json.dumps({"peak": peak / weights, "held": held, "weights": weights}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], getattr(torch, sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

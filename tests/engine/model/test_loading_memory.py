@@ -1,0 +1,102 @@
+"""Loading holds the weights once: its peak of memory against the weights, in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFWriter, get_tensor_name_map
+from safetensors.torch import save_file
+
+MOST = 1.2
+"""Of the weights."""
+HIDDEN, INTERMEDIATE, LAYERS, VOCAB, HEADS, KV_HEADS, SHARDS = 1024, 3584, 10, 16384, 16, 4, 4
+CONFIG = {
+    "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": 64, "vocab_size": VOCAB,
+    "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "tie_word_embeddings": False,
+}  # fmt: skip
+LAYER = {
+    "input_layernorm": (HIDDEN,), "post_attention_layernorm": (HIDDEN,), "self_attn.q_proj": (HIDDEN, HIDDEN),
+    "self_attn.k_proj": (256, HIDDEN), "self_attn.v_proj": (256, HIDDEN), "self_attn.o_proj": (HIDDEN, HIDDEN),
+    "mlp.gate_proj": (INTERMEDIATE, HIDDEN), "mlp.up_proj": (INTERMEDIATE, HIDDEN),
+    "mlp.down_proj": (HIDDEN, INTERMEDIATE),
+}  # fmt: skip
+SHAPES = {
+    "model.embed_tokens.weight": (VOCAB, HIDDEN),
+    **{f"model.layers.{n}.{name}.weight": shape for n in range(LAYERS) for name, shape in LAYER.items()},
+    "model.norm.weight": (HIDDEN,),
+    "lm_head.weight": (VOCAB, HIDDEN),
+}
+"""324 MiB in bfloat16."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("large")
+    (path / "config.json").write_text(json.dumps(CONFIG))
+    (path / "tokenizer.json").write_text("{}")
+    names = list(SHAPES)
+    for shard in range(SHARDS):
+        own = names[shard * len(names) // SHARDS : (shard + 1) * len(names) // SHARDS]
+        tensors = {name: torch.full(SHAPES[name], 0.01, dtype=torch.bfloat16) for name in own}
+        save_file(tensors, path / f"model-{shard + 1:05}-of-{SHARDS:05}.safetensors")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("large") / "model.gguf"
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(2048)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(INTERMEDIATE)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(1e4)
+    writer.add_vocab_size(VOCAB)
+    names, kind = get_tensor_name_map(MODEL_ARCH.LLAMA, LAYERS), GGMLQuantizationType.Q8_0
+    # A scale of float16 and 32 numbers.
+    block = np.frombuffer(np.float16(0.01).tobytes() + bytes(range(32)), np.uint8)
+    for name, shape in SHAPES.items():
+        stored = names.get_name(name, try_suffixes=(".weight",))
+        if len(shape) == 1:
+            writer.add_tensor(stored, np.ones(shape, np.float32))
+        else:
+            writer.add_tensor(stored, np.tile(block, (shape[0], shape[1] // 32)), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.as_uri()
+
+
+def measured(address: str, dtype: str, rank: int = 0, ranks: int = 1) -> dict[str, float]:
+    script = Path(__file__).with_name("measure_load.py")
+    command = [sys.executable, "-P", str(script), address, dtype, str(rank), str(ranks)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, float] = json.loads(done.stdout)
+    assert found["weights"] > 300 * 2**20 / ranks
+    assert found["held"] > 0.9 * found["weights"]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("form", ["folder", "gguf"])
+def test_the_weights_are_in_memory_once(form: str, dtype: str, request: pytest.FixtureRequest) -> None:
+    found = measured(request.getfixturevalue(form), dtype)
+    assert found["peak"] <= MOST, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["folder", "gguf"])
+def test_a_rank_holds_its_part_alone(form: str, request: pytest.FixtureRequest) -> None:
+    found = measured(request.getfixturevalue(form), "float32", rank=1, ranks=2)
+    assert found["peak"] <= MOST, found

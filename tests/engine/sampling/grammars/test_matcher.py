@@ -1,0 +1,180 @@
+"""When a constrained answer may end, what a fault does, and that both samplers forbid the same tokens."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from paternoster_engine.core.batch import StepResult
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.device_sampler import DeviceSampler
+from paternoster_engine.sampling.grammars import grammar as module
+from paternoster_engine.sampling.grammars.compiler import GrammarCache
+from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
+from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+from paternoster_engine.sampling.row_sampler import RowSampler
+from paternoster_engine.sampling.sampler import Sampler
+
+VOCAB = 49152 + 70
+"""More than the tokenizer has, as of models whose rows were padded."""
+CPU = torch.device("cpu")
+AMBIGUOUS = "start: a0\n" + "".join(f"a{i}: a{i + 1} a{i + 1}\n" for i in range(40)) + 'a40: "x"'
+Compile = Callable[[str, str], Grammar]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    return Vocabulary.of(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def grammar(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Compile:
+    shared = vocabulary.tokenizer(tokenizer.encode)
+    return lambda kind, text: Grammar(shared, to_grammar(GrammarSource(kind, text), frozenset()))  # type: ignore[arg-type]
+
+
+def _request(tokenizer: Tokenizer, grammar: Grammar, **params: Any) -> Request:
+    chosen = SamplingParams(**{"max_tokens": 9, "temperature": 0.0, **params})
+    return Request("r", [1], chosen, eos_token_ids=tokenizer.eos_token_ids, matcher=grammar.matcher())
+
+
+def _allowed(request: Request, vocab: int) -> set[int]:
+    mask = request.matcher.allowed(request)  # type: ignore[union-attr]
+    assert mask is not None
+    assert len(mask) * 8 >= vocab
+    return {token for token in range(len(mask) * 8) if mask[token // 8] >> token % 8 & 1}
+
+
+def test_the_end_is_allowed_where_the_grammar_can_end(tokenizer: Tokenizer, grammar: Compile) -> None:
+    (end,), (a,) = tokenizer.eos_token_ids, tokenizer.encode("a")
+    request = _request(tokenizer, grammar("regex", "a{1,2}"))
+    assert end not in _allowed(request, tokenizer.vocab_size)
+    request.output.append(a)
+    assert _allowed(request, tokenizer.vocab_size) == {a, end}
+    request.output.append(a)
+    assert _allowed(request, tokenizer.vocab_size) == {end}
+
+
+@pytest.mark.parametrize("params", [{"min_tokens": 9}, {"ignore_eos": True}, {"min_tokens": 9, "ignore_eos": True}])
+def test_an_answer_that_should_go_on_ends_only_where_it_must(
+    tokenizer: Tokenizer, grammar: Compile, params: dict[str, Any]
+) -> None:
+    (end,), (a,) = tokenizer.eos_token_ids, tokenizer.encode("a")
+    request = _request(tokenizer, grammar("regex", "a{1,2}"), **params)
+    request.output.append(a)
+    assert _allowed(request, tokenizer.vocab_size) == {a}
+    request.output.append(a)
+    assert _allowed(request, tokenizer.vocab_size) == {end}
+    request.output.append(end)
+    assert request.ends_with(end, 99) is FinishReason.STOP
+
+
+def test_state_depends_on_the_output_alone(tokenizer: Tokenizer, grammar: Compile) -> None:
+    """A copy that begins in the midst allows what one that followed each token does."""
+    made = grammar("json", '{"type": "object", "properties": {"name": {"type": "string"}}}')
+    followed, output = _request(tokenizer, made), tokenizer.encode('{"name": "Anna')
+    for token in output:
+        assert token in _allowed(followed, tokenizer.vocab_size)
+        followed.output.append(token)
+    late = _request(tokenizer, made)
+    late.output += output
+    assert _allowed(late, tokenizer.vocab_size) == _allowed(followed, tokenizer.vocab_size)
+
+
+def test_both_samplers_forbid_the_same(tokenizer: Tokenizer, grammar: Compile) -> None:
+    """Beside rows without a grammar, which keep the tokens that they have alone; logits stay as they were."""
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(5, VOCAB, generator=generator).to(torch.bfloat16)
+    kinds = ["[0-9]+", None, "(yes|no)", "[^a]+", None]
+
+    def requests() -> list[Request]:
+        made = []
+        for i, regex in enumerate(kinds):
+            request = _request(tokenizer, grammar("regex", regex or "x"), temperature=0.9 * (i % 2), min_tokens=i % 3)
+            request.seed = i
+            if regex is None:
+                request.matcher = None
+            made.append(request)
+        return made
+
+    before, plain = logits.clone(), Sampler(VOCAB, CPU)
+    expected = plain.sample(logits, requests())
+    assert DeviceSampler(CPU).sample(logits, requests()) == expected
+    assert RowSampler(plain).sample(logits, requests()) == expected
+    assert torch.equal(logits, before)
+    for i in (1, 4):
+        assert expected[i] == plain.sample(logits[i : i + 1], [requests()[i]])[0]
+    assert tokenizer.decode([expected[0]]).isdigit()
+    assert "yes".startswith(text := tokenizer.decode([expected[2]])) or "no".startswith(text)
+
+
+def test_a_fault_ends_its_request_alone(tokenizer: Tokenizer, grammar: Compile) -> None:
+    scheduler = Scheduler(SchedulerConfig(max_num_seqs=2, max_batched_tokens=9, max_model_len=64, num_blocks=9))
+    stuck = _request(tokenizer, grammar("grammar", AMBIGUOUS))
+    other = _request(tokenizer, grammar("regex", "a+"), min_tokens=9)
+    other.request_id = "other"
+    scheduler.add(stuck)
+    scheduler.add(other)
+    sampler, logits = Sampler(VOCAB, CPU), torch.zeros(1, VOCAB)
+    ended = []
+    for _ in range(4):
+        batch = scheduler.schedule(0.0)
+        tokens = []
+        for item in batch.scheduled:
+            (token,) = sampler.sample(logits, [item.request])
+            tokens.append(None if item.request.stuck else token)
+        ended += [o.request for o in scheduler.update(batch, StepResult(tokens), 0.0) if o.finish_reason]
+    assert ended == [stuck]
+    assert stuck.finish_reason is FinishReason.ERROR
+    assert stuck.matcher is not None
+    assert stuck.matcher.fault
+    assert len(other.output) == 4
+    scheduler.check_integrity()
+
+
+def test_a_grammar_whose_mask_holds_everybody_up_gets_no_other(
+    tokenizer: Tokenizer, grammar: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grammar("regex", "a+")
+    first, second = _request(tokenizer, made), _request(tokenizer, made)
+    assert first.matcher is not None
+    assert second.matcher is not None
+    assert first.matcher.allowed(first) is not None
+    monkeypatch.setattr(module, "MASK_TIME", -1.0)
+    with pytest.raises(GrammarError, match="forces too long a text"):
+        made.check()
+    assert first.matcher.allowed(first) is None
+    assert "forces too long a text" in (first.matcher.fault or "")
+    monkeypatch.undo()
+    assert second.matcher.allowed(second) is None
+    assert made.too_slow
+
+
+def test_texts_are_spelled_by_tokens_of_text(tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
+    for encode in (tokenizer.encode, None, lambda text: tokenizer.encode(" " + text)):
+        shared = vocabulary.tokenizer(encode)
+        for text in ("plain", "<|im_end|>", "Grüße 🚀", '{"a": [1, 2]}', "   x\n\t"):
+            ids = shared.tokenize_str(text)
+            assert b"".join(tokenizer.token_bytes(i) for i in ids) == text.encode()
+            assert not any(tokenizer.is_special(i) for i in ids)
+
+
+def test_the_cache_is_bounded_in_bytes() -> None:
+    cache = GrammarCache(3 * 2**20)
+    sources = [GrammarSource("regex", f"{i}" * 10) for i in range(60)]
+    for source in sources:
+        cache.put(source, GrammarError("x"))
+        cache.get(sources[0])
+    kept = [source for source in sources if cache.get(source) is not None]
+    assert 10 < len(kept) < 30
+    assert kept[0] == sources[0]
+    assert kept[1:] == sources[-len(kept) + 1 :]
+    cache.put(GrammarSource("regex", "x" * 2**20), GrammarError("x"))
+    assert all(cache.get(source) is None for source in sources)

@@ -1,0 +1,107 @@
+"""Answers of a real model are of the schema that was asked for; ``PATERNOSTER_SCHEMAS`` says how many are drawn."""
+
+import asyncio
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import httpx
+import jsonschema_rs
+import openai
+import pytest
+from pydantic import BaseModel, Field
+from schemas import drawn
+
+pytestmark = pytest.mark.slow
+
+SCHEMAS = int(os.environ.get("PATERNOSTER_SCHEMAS", "24"))
+MODEL = "smollm2"
+MESSAGES: Any = [{"role": "user", "content": "Tell me of one city, as JSON."}]
+EXPONENTIAL = "start: a0\n" + "".join(f"a{i}: a{i + 1} a{i + 1}\n" for i in range(40)) + 'a40: "x"'
+
+
+class City(BaseModel):
+    name: str = Field(max_length=12)
+    continent: Literal["Africa", "Asia", "Europe"]
+    population: int = Field(ge=0, le=99_999_999)
+    capital: bool | None
+
+
+@pytest.fixture(scope="module")
+def engine(run_engine: Any) -> Iterator[Any]:
+    with run_engine("--max-num-seqs", "16", "--served-model-name", MODEL) as running:
+        yield running
+
+
+@pytest.fixture
+def client(engine: Any) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
+
+
+def test_the_official_client_parses_a_model(client: openai.OpenAI) -> None:
+    asked: Any = {"model": MODEL, "messages": MESSAGES, "response_format": City, "temperature": 0}
+    city = client.chat.completions.parse(**asked).choices[0]
+    assert city.finish_reason == "stop"
+    assert isinstance(city.message.parsed, City)
+    with client.chat.completions.stream(**asked) as stream:
+        streamed = stream.get_final_completion().choices[0]
+    assert streamed.message.parsed == city.message.parsed
+    assert streamed.message.content == city.message.content
+
+
+def test_choices_logprobs_and_stop_strings(client: openai.OpenAI) -> None:
+    choices = {"structured_outputs": {"choice": ["Paris", "Rome", "Tokyo"]}}
+    answer = client.completions.create(
+        model=MODEL, prompt="The capital of Japan is", n=4, seed=1, logprobs=2, extra_body=choices
+    )
+    for choice in answer.choices:
+        assert choice.text in ("Paris", "Rome", "Tokyo")
+        assert choice.finish_reason == "stop"
+        assert choice.logprobs is not None
+        assert choice.logprobs.tokens is not None
+        assert "".join(choice.logprobs.tokens).startswith(choice.text)
+    stopped = client.completions.create(
+        model=MODEL, prompt="Count:", stop="3", max_tokens=40, extra_body={"guided_regex": "1, 2, 3, 4, 5"}
+    )
+    assert (stopped.choices[0].text, stopped.choices[0].finish_reason) == ("1, 2, ", "stop")
+    cut = client.completions.create(model=MODEL, prompt="x", max_tokens=3, extra_body={"guided_regex": "[a-z ]{50}"})
+    assert cut.choices[0].finish_reason == "length"
+
+
+def test_a_grammar_that_explodes_ends_its_request_with_400(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="cannot be followed any further"):
+        client.completions.create(model=MODEL, prompt="x", max_tokens=50, extra_body={"guided_grammar": EXPONENTIAL})
+    assert client.completions.create(model=MODEL, prompt="x", max_tokens=2).choices[0].text
+
+
+async def test_answers_of_drawn_schemas_are_valid(engine: Any) -> None:
+    """Whatever is drawn is either enforced or refused by name."""
+    ended: Counter[str] = Counter()
+    turns = asyncio.Semaphore(8)
+
+    async def ask(http: httpx.AsyncClient, seed: int) -> None:
+        schema = drawn(seed)
+        wanted = {"type": "json_schema", "json_schema": {"name": "drawn", "schema": schema}}
+        body = {"messages": MESSAGES, "response_format": wanted, "max_tokens": 64, "seed": seed, "temperature": 1.0}
+        async with turns:
+            response = await http.post("/v1/chat/completions", json=body)
+        if response.status_code == 400:
+            message = response.json()["error"]["message"]
+            assert "cannot be enforced" in message or "cannot be followed" in message, (schema, message)
+            ended["refused"] += 1
+            return
+        assert response.status_code == 200, (schema, response.text)
+        (choice,) = response.json()["choices"]
+        ended[choice["finish_reason"]] += 1
+        if choice["finish_reason"] == "stop":
+            answer = json.loads(choice["message"]["content"])
+            validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+            assert validator.is_valid(answer), (schema, answer)
+
+    async with httpx.AsyncClient(base_url=engine.url, timeout=280) as http:
+        await asyncio.gather(*(ask(http, seed) for seed in range(SCHEMAS)))
+    print(dict(ended))
+    assert ended["stop"] > SCHEMAS / 2
+    assert ended["refused"] < SCHEMAS / 8
