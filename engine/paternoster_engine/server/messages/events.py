@@ -41,11 +41,12 @@ INVALID_JSON = "INVALID_JSON"
 class MessageAnswer:
     """One message while it grows."""
 
-    def __init__(self, model: str, new_call_id: Callable[[], str], *, thinking: bool = True) -> None:
-        """``thinking``: tell what the model thinks."""
+    def __init__(self, model: str, new_call_id: Callable[[], str], max_tokens: int, *, thinking: bool = True) -> None:
+        """``max_tokens``: asked for, whatever the context leaves. ``thinking``: tell what the model thinks."""
         self.id = f"msg_{uuid.uuid4().hex}"
         self._message = MessageObject(id=self.id, model=model, usage=_usage(Usage(0, 0)))
         self._new_call_id = new_call_id
+        self._max_tokens = max_tokens
         self._thinking = thinking
         self._block: OutputBlock | None = None
         self._text: list[str] = []
@@ -94,7 +95,8 @@ class MessageAnswer:
 
     def _reason(self, end: End) -> StopReason:
         if end.reason is FinishReason.LENGTH:
-            return "max_tokens"
+            cut = end.usage.completion_tokens < self._max_tokens
+            return "model_context_window_exceeded" if cut else "max_tokens"
         if end.stop is not None:
             return "stop_sequence"
         return "tool_use" if self._num_calls else "end_turn"

@@ -28,8 +28,8 @@ async def messages(request: Request, body: MessagesRequest, state: State, sender
     served = state.accepting(body.model)
     chat = chat_request(chat_body(body), NAMES)
     thinking = body.thinking is None or body.thinking.display != "omitted"
-    answer = MessageAnswer(served.name, served.answer_format.new_id, thinking=thinking)
-    return await respond(request, served, chat, answer, sender, NAMES, stream=body.stream)
+    answer = MessageAnswer(served.name, served.answer_format.new_id, body.max_tokens, thinking=thinking)
+    return await respond(request, served, chat, answer, sender, NAMES, stream=body.stream, cuts_limit=True)
 
 
 @router.post("/v1/messages/count_tokens", responses=REFUSED)

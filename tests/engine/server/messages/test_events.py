@@ -23,7 +23,7 @@ EVENTS: TypeAdapter[Any] = TypeAdapter(list[RawMessageStreamEvent])
 
 def answer(*, thinking: bool = True) -> MessageAnswer:
     ids = count()
-    return MessageAnswer("m", lambda: f"call_{next(ids)}", thinking=thinking)
+    return MessageAnswer("m", lambda: f"call_{next(ids)}", 5, thinking=thinking)
 
 
 def stream(

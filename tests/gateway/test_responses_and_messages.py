@@ -1,11 +1,13 @@
-"""Anthropic's official client at the gateway: its key header, its errors, its streams."""
+"""OpenAI's and Anthropic's official clients at the gateway: key headers, errors, streams of the newer APIs."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import anthropic
+import openai
 import pytest
 from aiohttp import web
 from fakes import Behave, Door, FakeEngine
@@ -98,3 +100,24 @@ async def test_a_stream_that_breaks_off_raises(client: aiohttp.ClientSession, do
         with pytest.raises(anthropic.APIStatusError, match="broke off"):
             async for event in stream:
                 assert event.type == "message_start"
+
+
+async def breaking_response(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    event = {"type": "response.output_text.delta", "sequence_number": 0, "delta": "a", "item_id": "m"}
+    told = event | {"output_index": 0, "content_index": 0, "logprobs": []}
+    await response.write(f"event: {event['type']}\ndata: {json.dumps(told)}\n\n".encode())
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+async def test_a_response_that_breaks_off_raises(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    door.publish(await start("a", breaking_response))
+    await seen(client, door)
+    async with openai.AsyncOpenAI(base_url=f"{door.url}/v1", api_key="right", max_retries=0) as asking:
+        stream = await asking.responses.create(model="m", input="up", stream=True)
+        with pytest.raises(openai.APIError, match="broke off"):
+            async for event in stream:
+                assert event.type == "response.output_text.delta"
