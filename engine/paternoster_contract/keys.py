@@ -5,7 +5,7 @@ them, whoever sends takes the first.
 """
 
 import hmac
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 
 GATEWAY_TO_ENGINE = "gateway-to-engine"
@@ -36,6 +36,14 @@ def bearer(authorization: str) -> str:
     """The key of an ``Authorization`` header (RFC 6750), empty where it has none."""
     scheme, _, key = authorization.partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def client_key(headers: Mapping[str, str]) -> str:
+    """A client's: ``X-Api-Key``, which Anthropic's clients send, where there is no bearer key.
+
+    Names of ``headers`` are compared as whoever made it does; all HTTP servers ignore case.
+    """
+    return bearer(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
 
 
 def parse(text: str) -> tuple[str, ...]:

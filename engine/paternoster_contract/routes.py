@@ -66,6 +66,9 @@ def _admin(method: str, path: str, serves: str) -> Route:
 ROUTES = (
     _api("POST", "/v1/chat/completions", "answers to a conversation"),
     _api("POST", "/v1/completions", "continuations of texts"),
+    _api("POST", "/v1/responses", "answers in OpenAI's newer form, without a store"),
+    _api("POST", "/v1/messages", "answers in Anthropic's form"),
+    _api("POST", "/v1/messages/count_tokens", "how many tokens such a request has"),
     _api("POST", "/v1/embeddings", "vectors of texts"),
     _api("POST", "/v1/rerank", "documents in the order of what they have to do with a query, as Jina and Cohere"),
     _api("POST", "/rerank", "the same"),

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from paternoster_contract import paths
 from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, bearer
+from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
 from paternoster_contract.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
@@ -28,6 +28,7 @@ from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import PASSED_ON, Answer, Call, Proxy
 from paternoster_gateway.table import TableSource
+from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.cors import allow_origins
 
 REQUEST_ID = "X-Request-Id"
@@ -62,6 +63,7 @@ def create_app(
 
     app = FastAPI(title="Paternoster gateway", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     install(app)
+    app.add_middleware(AnthropicErrors)
     app.add_middleware(CloseWhileLeaving, leaving=leaving)
     allow_origins(app, origins)
 
@@ -104,12 +106,12 @@ def create_app(
 
     @app.get(paths.MODELS)
     async def models(request: Request) -> dict[str, object]:
-        key = bearer(request.headers.get("Authorization", ""))
+        key = client_key(request.headers)
         return {"object": "list", "data": [_card(source.table, name) for name in open_to(source.table, key)]}
 
     @app.get(paths.MODEL)
     async def model(model: str, request: Request) -> Response:
-        key = bearer(request.headers.get("Authorization", ""))
+        key = client_key(request.headers)
         try:
             admit(source.table, model, key)
         except GatewayError as error:
@@ -159,7 +161,7 @@ async def _read(request: Request, table: RoutingTable) -> Call:
         raise client_gone() from None
     headers = {name: value for name, value in request.headers.items() if name in PASSED_ON - {REQUEST_ID.lower()}}
     headers[REQUEST_ID] = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
-    key = bearer(request.headers.get("Authorization", ""))
+    key = client_key(request.headers)
     named = named_model(body)
     model = only_model(table, key) if named is None else named
     return Call(request.scope["path"], model, body, headers, key)

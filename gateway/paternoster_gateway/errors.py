@@ -1,4 +1,4 @@
-"""Errors that the gateway answers itself, in OpenAI's body."""
+"""Errors that the gateway answers itself, in OpenAI's body; :mod:`paternoster_http.anthropic_errors` makes others."""
 
 import json
 from collections.abc import Sequence
@@ -8,6 +8,8 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+
+from paternoster_http.anthropic_errors import error_body, is_anthropic
 
 MAX_SHOWN = 200
 """Most characters of a refused value shown in an answer."""
@@ -34,8 +36,10 @@ class GatewayError(Exception):
         challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
         return challenge if self.retry_after is None else {**challenge, "Retry-After": str(self.retry_after)}
 
-    def event(self) -> bytes:
-        """The error as the end of an event stream whose status has already been sent."""
+    def event(self, path: str) -> bytes:
+        """The error as the end of an event stream of ``path`` whose status has already been sent."""
+        if is_anthropic(path):
+            return b"event: error\ndata: " + json.dumps(error_body(self.status, str(self))).encode() + b"\n\n"
         return b"data: " + json.dumps(self.body()).encode() + b"\n\ndata: [DONE]\n\n"
 
 
@@ -80,11 +84,11 @@ def client_gone() -> GatewayError:
 
 
 def unauthorized() -> GatewayError:
-    return GatewayError(401, "AuthenticationError", "Missing or wrong key in the Authorization header.")
+    return GatewayError(401, "AuthenticationError", "Missing or wrong key in the Authorization or X-Api-Key header.")
 
 
 def expired() -> GatewayError:
-    return GatewayError(401, "AuthenticationError", "The key in the Authorization header has expired.")
+    return GatewayError(401, "AuthenticationError", "The key has expired.")
 
 
 def unavailable(message: str, retry_after: int = 5) -> GatewayError:

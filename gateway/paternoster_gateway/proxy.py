@@ -163,7 +163,9 @@ class Proxy:
                 log.warning("%s broke off an answer: %s", replica.url, str(error) or type(error).__name__)
                 if not response.content_type.startswith("text/event-stream"):
                     raise
-                yield b"\n\n" + GatewayError(502, "BadGatewayError", "The replica broke off its answer.").event()
+                yield b"\n\n" + GatewayError(502, "BadGatewayError", "The replica broke off its answer.").event(
+                    call.path
+                )
             except (GeneratorExit, asyncio.CancelledError):
                 # The client has gone: closing the connection tells the engine to stop.
                 response.close()

@@ -43,6 +43,20 @@ def test_the_scheme_of_a_bearer_key_has_no_case_and_no_other_is_one() -> None:
     assert [keys.bearer(text) for text in ("Bearer a", "bearer  a ", "Basic a", "a", "")] == ["a", "a", "", "", ""]
 
 
+def test_a_client_shows_its_key_in_either_header() -> None:
+    found = [
+        keys.client_key(headers)
+        for headers in (
+            {"authorization": "Bearer a"},
+            {"x-api-key": " a "},
+            {"authorization": "Bearer a", "x-api-key": "b"},
+            {"authorization": "Basic b", "x-api-key": "a"},
+            {},
+        )
+    ]
+    assert found == ["a", "a", "a", "a", ""]
+
+
 def test_files_of_a_folder_are_read_again_and_two_keys_are_valid_meanwhile(tmp_path: Path) -> None:
     found = KeyFiles(tmp_path, Clock())
     assert found.keys == () == found.digests

@@ -74,12 +74,12 @@ async def test_whoever_has_no_key_of_it_is_refused_before_anything_else(
         with pytest.raises(openai.AuthenticationError) as refused:
             await sdk(key).chat.completions.create(**ASK)  # type: ignore[call-overload]
         assert refused.value.body == {
-            "message": "Missing or wrong key in the Authorization header.",
+            "message": "Missing or wrong key in the Authorization or X-Api-Key header.",
             "type": "AuthenticationError",
             "param": None,
             "code": 401,
         }
-    for headers in ({}, {"Authorization": "Basic old"}, {"Authorization": "old"}, {"X-Api-Key": "old"}):
+    for headers in ({}, {"Authorization": "Basic old"}, {"Authorization": "old"}, {"X-Api-Key": "another"}):
         async with client.post(f"{door.url}/tokenize", json=ASK, headers=headers) as response:
             assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert engine.bodies == []

@@ -11,10 +11,13 @@ from paternoster_engine.server import errors, routes_admin, routes_health
 from paternoster_engine.server.auth import BearerKeys
 from paternoster_engine.server.embeddings import routes as routes_embeddings
 from paternoster_engine.server.identity import TenantRules
+from paternoster_engine.server.messages import routes as routes_messages
 from paternoster_engine.server.middleware import IgnoredFields, InFlight, RequestId
 from paternoster_engine.server.openai import routes as routes_openai
 from paternoster_engine.server.openai import tokenize_routes as routes_tokenize
+from paternoster_engine.server.responses import routes as routes_responses
 from paternoster_engine.server.state import ServerState
+from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.cors import allow_origins
 
 
@@ -31,7 +34,10 @@ def create_app(
     # Numbers tell of other clients, too: the admin port has them for whoever measures.
     guarded = (*guarded_prefixes(Kind.API), *guarded_prefixes(Kind.NUMBERS))
     opens = {} if keys is None else dict.fromkeys(guarded, keys)
-    routers = routes_openai.router, routes_tokenize.router, routes_embeddings.router
+    routers = (
+        routes_openai.router, routes_responses.router, routes_messages.router,
+        routes_tokenize.router, routes_embeddings.router,
+    )  # fmt: skip
     app = _app("Paternoster engine", state, opens, *routers)
     app.state.tenants = tenants or TenantRules()
     allow_origins(app, origins)
@@ -55,6 +61,7 @@ def _app(title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers:
     # The middleware added last is the outermost.
     app.add_middleware(BearerKeys, keys=keys)
     app.add_middleware(InFlight, state=state)
+    app.add_middleware(AnthropicErrors)
     app.add_middleware(IgnoredFields)
     app.add_middleware(RequestId)
     return app

@@ -1,4 +1,4 @@
-"""Bearer keys: which keys open which paths."""
+"""Keys of clients: which of them open which paths."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.keys import bearer, matches
+from paternoster_contract.keys import client_key, matches
 from paternoster_engine.server.errors import error_body
 
 
@@ -21,7 +21,9 @@ class BearerKeys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._allowed(scope):
-            body = error_body("Missing or wrong key in the Authorization header", "AuthenticationError", 401)
+            body = error_body(
+                "Missing or wrong key in the Authorization or X-Api-Key header", "AuthenticationError", 401
+            )
             await JSONResponse(body, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -30,4 +32,4 @@ class BearerKeys:
         # A prefix ends where a path segment ends.
         path = scope["path"] + "/"
         keys = next((keys for prefix, keys in self._keys.items() if path.startswith(f"{prefix}/")), None)
-        return keys is None or matches(bearer(Headers(scope=scope).get("authorization", "")), keys.digests)
+        return keys is None or matches(client_key(Headers(scope=scope)), keys.digests)

@@ -111,6 +111,11 @@ class Generation:
         """Of each prompt, of all its tokens but the first; complete once the prompt's first sequence has ended."""
         return [request.prompt_logprobs for request in self._requests[:: self._choices]]
 
+    @property
+    def stop_strings(self) -> list[str | None]:
+        """Of each sequence, the stop string that ended it."""
+        return [text.stop_string for text in self._texts]
+
     async def start(self) -> None:
         """Queue all sequences or none; raises :class:`AdmissionError`."""
         await self._loop.submit(self._requests, self._outputs.put_nowait)

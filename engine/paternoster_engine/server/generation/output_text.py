@@ -66,6 +66,11 @@ class OutputText:
         self._held_back: list[TokenText] = []
         """Tokens whose text is held back."""
 
+    @property
+    def stop_string(self) -> str | None:
+        """The one that ended the text."""
+        return self._stops.matched
+
     def echo(self, prompt: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> TextDelta:
         """The prompt's own text, to be shown before the output's: marks are part of it, and no stop string is looked
         for in it.

@@ -15,15 +15,20 @@ class StopStrings:
         self._stops = stops
         self._include = include
         self._held = ""
-        self.stopped = False
+        self.matched: str | None = None
+        """The stop string that ended the text."""
+
+    @property
+    def stopped(self) -> bool:
+        return self.matched is not None
 
     def push(self, text: str) -> str:
-        """What may be shown now; sets ``stopped`` when it ends the text."""
+        """What may be shown now; sets ``matched`` when it ends the text."""
         self._held += text
         match = self._first_match()
         if match is not None:
-            self.stopped = True
             start, end = match
+            self.matched = self._held[start:end]
             return self._take(end if self._include else start)
         return self._take(len(self._held) - self._partial_match())
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -42,26 +42,8 @@ async def _until_gone(request: Request) -> None:
         pass
 
 
-class EventStream(StreamingResponse):
-    """Frames as server-sent events. An error after the first frame is told in a frame; ``[DONE]`` is always last.
-
-    Closes ``generation`` when the stream has ended, also when the client left before it began.
-    """
-
-    media_type = "text/event-stream"
-
-    def __init__(self, frames: AsyncIterator[BaseModel], generation: Generation) -> None:
-        super().__init__(_events(frames), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        self._generation = generation
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._generation.close()
-
-
-async def _events(frames: AsyncIterator[BaseModel]) -> AsyncIterator[str]:
+async def data_events(frames: AsyncIterator[BaseModel]) -> AsyncIterator[str]:
+    """An error after the first frame is told in a frame; ``[DONE]`` is always last."""
     try:
         async for frame in frames:
             yield f"data: {frame.model_dump_json(exclude_unset=True)}\n\n"
@@ -70,3 +52,27 @@ async def _events(frames: AsyncIterator[BaseModel]) -> AsyncIterator[str]:
             log.exception("a stream failed")
         yield f"data: {json.dumps(describe(error)[1])}\n\n"
     yield DONE
+
+
+class EventStream(StreamingResponse):
+    """Frames as the server-sent events that ``write`` makes of them.
+
+    Closes ``generation`` when the stream has ended, also when the client left before it began.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        frames: AsyncIterator[Any],
+        generation: Generation,
+        write: Callable[[AsyncIterator[Any]], AsyncIterator[str]] = data_events,
+    ) -> None:
+        super().__init__(write(frames), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        self._generation = generation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._generation.close()

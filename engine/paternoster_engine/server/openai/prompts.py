@@ -89,14 +89,23 @@ def _size(served: ServedModel, field: str, texts: Sequence[str]) -> int:
     return sum(sizes)
 
 
-async def chat_requests(
-    served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller
-) -> tuple[list[Request], str]:
-    """The sequences of a chat call, and how their prompt ends; without a limit each may fill the context."""
+async def chat_prompt(served: ServedModel, body: ChatCompletionRequest) -> tuple[Encoding, str]:
+    """The prompt of a chat call, as :func:`encode_chat`."""
     variables = body.reasoning_variables(served.tokenizer.chat_template or "") | body.variables()
-    encoding, ending = await encode_chat(served, body.messages, variables, body.add_generation_prompt)
-    prompt = await token_ids(served, encoding, body.limit or 1)
-    limit = body.limit if body.limit is not None else max(1, served.longest_request - len(prompt))
+    return await encode_chat(served, body.messages, variables, body.add_generation_prompt)
+
+
+async def chat_requests(
+    served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller, *, cuts_limit: bool = False
+) -> tuple[list[Request], str]:
+    """The sequences of a chat call, and how their prompt ends; without a limit each may fill the context.
+
+    ``cuts_limit``: a limit beyond what the context leaves is as none, in place of being refused.
+    """
+    encoding, ending = await chat_prompt(served, body)
+    prompt = await token_ids(served, encoding, 1 if cuts_limit else body.limit or 1)
+    room = max(1, served.longest_request - len(prompt))
+    limit = room if body.limit is None or (cuts_limit and body.limit > room) else body.limit
     grammar = await _grammar(served, body, _required_calls(served, body, ending))
     return _requests(served, body, [prompt], limit, name, sender, grammar), ending
 

@@ -1,0 +1,147 @@
+"""From what an answer consists of to a message: whole, and as the events of a stream. Pure but for new ids."""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+
+from paternoster_engine.core.request import FinishReason
+from paternoster_engine.server.generation.generation import Usage
+from paternoster_engine.server.messages.objects import (
+    BlockDelta,
+    BlockDeltaEvent,
+    BlockStart,
+    BlockStop,
+    ErrorDetail,
+    ErrorEvent,
+    InputDelta,
+    MessageDelta,
+    MessageEvent,
+    MessageObject,
+    MessageStart,
+    MessageStop,
+    MessageUsage,
+    OutputBlock,
+    SignatureDelta,
+    Stopped,
+    StopReason,
+    TextDelta,
+    TextOutput,
+    ThinkingDelta,
+    ThinkingOutput,
+    ToolUseOutput,
+)
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
+from paternoster_engine.server.translation.answer import End
+
+INVALID_JSON = "INVALID_JSON"
+"""Name of the only field of an input that is no JSON object, such as one that was cut; Anthropic's advice."""
+
+
+class MessageAnswer:
+    """One message while it grows."""
+
+    def __init__(self, model: str, new_call_id: Callable[[], str], max_tokens: int, *, thinking: bool = True) -> None:
+        """``max_tokens``: asked for, whatever the context leaves. ``thinking``: tell what the model thinks."""
+        self.id = f"msg_{uuid.uuid4().hex}"
+        self._message = MessageObject(id=self.id, model=model, usage=_usage(Usage(0, 0)))
+        self._new_call_id = new_call_id
+        self._max_tokens = max_tokens
+        self._thinking = thinking
+        self._block: OutputBlock | None = None
+        self._text: list[str] = []
+        """Pieces of the open block's text, thinking or input."""
+        self._num_calls = 0
+
+    def begin(self, usage: Usage) -> Iterator[MessageEvent]:
+        self._message.usage = _usage(usage)
+        yield MessageStart(message=self._message.model_copy(update={"content": []}))
+
+    def push(self, events: Iterable[Event]) -> Iterator[MessageEvent]:
+        for event in events:
+            match event:
+                case Content(text):
+                    if not isinstance(self._block, TextOutput):
+                        yield from self._open(TextOutput(text=""))
+                    yield self._delta(text, TextDelta(text=text))
+                case Reasoning(text):
+                    if not isinstance(self._block, ThinkingOutput):
+                        yield from self._open(ThinkingOutput(thinking="", signature=""))
+                    if self._thinking:
+                        yield self._delta(text, ThinkingDelta(thinking=text))
+                case Call(name):
+                    self._num_calls += 1
+                    yield from self._open(ToolUseOutput(id=self._new_call_id(), name=name, input={}))
+                case Arguments(text):
+                    yield self._delta(text, InputDelta(partial_json=text))
+
+    def end(self, end: End) -> Iterator[MessageEvent]:
+        yield from self._close()
+        message = self._message
+        message.stop_reason = self._reason(end)
+        message.stop_sequence = end.stop
+        message.usage = _usage(end.usage)
+        stopped = Stopped(stop_reason=message.stop_reason, stop_sequence=message.stop_sequence)
+        yield MessageDelta(delta=stopped, usage=message.usage)
+        yield MessageStop()
+
+    def fail(self, message: str) -> Iterator[MessageEvent]:
+        """After a failure in mid-stream."""
+        yield ErrorEvent(error=ErrorDetail(type="api_error", message=message))
+
+    def whole(self) -> MessageObject:
+        """After :meth:`end`."""
+        return self._message
+
+    def _reason(self, end: End) -> StopReason:
+        if end.reason is FinishReason.LENGTH:
+            cut = end.usage.completion_tokens < self._max_tokens
+            return "model_context_window_exceeded" if cut else "max_tokens"
+        if end.stop is not None:
+            return "stop_sequence"
+        return "tool_use" if self._num_calls else "end_turn"
+
+    def _open(self, block: OutputBlock) -> Iterator[MessageEvent]:
+        yield from self._close()
+        self._block = block
+        yield BlockStart(index=len(self._message.content), content_block=block.model_copy())
+
+    def _close(self) -> Iterator[MessageEvent]:
+        block, text = self._block, "".join(self._text)
+        if block is None:
+            return
+        index = len(self._message.content)
+        match block:
+            case TextOutput():
+                block.text = text
+            case ThinkingOutput():
+                block.thinking, block.signature = text, _signature(text)
+                yield BlockDeltaEvent(index=index, delta=SignatureDelta(signature=block.signature))
+            case ToolUseOutput():
+                block.input = _input(text)
+        yield BlockStop(index=index)
+        self._message.content.append(block)
+        self._block, self._text = None, []
+
+    def _delta(self, text: str, delta: BlockDelta) -> BlockDeltaEvent:
+        self._text.append(text)
+        return BlockDeltaEvent(index=len(self._message.content), delta=delta)
+
+
+def _signature(thinking: str) -> str:
+    """Clients drop thinking that has none, and do not send it back. Nothing checks it: there is nothing to protect."""
+    return hashlib.sha256(thinking.encode()).hexdigest()
+
+
+def _input(arguments: str) -> dict[str, object]:
+    try:
+        value = json.loads(arguments) if arguments.strip() else {}
+        # What JSON cannot say again: NaN, lone surrogates.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {INVALID_JSON: arguments}
+
+
+def _usage(usage: Usage) -> MessageUsage:
+    return MessageUsage(input_tokens=usage.prompt_tokens, output_tokens=usage.completion_tokens)

@@ -1,0 +1,42 @@
+"""``POST /v1/messages`` and ``/v1/messages/count_tokens``."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from paternoster_engine.server.dependencies import State
+from paternoster_engine.server.errors import RESPONSES
+from paternoster_engine.server.generation.streaming import STREAMED
+from paternoster_engine.server.identity import From
+from paternoster_engine.server.messages.events import MessageAnswer
+from paternoster_engine.server.messages.objects import ErrorEvent, MessageObject, TokenCount
+from paternoster_engine.server.messages.requests import CountTokensRequest, MessagesRequest
+from paternoster_engine.server.messages.translate import NAMES, chat_body, prompt_body
+from paternoster_engine.server.openai.prompts import chat_prompt
+from paternoster_engine.server.translation.respond import chat_request, named, respond
+
+router = APIRouter()
+
+REFUSED: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorEvent, "description": told["description"]} for status, told in RESPONSES.items()
+}
+"""What OpenAPI is told of failures, whose form :mod:`paternoster_http.anthropic_errors` makes."""
+
+
+@router.post("/v1/messages", response_model=None, responses={200: {"model": MessageObject, **STREAMED}, **REFUSED})
+async def messages(request: Request, body: MessagesRequest, state: State, sender: From) -> Response:
+    served = state.accepting(body.model)
+    chat = chat_request(chat_body(body), NAMES)
+    thinking = body.thinking is None or body.thinking.display != "omitted"
+    answer = MessageAnswer(served.name, served.answer_format.new_id, body.max_tokens, thinking=thinking)
+    return await respond(request, served, chat, answer, sender, NAMES, stream=body.stream, cuts_limit=True)
+
+
+@router.post("/v1/messages/count_tokens", responses=REFUSED)
+async def count_tokens(body: CountTokensRequest, state: State) -> TokenCount:
+    """As many as ``usage.input_tokens`` of the message would tell."""
+    served = state.named(body.model)
+    chat = chat_request(prompt_body(body), NAMES)
+    with named(NAMES):
+        encoding, _ = await chat_prompt(served, chat)
+    return TokenCount(input_tokens=len(encoding))

@@ -1,0 +1,1 @@
+"""OpenAI's Responses API, translated to chat completions and back; nothing is stored."""

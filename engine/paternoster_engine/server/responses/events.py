@@ -1,0 +1,190 @@
+"""From what an answer consists of to a response: whole, and as the events of a stream. Pure but for new ids."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from paternoster_engine.core.request import FinishReason
+from paternoster_engine.server.generation.generation import Usage
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
+from paternoster_engine.server.responses.objects import (
+    FunctionCallItem,
+    IncompleteDetails,
+    InputTokensDetails,
+    ItemStatus,
+    MessageItem,
+    OutputItem,
+    OutputText,
+    OutputTokensDetails,
+    ReasoningItem,
+    ReasoningText,
+    ResponseError,
+    ResponseObject,
+    ResponseUsage,
+    StreamEvent,
+)
+from paternoster_engine.server.responses.requests import NamedFunction, ResponsesRequest
+from paternoster_engine.server.translation.answer import End
+
+
+class ResponseAnswer:
+    """One response while it grows. A whole answer is what the stream's last event has."""
+
+    def __init__(self, model: str, body: ResponsesRequest, new_call_id: Callable[[], str]) -> None:
+        self.id = _new_id("resp")
+        self._response = _asked(self.id, model, body)
+        self._new_call_id = new_call_id
+        self._sequence = 0
+        self._item: OutputItem | None = None
+        self._text: list[str] = []
+        """Pieces of the open item's text or arguments."""
+
+    def begin(self, usage: Usage) -> Iterator[StreamEvent]:
+        yield self._event("response.created", response=self._snapshot())
+        yield self._event("response.in_progress", response=self._snapshot())
+
+    def push(self, events: Iterable[Event]) -> Iterator[StreamEvent]:
+        for event in events:
+            match event:
+                case Content(text):
+                    yield from self._message()
+                    yield self._delta("output_text", text, content_index=0, logprobs=[])
+                case Reasoning(text):
+                    yield from self._reasoning()
+                    yield self._delta("reasoning_text", text, content_index=0)
+                case Call(name):
+                    yield from self._open(
+                        FunctionCallItem(
+                            id=_new_id("fc"),
+                            status="in_progress",
+                            call_id=self._new_call_id(),
+                            name=name,
+                            arguments="",
+                        )
+                    )
+                case Arguments(text):
+                    yield self._delta("function_call_arguments", text)
+
+    def end(self, end: End) -> Iterator[StreamEvent]:
+        if not self._response.output and self._item is None:
+            # An answer that ended at once is an empty message.
+            yield from self._message()
+        cut = end.reason is FinishReason.LENGTH
+        yield from self._close("incomplete" if cut else "completed")
+        response = self._response
+        response.usage = _usage(end.usage)
+        if cut:
+            response.status, response.incomplete_details = "incomplete", IncompleteDetails()
+        else:
+            response.status, response.completed_at = "completed", int(time.time())
+        yield self._event(f"response.{response.status}", response=response)
+
+    def fail(self, message: str) -> Iterator[StreamEvent]:
+        """After a failure in mid-stream."""
+        yield from self._close("incomplete")
+        self._response.status, self._response.error = "failed", ResponseError(message=message)
+        yield self._event("response.failed", response=self._response)
+
+    def whole(self) -> ResponseObject:
+        """After :meth:`end`."""
+        return self._response
+
+    def _message(self) -> Iterator[StreamEvent]:
+        if not isinstance(self._item, MessageItem):
+            yield from self._open(MessageItem(id=_new_id("msg"), status="in_progress", content=[]))
+            yield self._part("added", OutputText(text=""))
+
+    def _reasoning(self) -> Iterator[StreamEvent]:
+        if not isinstance(self._item, ReasoningItem):
+            yield from self._open(ReasoningItem(id=_new_id("rs"), status="in_progress", content=[]))
+            yield self._part("added", ReasoningText(text=""))
+
+    def _open(self, item: OutputItem) -> Iterator[StreamEvent]:
+        yield from self._close("completed")
+        self._item = item
+        yield self._event("response.output_item.added", output_index=len(self._response.output), item=item.model_copy())
+
+    def _close(self, status: ItemStatus) -> Iterator[StreamEvent]:
+        item = self._item
+        if item is None:
+            return
+        text = "".join(self._text)
+        match item:
+            case MessageItem():
+                said = OutputText(text=text)
+                yield self._of_item("output_text.done", text=text, content_index=0, logprobs=[])
+                yield self._part("done", said)
+                item.content = [said]
+            case ReasoningItem():
+                thought = ReasoningText(text=text)
+                yield self._of_item("reasoning_text.done", text=text, content_index=0)
+                yield self._part("done", thought)
+                item.content = [thought]
+            case FunctionCallItem():
+                item.arguments = text
+                yield self._of_item("function_call_arguments.done", name=item.name, arguments=text)
+        item.status = status
+        yield self._event("response.output_item.done", output_index=len(self._response.output), item=item)
+        self._response.output.append(item)
+        self._item, self._text = None, []
+
+    def _delta(self, kind: str, text: str, **fields: Any) -> StreamEvent:
+        self._text.append(text)
+        return self._of_item(f"{kind}.delta", delta=text, **fields)
+
+    def _part(self, what: str, part: OutputText | ReasoningText) -> StreamEvent:
+        return self._of_item(f"content_part.{what}", content_index=0, part=part)
+
+    def _of_item(self, type: str, **fields: Any) -> StreamEvent:
+        assert self._item is not None
+        place = len(self._response.output)
+        return self._event(f"response.{type}", item_id=self._item.id, output_index=place, **fields)
+
+    def _event(self, type: str, **fields: Any) -> StreamEvent:
+        event = StreamEvent(type=type, sequence_number=self._sequence, **fields)
+        self._sequence += 1
+        return event
+
+    def _snapshot(self) -> ResponseObject:
+        return self._response.model_copy(update={"output": list(self._response.output)})
+
+
+def _asked(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
+    choice: Any = body.tool_choice
+    if isinstance(choice, NamedFunction):
+        choice = {"type": "function", "name": choice.name}
+    form = (
+        {"type": "text"} if body.text.format is None else body.text.format.model_dump(by_alias=True, exclude_none=True)
+    )
+    return ResponseObject(
+        id=id,
+        created_at=int(time.time()),
+        model=model,
+        instructions=body.instructions,
+        max_output_tokens=body.max_output_tokens,
+        max_tool_calls=body.max_tool_calls,
+        metadata=body.metadata,
+        parallel_tool_calls=body.parallel_tool_calls,
+        reasoning={"effort": body.reasoning.effort, "summary": body.reasoning.summary},
+        temperature=body.temperature,
+        text={"format": form},
+        tool_choice=choice,
+        tools=[{"strict": None, "parameters": None} | tool.model_dump(exclude_none=True) for tool in body.tools],
+        top_p=body.top_p,
+        user=body.user,
+    )
+
+
+def _usage(usage: Usage) -> ResponseUsage:
+    return ResponseUsage(
+        input_tokens=usage.prompt_tokens,
+        input_tokens_details=InputTokensDetails(cached_tokens=usage.cached_tokens),
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=OutputTokensDetails(reasoning_tokens=usage.reasoning_tokens),
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+    )
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}_{uuid.uuid4().hex}"

@@ -1,0 +1,22 @@
+"""``POST /v1/responses``."""
+
+from fastapi import APIRouter, Request, Response
+
+from paternoster_engine.server.dependencies import State
+from paternoster_engine.server.generation.streaming import STREAMED
+from paternoster_engine.server.identity import From
+from paternoster_engine.server.responses.events import ResponseAnswer
+from paternoster_engine.server.responses.objects import ResponseObject
+from paternoster_engine.server.responses.requests import ResponsesRequest
+from paternoster_engine.server.responses.translate import NAMES, chat_body
+from paternoster_engine.server.translation.respond import chat_request, respond
+
+router = APIRouter()
+
+
+@router.post("/v1/responses", response_model=None, responses={200: {"model": ResponseObject, **STREAMED}})
+async def responses(request: Request, body: ResponsesRequest, state: State, sender: From) -> Response:
+    served = state.accepting(body.model)
+    chat = chat_request(chat_body(body), NAMES)
+    answer = ResponseAnswer(served.name, body, served.answer_format.new_id)
+    return await respond(request, served, chat, answer, sender, NAMES, stream=body.stream)

@@ -1,0 +1,1 @@
+"""What the APIs have in common that are translations of chat completions."""

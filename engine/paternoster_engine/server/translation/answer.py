@@ -1,0 +1,65 @@
+"""What such an API makes of an answer to a chat: pure, one object for the plain answer and for the stream."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import BaseModel
+
+from paternoster_engine.core.request import FinishReason
+from paternoster_engine.server.generation.generation import Usage
+from paternoster_engine.server.parsers.events import Arguments, Call, Event
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an answer ended."""
+
+    reason: FinishReason
+    """``STOP`` or ``LENGTH``: all others are failures."""
+    usage: Usage
+    stop: str | None = None
+    """The stop string that ended it."""
+
+
+class Frame(Protocol):
+    """An event of a stream, named by its type."""
+
+    type: str
+
+    def model_dump_json(self) -> str: ...
+
+
+class Answer(Protocol):
+    """Takes an answer as it grows; each method gives the events of the stream that tell of it."""
+
+    id: str
+
+    def begin(self, usage: Usage) -> Iterator[Frame]:
+        """``usage``: of the prompt, as far as is known."""
+        ...
+
+    def push(self, events: Iterable[Event]) -> Iterator[Frame]: ...
+
+    def end(self, end: End) -> Iterator[Frame]: ...
+
+    def fail(self, message: str) -> Iterator[Frame]:
+        """In place of :meth:`end`."""
+        ...
+
+    def whole(self) -> BaseModel:
+        """After :meth:`end`: the plain answer."""
+        ...
+
+
+class OneCall:
+    """Leaves out all calls of tools but the first."""
+
+    def __init__(self) -> None:
+        self._num_calls = 0
+
+    def __call__(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            self._num_calls += isinstance(event, Call)
+            if self._num_calls <= 1 or not isinstance(event, Call | Arguments):
+                yield event

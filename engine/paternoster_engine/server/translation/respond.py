@@ -1,0 +1,150 @@
+"""Runs the chat that a request was translated to, and answers in the request's own API."""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from paternoster_engine.chat.errors import ChatTemplateError
+from paternoster_engine.server.errors import TABLE, InvalidValue, describe
+from paternoster_engine.server.generation.generation import Generation
+from paternoster_engine.server.generation.output_text import TextDelta
+from paternoster_engine.server.generation.streaming import EventStream, unless_gone
+from paternoster_engine.server.identity import Caller
+from paternoster_engine.server.openai.fields import unknown_fields
+from paternoster_engine.server.openai.prompts import chat_requests
+from paternoster_engine.server.openai.requests import ChatCompletionRequest
+from paternoster_engine.server.parsers.events import Event
+from paternoster_engine.server.state import ServedModel
+from paternoster_engine.server.translation.answer import Answer, End, Frame, OneCall
+
+log = logging.getLogger(__name__)
+
+Names = Mapping[str, str]
+"""Of fields of the chat body, what the client calls them; empty for a level that the client's body has not."""
+
+
+def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest:
+    """Raises ``RequestValidationError`` in the client's words."""
+    unknown = unknown_fields.get()
+    try:
+        return ChatCompletionRequest.model_validate(body)
+    except ValidationError as error:
+        raise RequestValidationError(
+            [{**told, "loc": ("body", *_path(told["loc"], names))} for told in error.errors(include_url=False)]
+        ) from error
+    finally:
+        # The client is told of those of its own body.
+        unknown_fields.set(unknown)
+
+
+async def respond(
+    request: Request,
+    served: ServedModel,
+    chat: ChatCompletionRequest,
+    answer: Answer,
+    sender: Caller,
+    names: Names,
+    *,
+    stream: bool,
+    cuts_limit: bool = False,
+) -> Response:
+    """The response to one call. A stream begins with its first text: what fails before that still gets a status.
+
+    ``cuts_limit``: as of :func:`~paternoster_engine.server.openai.prompts.chat_requests`.
+    """
+    with named(names):
+        sequences, ending = await chat_requests(served, chat, answer.id, sender, cuts_limit=cuts_limit)
+    form = served.answer_format
+    generation = Generation(
+        served.loop,
+        served.tokenizer,
+        sequences,
+        chat.skip_special_tokens,
+        new_parser=lambda: form.parser(chat.callable_tools, ending),
+    )
+    told: Callable[[Iterable[Event]], Iterable[Event]] = _all if chat.parallel_tool_calls else OneCall()
+    try:
+        await generation.start()
+        if stream:
+            deltas = generation.deltas()
+            _, first = await unless_gone(request, anext(deltas))
+            frames = _frames(answer, generation, told, first, deltas)
+            return EventStream(frames, generation, partial(_events, fail=answer.fail))
+        (whole,) = await unless_gone(request, generation.complete())
+    except BaseException:
+        generation.close()
+        raise
+    for _ in (
+        *answer.begin(generation.usage),
+        *answer.push(told(whole.events)),
+        *answer.end(_end(generation, whole)),
+    ):
+        pass
+    return Response(answer.whole().model_dump_json(), media_type="application/json")
+
+
+@contextmanager
+def named(names: Names) -> Iterator[None]:
+    """:class:`InvalidValue` within is in the client's words, and so is what a template refuses."""
+    try:
+        yield
+    except InvalidValue as error:
+        field = ".".join(_path(error.field.split("."), names))
+        raise InvalidValue(field, str(error).replace(error.field, field, 1)) from error
+    except ChatTemplateError as error:
+        raise InvalidValue(names.get("messages", "messages"), str(error)) from error
+
+
+async def _frames(
+    answer: Answer,
+    generation: Generation,
+    told: Callable[[Iterable[Event]], Iterable[Event]],
+    first: TextDelta,
+    later: AsyncIterator[tuple[int, TextDelta]],
+) -> AsyncIterator[Frame]:
+    for frame in (*answer.begin(generation.usage), *answer.push(told(first.events))):
+        yield frame
+    last = first
+    async for _, last in later:
+        for frame in answer.push(told(last.events)):
+            yield frame
+    for frame in answer.end(_end(generation, last)):
+        yield frame
+
+
+async def _events(frames: AsyncIterator[Frame], fail: Callable[[str], Iterator[Frame]]) -> AsyncIterator[str]:
+    try:
+        async for frame in frames:
+            yield _event(frame)
+    except Exception as error:
+        if type(error) not in TABLE:
+            log.exception("a stream failed")
+        for frame in fail(describe(error)[1]["error"]["message"]):
+            yield _event(frame)
+
+
+def _event(frame: Frame) -> str:
+    return f"event: {frame.type}\ndata: {frame.model_dump_json()}\n\n"
+
+
+def _end(generation: Generation, last: TextDelta) -> End:
+    assert last.finish_reason is not None
+    return End(last.finish_reason, generation.usage, generation.stop_strings[0])
+
+
+def _all(events: Iterable[Event]) -> Iterable[Event]:
+    return events
+
+
+def _path(path: Iterable[int | str], names: Names) -> list[str]:
+    """Places in the conversation are others than the client's: of these the field alone is told."""
+    parts = [str(part) for part in path]
+    told = [names.get(part, part) for part in (parts[:1] if parts[:1] == ["messages"] else parts)]
+    return [part for part in told if part]

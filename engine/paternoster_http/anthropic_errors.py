@@ -1,0 +1,88 @@
+"""Errors in the form of Anthropic's API, for the paths that are of it: ``{"type": "error", "error": {...}}``."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+PATH = "/v1/messages"
+MAX_BODY = 64 * 2**10
+"""Bytes of a body that may be an error; a longer one is passed on as it is."""
+TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""Of each status; of the others below 500 ``invalid_request_error``, and ``api_error`` from there on."""
+
+
+def is_anthropic(path: str) -> bool:
+    return path == PATH or path.startswith(f"{PATH}/")
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+class AnthropicErrors:
+    """ASGI middleware: OpenAI's error bodies become Anthropic's. Statuses and headers stay, and so do other bodies."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        anthropic = scope["type"] == "http" and is_anthropic(scope["path"])
+        await self._app(scope, receive, _Rewriting(send) if anthropic else send)
+
+
+class _Rewriting:
+    """Holds an error back until its body is whole."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._start: Message | None = None
+        self._body = b""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and _may_be_error(message):
+            self._start = message
+        elif self._start is None:
+            await self._send(message)
+        else:
+            self._body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if not more or len(self._body) > MAX_BODY:
+                await self._flush(more)
+
+    async def _flush(self, more: bool) -> None:
+        start, body, self._start = self._start, self._body, None
+        assert start is not None
+        said = None if more else _message(body)
+        if said is not None:
+            body = json.dumps(error_body(start["status"], said)).encode()
+            MutableHeaders(scope=start)["content-length"] = str(len(body))
+        await self._send(start)
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _may_be_error(start: Message) -> bool:
+    headers = Headers(raw=start["headers"])
+    plain = "content-encoding" not in headers
+    return start["status"] >= 400 and plain and headers.get("content-type", "").startswith("application/json")
+
+
+def _message(body: bytes) -> str | None:
+    """What an error in OpenAI's form says; None for anything else."""
+    try:
+        told = json.loads(body)
+        message = None if told.get("type") == "error" else told["error"]["message"]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return message if isinstance(message, str) else None

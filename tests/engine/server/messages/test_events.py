@@ -1,0 +1,139 @@
+"""Whatever a model writes, its message and its stream are as the official client's types have them, and agree."""
+
+import json
+from itertools import count
+from typing import Any
+
+import pytest
+from answers import ANSWER, REASON, calls, content, reasoning
+from anthropic.types import Message, RawMessageStreamEvent
+from hypothesis import given
+from pydantic import TypeAdapter
+
+from paternoster_engine.core.request import FinishReason
+from paternoster_engine.server.generation.generation import Usage
+from paternoster_engine.server.messages.events import MessageAnswer
+from paternoster_engine.server.messages.requests import MessagesRequest
+from paternoster_engine.server.messages.translate import chat_body
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
+from paternoster_engine.server.translation.answer import End, OneCall
+
+EVENTS: TypeAdapter[Any] = TypeAdapter(list[RawMessageStreamEvent])
+
+
+def answer(*, thinking: bool = True) -> MessageAnswer:
+    ids = count()
+    return MessageAnswer("m", lambda: f"call_{next(ids)}", 5, thinking=thinking)
+
+
+def stream(
+    made: MessageAnswer, events: list[Event], reason: FinishReason = FinishReason.STOP, stop: str | None = None
+) -> list[dict[str, Any]]:
+    """What goes over the wire."""
+    told = [*made.begin(Usage(7, 0)), *made.push(events), *made.end(End(reason, Usage(7, 5), stop))]
+    return [json.loads(event.model_dump_json()) for event in told]
+
+
+def joined(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The blocks that a client makes of a stream."""
+    blocks: list[dict[str, Any]] = []
+    for event in told:
+        match event["type"]:
+            case "content_block_start":
+                assert event["index"] == len(blocks)
+                blocks.append(event["content_block"] | {"partial": ""})
+            case "content_block_delta":
+                assert event["index"] == len(blocks) - 1
+                for name, piece in event["delta"].items():
+                    if name == "partial_json":
+                        blocks[-1]["partial"] += piece
+                    elif name != "type":
+                        blocks[-1][name] += piece
+    for block in blocks:
+        partial = block.pop("partial")
+        if partial:
+            block["input"] = json.loads(partial)
+    return blocks
+
+
+@given(ANSWER, REASON)
+def test_a_stream_tells_the_whole_message(events: list[Event], reason: FinishReason) -> None:
+    made = answer()
+    told = stream(made, events, reason)
+    for event, parsed in zip(told, EVENTS.validate_python(told), strict=True):
+        assert parsed.type == event["type"]
+    whole = Message.model_validate_json(made.whole().model_dump_json())
+    assert joined(told) == json.loads(made.whole().model_dump_json())["content"]
+    assert told[0]["type"] == "message_start"
+    assert [event["type"] for event in told[-2:]] == ["message_delta", "message_stop"]
+    assert told[0]["message"]["content"] == []
+    assert "".join(block.text for block in whole.content if block.type == "text") == content(events)
+    assert "".join(block.thinking for block in whole.content if block.type == "thinking") == reasoning(events)
+    assert [(block.name, block.input) for block in whole.content if block.type == "tool_use"] == calls(events)
+    ended = "tool_use" if calls(events) else "end_turn"
+    assert whole.stop_reason == ("max_tokens" if reason is FinishReason.LENGTH else ended)
+    assert (whole.usage.input_tokens, whole.usage.output_tokens) == (7, 5)
+
+
+@given(ANSWER)
+def test_a_message_that_is_sent_back_is_the_same_turn(events: list[Event]) -> None:
+    made = answer()
+    stream(made, events)
+    whole = json.loads(made.whole().model_dump_json())
+    results = [{"type": "tool_result", "tool_use_id": b["id"]} for b in whole["content"] if b["type"] == "tool_use"]
+    question = {"role": "user", "content": "Hi"}
+    after = {"role": "user", "content": [*results, {"type": "text", "text": "And?"}]}
+    history = [question, {"role": "assistant", "content": whole["content"]}, after]
+    first, turn, *rest = chat_body(MessagesRequest.model_validate({"max_tokens": 9, "messages": history}))["messages"]
+    assert first == question
+    assert turn["content"] == content(events)
+    assert turn.get("reasoning_content", "") == reasoning(events)
+    told = turn.get("tool_calls", [])
+    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in told] == calls(events)
+    assert rest == [
+        *({"role": "tool", "tool_call_id": call["id"], "content": ""} for call in told),
+        {"role": "user", "content": "And?"},
+    ]
+
+
+def test_the_order_of_events() -> None:
+    events = [Reasoning("r"), Content("c"), Call("f"), Arguments("{}")]
+    told = stream(answer(), events)
+    kinds = [event.get("delta", {}).get("type") or event["type"] for event in told]
+    assert kinds == [
+        "message_start",
+        "content_block_start", "thinking_delta", "signature_delta", "content_block_stop",
+        "content_block_start", "text_delta", "content_block_stop",
+        "content_block_start", "input_json_delta", "content_block_stop",
+        "message_delta", "message_stop",
+    ]  # fmt: skip
+
+
+def test_the_stop_string_is_told() -> None:
+    made = answer()
+    told = stream(made, [Content("a")], stop="END")
+    assert told[-2]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
+    assert made.whole().stop_sequence == "END"
+
+
+def test_thinking_that_is_not_to_be_told() -> None:
+    made = answer(thinking=False)
+    told = stream(made, [Reasoning("secret"), Content("c")])
+    assert "secret" not in json.dumps(told) + made.whole().model_dump_json()
+    assert [block.type for block in made.whole().content] == ["thinking", "text"]
+
+
+@pytest.mark.parametrize("text", ['{"a": 1', "[1]", '{"a": NaN}', '{"a": "\\ud800"}', "x", "[" * 100_000])
+def test_arguments_that_are_no_object_are_told_as_text(text: str) -> None:
+    made = answer()
+    stream(made, [Call("f"), Arguments(text)], FinishReason.LENGTH)
+    (block,) = json.loads(made.whole().model_dump_json())["content"]
+    assert block["input"] == {"INVALID_JSON": text}
+
+
+@given(ANSWER)
+def test_one_call_is_the_first(events: list[Event]) -> None:
+    only = OneCall()
+    told = [event for event in events for event in only([event])]
+    assert calls(told) == calls(events)[:1]
+    assert (content(told), reasoning(told)) == (content(events), reasoning(events))

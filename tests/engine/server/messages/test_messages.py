@@ -1,0 +1,314 @@
+"""``/v1/messages`` over the wire, with the official client and its types."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anthropic
+import httpx
+import httpx2
+import pytest
+from anthropic.types import Message
+from scripted_server import Server, scripted_server
+from tool_templates import QWEN3
+
+from paternoster_contract.key_files import KeyFiles
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.app import create_app
+from paternoster_engine.server.state import ServerState
+
+ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER: Any = {"name": "weather", "description": "of a city", "input_schema": SCHEMA}
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "%s"}}\n</tool_call>'
+QUESTION: list[Any] = [{"role": "user", "content": "Where does it rain?"}]
+ASK: dict[str, Any] = {"model": "scripted", "max_tokens": 500, "messages": QUESTION}
+USE = {"type": "tool_use", "id": "t", "name": "weather", "input": {}}
+CALLING = {"role": "assistant", "content": [USE]}
+RESULT = {"type": "tool_result", "tool_use_id": "t", "content": "x"}
+
+
+@asynccontextmanager
+async def serving(
+    tokenizer: Tokenizer, text: str, **config: Any
+) -> AsyncIterator[tuple[Server, anthropic.AsyncAnthropic]]:
+    """A server whose template knows tools and reasoning."""
+    async with scripted_server(tokenizer.with_template(QWEN3))(text, **ROOM | config) as server:
+        transport = httpx2.ASGITransport(create_app(server.state), raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport) as http:
+            yield (
+                server,
+                anthropic.AsyncAnthropic(base_url="http://engine", api_key="x", http_client=http, max_retries=0),
+            )
+
+
+def says(server: Server, tokenizer: Tokenizer, text: str) -> None:
+    server.runner.tokens = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
+
+
+async def test_text_in_text_out(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, "one two three") as (server, client):
+        answer = await client.messages.create(**ASK, system="Be brief.")
+        Message.model_validate(answer.model_dump())
+        (block,) = answer.content
+        assert block.type == "text"
+        assert (block.text, answer.stop_reason, answer.stop_sequence) == ("one two three", "end_turn", None)
+        chat = {"messages": [{"role": "system", "content": "Be brief."}, *QUESTION]}
+        usage = (await server.client.post("/v1/chat/completions", json=chat)).json()["usage"]
+        assert (answer.usage.input_tokens, answer.usage.output_tokens) == (
+            usage["prompt_tokens"], usage["completion_tokens"],
+        )  # fmt: skip
+
+
+async def test_a_stream_says_what_the_plain_answer_says(tokenizer: Tokenizer) -> None:
+    text = "<think>\nLet me see.\n</think>\n\nIt rains." + CALL % "Rome" + CALL % "Oslo"
+    async with serving(tokenizer, text, paced=True) as (_, client):
+        whole = await client.messages.create(**ASK, tools=[WEATHER])
+        async with client.messages.stream(**ASK, tools=[WEATHER]) as stream:
+            texts = [piece async for piece in stream.text_stream]
+            final = await stream.get_final_message()
+        assert [block.type for block in whole.content] == ["thinking", "text", "tool_use", "tool_use"]
+        assert _known(final) == _known(whole)
+        assert len(texts) > 1
+        assert whole.stop_reason == "tool_use"
+
+
+def _known(message: Message) -> Any:
+    """Without what differs between any two, and without what the client's own stream adds."""
+    told = message.model_dump(exclude={"id"}, exclude_none=True)
+    for block in told["content"]:
+        block.pop("id", None)
+    return told
+
+
+async def test_three_turns_with_tools(tokenizer: Tokenizer) -> None:
+    """The client sends back what it got, as agents do."""
+    async with serving(tokenizer, "") as (server, client):
+        conversation = list(QUESTION)
+        for turn, said in enumerate(
+            ["<think>\nHm.\n</think>\n\n" + CALL % "Rome" + CALL % "Oslo", CALL % "Bern", "In Bern."]
+        ):
+            says(server, tokenizer, said)
+            answer = await client.messages.create(**ASK | {"messages": conversation}, tools=[WEATHER])
+            counted = await client.messages.count_tokens(model="scripted", messages=conversation, tools=[WEATHER])
+            assert counted.input_tokens == answer.usage.input_tokens
+            calls = [block for block in answer.content if block.type == "tool_use"]
+            assert len(calls) == (2, 1, 0)[turn]
+            conversation.append({"role": "assistant", "content": answer.content})
+            results = [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": call.id,
+                    "content": "dry",
+                    "is_error": call.input == {"city": "Rome"},
+                }
+                for call in calls
+            ]
+            conversation.append({"role": "user", "content": results})
+        (block,) = answer.content
+        assert block.type == "text"
+        assert block.text == "In Bern."
+
+
+async def test_what_the_template_is_told(tokenizer: Tokenizer) -> None:
+    """Neighbours of one role are one turn; a failed tool is told in words; marks of what to cache are nothing."""
+    marked = {"cache_control": {"type": "ephemeral"}}
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "user", "content": [{"type": "text", "text": "b", **marked}, {"type": "text", "text": "c"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "redacted_thinking", "data": "x"},
+                {"type": "tool_use", "id": "t", "name": "weather", "input": {"city": "Rome"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                RESULT | {"content": [{"type": "text", "text": "no"}], "is_error": True},
+                {"type": "text", "text": "d"},
+            ],
+        },
+    ]  # fmt: skip
+    function = {"name": "weather", "arguments": '{"city": "Rome"}'}
+    chat = [
+        {"role": "system", "content": "xy"},
+        {"role": "user", "content": "a\nbc"},
+        {
+            "role": "assistant", "content": "", "reasoning_content": "hm",
+            "tool_calls": [{"id": "t", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "t", "content": "Error: no"},
+        {"role": "user", "content": "d"},
+    ]  # fmt: skip
+    system = [{"type": "text", "text": "x", **marked}, {"type": "text", "text": "y"}]
+    async with serving(tokenizer, "one") as (server, _):
+        counted = await server.client.post("/v1/messages/count_tokens", json={"system": system, "messages": messages})
+        told = await server.client.post("/tokenize", json={"messages": chat})
+        assert counted.json() == {"input_tokens": told.json()["count"]}
+        without = await server.client.post(
+            "/v1/messages/count_tokens", json={"messages": QUESTION, "thinking": {"type": "disabled"}}
+        )
+        told = await server.client.post(
+            "/tokenize", json={"messages": QUESTION, "chat_template_kwargs": {"enable_thinking": False}}
+        )
+        assert without.json() == {"input_tokens": told.json()["count"]}
+
+
+async def test_reasons_to_stop(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, "one two three four") as (_, client):
+        cut = await client.messages.create(**ASK | {"max_tokens": 2})
+        assert (cut.stop_reason, cut.stop_sequence) == ("max_tokens", None)
+        stopped = await client.messages.create(**ASK, stop_sequences=["four", "three"])
+        assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "three")
+        stream = await client.messages.create(**ASK, stop_sequences=["three"], stream=True)
+        (delta,) = [event async for event in stream if event.type == "message_delta"]
+        assert (delta.delta.stop_reason, delta.delta.stop_sequence) == ("stop_sequence", "three")
+        assert delta.usage.output_tokens == stopped.usage.output_tokens
+
+
+async def test_more_tokens_than_the_context_leaves(tokenizer: Tokenizer) -> None:
+    """Clients ask for as much as any model gives; a prompt that leaves nothing is refused."""
+    async with serving(tokenizer, "", max_model_len=64) as (server, client):
+        server.runner.tokens = tokenizer.encode("one two three four")
+        answer = await client.messages.create(**ASK | {"max_tokens": 8_000})
+        assert answer.stop_reason == "model_context_window_exceeded"
+        assert answer.usage.input_tokens + answer.usage.output_tokens == 64
+        with pytest.raises(anthropic.BadRequestError, match="context"):
+            await client.messages.create(**ASK | {"messages": [{"role": "user", "content": "word " * 64}]})
+
+
+async def test_one_call_at_most(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, CALL % "Rome" + CALL % "Oslo") as (_, client):
+        choice: Any = {"type": "auto", "disable_parallel_tool_use": True}
+        (block,) = (await client.messages.create(**ASK, tools=[WEATHER], tool_choice=choice)).content
+        assert block.type == "tool_use"
+        assert block.input == {"city": "Rome"}
+        (block,) = (await client.messages.create(**ASK, tools=[WEATHER], tool_choice={"type": "none"})).content
+        assert block.type == "text"
+
+
+HARMLESS = {
+    "thinking": {"type": "enabled", "budget_tokens": 1024, "display": "summarized"}, "max_tokens": 1025,
+    "metadata": {"user_id": "me"}, "service_tier": "auto", "temperature": 0.5, "top_k": 5, "top_p": 0.9,
+    "stop_sequences": [], "tools": [], "tool_choice": {"type": "auto"}, "system": "", "stream": False,
+    "mcp_servers": [], "container": None, "cache_control": {"type": "ephemeral"}, "seed": 7,
+}  # fmt: skip
+
+
+async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, "one") as (server, _):
+        headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "some-2025-01-01"}
+        response = await server.client.post("/v1/messages?beta=true", json=ASK | HARMLESS, headers=headers)
+        assert response.status_code == 200, response.text
+        assert "x-paternoster-ignored" not in response.headers
+
+
+def said(*content: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": list(content)}]}
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"max_tokens": None}, "max_tokens"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"temperature": 3}, "temperature"),
+    ({"stop_sequences": [""]}, "stop_sequences.0"),
+    ({"metadata": {"user_id": "x" * 257}}, "metadata.user_id"),
+    ({"thinking": {"type": "enabled"}}, "thinking"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking.budget_tokens"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "max_tokens"),
+    ({"thinking": {"type": "between_tools"}}, "thinking.type"),
+    ({"output_config": {"effort": "huge"}}, "output_config.effort"),
+    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),
+    ({"tools": [{"name": "f"}]}, "tools.0.input_schema"),
+    ({"tools": [{"name": "no spaces", "input_schema": {}}]}, "tools.0.name"),
+    ({"tools": [{"name": "f", "input_schema": {"x": "y" * 70_000}}]}, "tools.0.input_schema"),
+    ({"tool_choice": {"type": "any"}}, "tool_choice"),
+    ({"tool_choice": {"type": "tool"}}, "tool_choice"),
+    ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
+    ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
+    ({"container": "c"}, "container"),
+    ({"context_management": {"edits": [{}]}}, "context_management"),
+    ({"chat_template_kwargs": 1, "thinking": {"type": "disabled"}}, "chat_template_kwargs"),
+    ({"messages": []}, "messages"),
+    ({"messages": None}, "messages"),
+    ({"messages": "Hi"}, "messages"),
+    ({"messages": [7]}, "messages.0"),
+    ({"messages": [*QUESTION, {"role": "assistant", "content": "It"}]}, "messages"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
+    ({"messages": [{"role": "user", "content": []}]}, "messages.0.content"),
+    ({"messages": QUESTION * 10_000}, "messages"),
+    (said({"type": "image", "source": {}}), "messages.0.content.0.type"),
+    (said({"type": "document", "source": {}}), "messages.0.content.0.type"),
+    (said({"type": "text"}), "messages.0.content.0"),
+    (said({"type": "text", "text": "\ud800"}), "messages.0.content.0.text"),
+    (said(USE), "messages.0.content"),
+    (said({"type": "text", "text": "x"}, RESULT), "messages.0.content"),
+    (said(RESULT), "messages"),
+    (said(RESULT | {"content": [{"type": "image"}]}), "messages.0.content.0.content.0.type"),
+    ({"messages": [*QUESTION, CALLING, *said(RESULT | {"tool_use_id": "u"})["messages"]]}, "messages"),
+]  # fmt: skip
+"""What is changed, and which field is named."""
+
+
+async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, "one") as (server, _):
+        for change, field in REFUSED:
+            response = await server.client.post(
+                "/v1/messages", content=json.dumps(ASK | change), headers={"content-type": "application/json"}
+            )
+            assert response.status_code == 400, (change, response.text)
+            told = response.json()
+            message = told["error"]["message"]
+            assert told == {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+            assert message.startswith(field), change
+
+
+async def test_the_client_raises_its_own_errors(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, "one", broken_steps=[1]) as (server, client):
+        with pytest.raises(anthropic.NotFoundError):
+            await client.messages.create(**ASK | {"model": "other"})
+        with pytest.raises(anthropic.InternalServerError) as failed:
+            await client.messages.create(**ASK)
+        assert failed.value.body["error"]["type"] == "api_error"  # type: ignore[index]
+        server.state.drain()
+        with pytest.raises(anthropic.ServiceUnavailableError) as busy:
+            await client.messages.create(**ASK)
+        assert busy.value.body["error"]["type"] == "overloaded_error"  # type: ignore[index]
+        assert busy.value.response.headers["retry-after"] == "1"
+
+
+async def test_a_failure_in_mid_stream_raises(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, "one two three four five", broken_steps=[3], paced=True) as (_, client):
+        kinds: list[str] = []
+        with pytest.raises(anthropic.APIStatusError, match="failed"):
+            async for event in await client.messages.create(**ASK, stream=True):
+                kinds.append(event.type)
+        assert kinds[:3] == ["message_start", "content_block_start", "content_block_delta"]
+
+
+async def test_a_client_that_leaves_frees_its_sequence(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, "", paced=True) as (server, client):
+        server.runner.tokens = tokenizer.encode("one two three four")
+        stream = await client.messages.create(**ASK, stream=True)
+        async for event in stream:
+            if event.type == "content_block_delta":
+                break
+        await stream.close()
+        async with asyncio.timeout(30):
+            while await server.loop.call(lambda: server.loop.engine.scheduler.has_work):
+                await asyncio.sleep(0.01)
+
+
+async def test_a_missing_key_is_told_in_anthropics_form(tmp_path: Any) -> None:
+    (tmp_path / "keys").write_text("k")
+    app = create_app(ServerState(), KeyFiles(tmp_path / "keys"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://engine") as client:
+        refused = await client.post("/v1/messages", json=ASK, headers={"x-api-key": "wrong"})
+        assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
+        loading = await client.post("/v1/messages", json=ASK, headers={"x-api-key": "k"})
+        assert (loading.status_code, loading.json()["error"]["type"]) == (503, "overloaded_error")
