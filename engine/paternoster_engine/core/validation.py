@@ -13,7 +13,7 @@ from paternoster_engine.core.errors import (
     TenantRateExceeded,
     TooManyBeams,
 )
-from paternoster_engine.core.kv_cache import most_blocks
+from paternoster_engine.core.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 
 
@@ -22,6 +22,7 @@ class RequestValidation:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
+        self._groups = KVGroups(config)
         self.quota = TenantQuota(config)
 
     def check(self, requests: Sequence[Request], waiting: Sequence[Request]) -> None:
@@ -40,8 +41,7 @@ class RequestValidation:
             raise ValueError("a request needs at least one prompt token and one output token")
         if request.max_total_tokens > config.max_model_len:
             raise PromptTooLong(request.num_prompt, request.params.max_tokens, config.max_model_len)
-        # The last token sampled is never computed.
-        blocks = most_blocks(request, request.max_total_tokens - 1, config.block_size)
+        blocks = self._groups.ever_blocks(request)
         if blocks > config.num_blocks:
             raise NeverFits(blocks, config.num_blocks, config.block_size)
         if request.width > config.max_num_seqs:
