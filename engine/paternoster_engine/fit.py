@@ -32,8 +32,8 @@ class Fit:
 
     gpu: str
     count: int
-    tokens: int
-    """Of all sequences together that the KV pool holds; a step's own memory is not taken off."""
+    memory: int
+    """Bytes for the KV pool; a step's own memory is not taken off."""
 
 
 def parameters(config: ModelConfig) -> int:
@@ -51,8 +51,19 @@ def rank_bytes(config: ModelConfig, ranks: int, dtype: torch.dtype) -> int:
 
 
 def token_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """Of a token's keys and values in all layers, on all devices together."""
-    return kv_block_bytes(config, 1, dtype)
+    """Of a token's keys and values in the layers that keep all tokens, on all devices together."""
+    return kv_block_bytes(config, 1, dtype) * config.kv_windows.count(None)
+
+
+def window_bytes(config: ModelConfig, num_tokens: int, dtype: torch.dtype) -> int:
+    """Of what the layers with a window keep, together, of a sequence of ``num_tokens`` that is longer or not."""
+    kept = sum(min(num_tokens, window) for window in config.kv_windows if window is not None)
+    return kv_block_bytes(config, 1, dtype) * kept
+
+
+def sequence_bytes(config: ModelConfig, num_tokens: int, dtype: torch.dtype) -> int:
+    """Of the KV cache of one sequence, not counting what its last blocks leave empty."""
+    return num_tokens * token_bytes(config, dtype) + window_bytes(config, num_tokens, dtype)
 
 
 def fits(config: ModelConfig, dtype: torch.dtype, utilization: float, gpus: Mapping[str, int] = GPUS) -> Iterator[Fit]:
@@ -61,6 +72,5 @@ def fits(config: ModelConfig, dtype: torch.dtype, utilization: float, gpus: Mapp
     for gpu, memory in gpus.items():
         for count in counts:
             free = int(memory * utilization) - rank_bytes(config, count, dtype)
-            tokens = free * count // token_bytes(config, dtype)
-            if free > 0 and tokens > 0:
-                yield Fit(gpu, count, tokens)
+            if free * count >= sequence_bytes(config, 1, dtype):
+                yield Fit(gpu, count, free * count)

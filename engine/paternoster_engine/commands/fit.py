@@ -57,18 +57,21 @@ def _print(config: "ModelConfig", tokens: int, utilization: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from paternoster_engine.fit import fits, parameters, token_bytes
+    from paternoster_engine.fit import fits, parameters, sequence_bytes, token_bytes, window_bytes
 
     dtype = torch.bfloat16
     count = parameters(config)
+    windows = window_bytes(config, config.context_length, dtype)
+    bounded = f" and at most {windows / 2**20:.1f} MiB a sequence in layers with a window" if windows else ""
     print(
         f"{config.name}: {count / 1e9:.2f} billion parameters, {count * dtype.itemsize / GIB:.1f} GiB in bfloat16; "
-        f"{token_bytes(config, dtype) / 1024:.0f} KiB of KV cache a token; context {config.context_length}"
+        f"{token_bytes(config, dtype) / 1024:.0f} KiB of KV cache a token{bounded}; context {config.context_length}"
     )
-    table = Table("GPUs", "tokens in the KV cache", f"sequences of {tokens}")
+    table = Table("GPUs", f"tokens in the KV cache, in sequences of {tokens}", "such sequences")
     length = min(tokens, config.context_length)
+    needed = sequence_bytes(config, length, dtype)
     for fit in fits(config, dtype, utilization):
-        table.add_row(f"{fit.count} x {fit.gpu}", f"{fit.tokens:,}", f"{fit.tokens // length:,}")
+        table.add_row(f"{fit.count} x {fit.gpu}", f"{fit.memory * length // needed:,}", f"{fit.memory // needed:,}")
     if not table.row_count:
         print("It fits on none of the GPUs that are known here, up to 8 of them.")
         return
