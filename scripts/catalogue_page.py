@@ -158,9 +158,12 @@ def _rate(step: int) -> float:
 
 
 def entries() -> Iterator[Entry]:
+    """Of models that generate: what replicas of one that embeds carry is not simulated."""
     for path in sorted(FOLDER.glob("*.yaml")):
-        values = json.loads((CONFIGS / f"{path.stem}.json").read_text())
-        yield Entry(path, load(path)[0], config_from_hf(values, path.stem))
+        (resource,) = load(path)
+        if resource.spec.model.task != "embed":
+            values = json.loads((CONFIGS / f"{path.stem}.json").read_text())
+            yield Entry(path, resource, config_from_hf(values, path.stem))
 
 
 def manifest_text(entry: Entry, rate: float) -> str:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,10 +206,10 @@ def run(client: Client, url: str, tokenizer: Path) -> str:
         return f"{told}, {time.monotonic() - began:.0f} s"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="CLIENT", help=", ".join(client.name for client in CLIENTS))
-    names = parser.parse_args(argv).names
+    names = parser.parse_args().names
     if unknown := set(names) - {client.name for client in CLIENTS}:
         parser.error(f"CLIENT is {min(unknown)!r}: must be one of {', '.join(client.name for client in CLIENTS)}")
     failed = 0
@@ -224,7 +224,3 @@ def main(argv: Sequence[str] | None = None) -> int:
                 failed += 1
                 print(f"{client.name}: FAILED: {error}", flush=True)
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -107,7 +107,3 @@ def main() -> int:
         with open(options.json, "w") as file:
             json.dump({kind: [asdict(one) for one in turns[kind]] for kind in KINDS}, file, indent=1)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,6 +1,5 @@
 """The same requests through this engine and through transformers, static and continuous batching: output tokens/s."""
 
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +12,6 @@ from gpu.budget import Budget
 from gpu.setting import Limits, Setting, forced, random_model, run
 from paternoster_engine.model.config import ModelConfig
 
-# Nothing is asked of a network: weights are random, kernels are those installed.
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 HOST_BLOCKS = 64
 """Of transformers' cache on a CPU: enough for the few short requests of the tiny model."""
 

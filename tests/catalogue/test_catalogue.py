@@ -15,7 +15,9 @@ from paternoster_operator.api.manifest import load
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {path.stem: path for path in (ROOT / "tests/catalogue/configs").glob("*.json")}
-MANIFESTS = {path.stem: path for path in (ROOT / "examples/models").glob("*.yaml")}
+EMBEDS = {"minilm"}
+"""What replicas of these carry is not simulated."""
+MANIFESTS = {path.stem: path for path in (ROOT / "examples/models").glob("*.yaml") if path.stem not in EMBEDS}
 BILLIONS = {
     "gemma-3-12b": 11.77,
     "gpt-oss-20b": 20.91,

@@ -91,7 +91,7 @@ def serve(minilm: Callable[[], tuple[Engine, Tokenizer, Described]]) -> Serve:
         histograms = Histograms("minilm")
         loop = EngineLoop(engine, histograms)
         registry = process_registry()
-        registry.register(EngineCollector(loop, histograms, "minilm", vllm_aliases=False))
+        registry.register(EngineCollector(loop, histograms, "minilm", {}, vllm_aliases=False))
         state = ServerState()
         loop.start()
         served = ServedModel(

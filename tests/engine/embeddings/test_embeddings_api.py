@@ -83,7 +83,6 @@ async def test_openais_client(serve):
         ({"input": "a", "truncate_prompt_tokens": 2}, "truncate_prompt_tokens", "-1 or 3 to 256 (got 2)"),
         ({"input": "a", "prompt_name": "query"}, "prompt_name", "prompts are none (got 'query')"),
         ({"input": "a", "priority": 1}, "priority", "not started with priorities"),
-        ({"input": "a", "stream": True}, "stream", "unknown field"),
     ],
     ids=lambda value: None if not isinstance(value, str) else value[:20],
 )

@@ -10,7 +10,7 @@ from paternoster_operator.scrape import Scraper
 
 TOLD = EngineStats.model_construct(
     **dict.fromkeys(EngineStats.model_fields, 1)
-    | {"instance": "a", "model": "m", "state": EngineState.READY, "step_sums": (1.0,) * 21}
+    | {"instance": "a", "model": "m", "state": EngineState.READY, "step_sums": (1.0,) * 21, "start_seconds": {}}
 )  # fmt: skip
 
 

@@ -178,7 +178,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
         _header(lambda d: d[NORM].update(shape=[4, 8])),
         "norm.weight has the shape \\[4, 8\\]",
     ),
-    "tensor of whole numbers": (_header(lambda d: d[NORM].update(dtype="I32")), "must be of floating-point"),
+    "tensor of whole numbers": (_header(lambda d: d[NORM].update(dtype="I32")), "is of I32: must be of F64"),
     "tensor of an unknown type": (_header(lambda d: d[NORM].update(dtype="Q7")), "model.safetensors is not a readable"),
     "no such tensor": (_header(lambda d: d.update(x=d.pop(EMBED))), "has no tensor 'model.embed_tokens.weight'"),
 }

@@ -8,7 +8,7 @@ fields are marked with ``only`` the values that are fine. An unknown one is left
 from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -26,7 +26,7 @@ from paternoster_engine.server.openai.fields import (
 from paternoster_engine.server.openai.messages import Messages
 from paternoster_engine.server.openai.reasoning_fields import ReasoningFields
 from paternoster_engine.server.openai.structured_fields import StructuredFields
-from paternoster_engine.server.openai.template_fields import TemplateFields
+from paternoster_engine.server.openai.template_fields import TemplateFields, plain_json
 from paternoster_engine.server.openai.tool_fields import ToolFields
 from paternoster_engine.server.openai.unserved_fields import UnservedChatFields, UnservedFields
 
@@ -182,7 +182,9 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
     modalities: Annotated[Any, only(["text"])] = Field(default_factory=lambda: ["text"])
     service_tier: Annotated[Any, only("auto", "default")] = "auto"
     store: Annotated[Any, only(False)] = False
-    metadata: dict[str, Any] = Field(default_factory=dict, description="taken and not used: nothing is stored")
+    metadata: Annotated[dict[str, str], AfterValidator(plain_json)] = Field(
+        default_factory=dict, description="taken and not used: nothing is stored"
+    )
     audio: Annotated[Any, only()] = None
     prediction: Annotated[Any, only()] = None
     web_search_options: Annotated[Any, only()] = None
