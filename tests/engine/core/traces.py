@@ -173,7 +173,7 @@ def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list
         while pending and pending[0].step <= step:
             arrival = pending.pop(0)
             twin: Request | None = None
-            for _ in range(arrival.n if _fits(scheduler.config, arrival) else 0):
+            for _ in range(arrival.n if fits(scheduler.config, arrival) else 0):
                 request = engine.add(
                     arrival.prompt,
                     arrival.max_tokens,
@@ -201,7 +201,7 @@ def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list
     return played
 
 
-def _fits(config: SchedulerConfig, arrival: Arrival) -> bool:
+def fits(config: SchedulerConfig, arrival: Arrival) -> bool:
     """Whether all its beams can ever run together; without any it always can."""
     if arrival.beam is None:
         return True
