@@ -1,30 +1,12 @@
 """Which blocks a request holds: shared prefixes, forks, growth block by block, and release."""
 
-import json
-from array import array
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 
 from paternoster_engine.core.batch import BlockCopy
+from paternoster_engine.core.block_keys import chain_key
 from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
-
-
-def cache_scope(*names: str) -> bytes:
-    """The scope of all requests with these ``names``, such as their tenant and salt; one for all without any."""
-    if not any(names):
-        return b""
-    return blake2b(json.dumps(names).encode(), digest_size=16, person=b"cache scope").digest()
-
-
-def chain_key(parent: bytes, tokens: list[int]) -> bytes:
-    """Key of a full row: its tokens and all before them (hash chain, as in vLLM's prefix caching).
-
-    A 128-bit digest and not Python's ``hash``: equal keys share memory across users, so a collision must not be
-    something that a prompt can be built for.
-    """
-    return blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
 
 
 class KVCache:
@@ -188,20 +170,20 @@ class KVCache:
         False, and nothing changed, when the pool is dry.
         """
         table, count, size = request.block_ids, self.groups.count, self.block_size
-        # Beyond its room a request may have blocks of groups without a window, which take all of a prompt at once.
-        first, end = request.room // size * count, -(-num_tokens // size) * count
-        ahead = [entry for entry in range(first, min(end, len(table))) if not table[entry]]
+        end = -(-num_tokens // size) * count
         new = max(0, end - len(table))
-        tail = self._shared_tail(request)
-        if new + len(ahead) + len(tail) > self.pool.num_available:
+        gaps = self._gaps(request, end) if self.groups.with_window else ()
+        tail = self._shared_tail(request) if request.shares_tail else ()
+        if new + len(gaps) + len(tail) > self.pool.num_available:
             return False
         for entry in tail:
             self._own(request, entry)
         request.shares_tail = False
-        if end > first:
-            self._fill(request, ahead)
+        if gaps:
+            self._fill(request, gaps)
+        if new:
             table += self.pool.take_new(new)
-            request.room = end // count * size
+        request.room = max(request.room, end // count * size)
         return True
 
     @property
@@ -224,10 +206,10 @@ class KVCache:
             return
         if self.prefix_cache:
             for row in range(first, full):
-                key, entry = self._key(request, row), row * self.groups.count
-                for block_id, tag in zip(request.block_ids[entry : entry + self.groups.count], self._tags, strict=True):
-                    if block_id:
-                        self.pool.remember(block_id, key + tag)
+                key = self._key(request, row)
+                for entry, tag in enumerate(self._tags, start=row * self.groups.count):
+                    if request.block_ids[entry]:
+                        self.pool.remember(request.block_ids[entry], key + tag)
         request.num_kept_rows = full
         if self.groups.with_window:
             self.pool.release(self._forget_old(request.block_ids, first, full))
@@ -291,10 +273,18 @@ class KVCache:
                 table[entry] = 0
         return old
 
+    def _gaps(self, request: Request, end: int) -> list[int]:
+        """Entries before ``end`` that are to be written to and have no block yet.
+
+        Groups without a window take the blocks of a prompt all at once, those with one as it is computed.
+        """
+        first = request.room // self.block_size * self.groups.count
+        return [entry for entry in range(first, min(end, len(request.block_ids))) if not request.block_ids[entry]]
+
     def _shared_tail(self, request: Request) -> list[int]:
         """Entries of the block table that the request writes to next, where others hold these blocks, too."""
         row, used = divmod(request.num_computed, self.block_size)
-        if not request.shares_tail or used == 0:
+        if used == 0:
             return []
         entries = range(row * self.groups.count, (row + 1) * self.groups.count)
         return [entry for entry in entries if self.pool.is_shared(request.block_ids[entry])]
