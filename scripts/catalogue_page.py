@@ -12,10 +12,11 @@ from pathlib import Path
 import torch
 
 from paternoster_engine.bench.workload import Limits
-from paternoster_engine.fit.memory import Fit, fits, parameters, token_bytes
+from paternoster_engine.fit.memory import Fit, fits, parameters, sequence_bytes, token_bytes, window_bytes
 from paternoster_engine.fit.profile import derived_profile
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.families.read import config_from_hf
+from paternoster_engine.runner.kv_pool import kv_block_bytes
 from paternoster_operator.api.manifest import load
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_simulator.arrivals import constant, synthetic
@@ -43,7 +44,7 @@ WITHOUT_GPU = "smollm2-135m-cpu2"
 SECONDS = 120
 KEPT = 0.95
 """Share of requests within the objective: of 95 of 100 it speaks."""
-GIB, KIB = 2**30, 2**10
+GIB, MIB, KIB = 2**30, 2**20, 2**10
 _RATE = re.compile(r"--rate ([0-9.]+)")
 
 
@@ -84,8 +85,25 @@ class Entry:
 
     @property
     def tokens(self) -> int:
-        """That the KV pool of a replica holds."""
-        return self.profile.kv_blocks * self.profile.kv_block_size
+        """That the KV pool of a replica holds, in sequences of the longest length."""
+        return self._pool * self.length // sequence_bytes(self.config, self.length, torch.bfloat16)
+
+    @property
+    def sequences(self) -> int:
+        """Of the longest length, that it holds."""
+        return self.tokens // self.length
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest sequence."""
+        longest: int = self.resource.spec.engine.max_model_len
+        return longest
+
+    @property
+    def _pool(self) -> int:
+        """Bytes of the KV pool."""
+        profile = self.profile
+        return profile.kv_blocks * kv_block_bytes(self.config, profile.kv_block_size, torch.bfloat16)
 
     @property
     def replicas(self) -> int:
@@ -157,19 +175,23 @@ def manifest_text(entry: Entry, rate: float) -> str:
 
 
 def _prose(entry: Entry, rate: float) -> str:
-    engine = entry.resource.spec.engine
     outcome = entry.carried(rate)
     ttft, itl = (outcome.percentiles(name)["p95"] for name in ("ttft", "itl"))
     carrying = "One replica carries" if entry.replicas == 1 else f"{entry.replicas} replicas carry"
     source = "were measured (a Xeon with AMX)" if entry.fit is None else "follow from data sheets, **not measured**"
     return (
         f"Weights {parameters(entry.config) * 2 / GIB:.1f} GiB in bfloat16; "
-        f"{token_bytes(entry.config, torch.bfloat16) / KIB:g} KiB of KV cache a token, room for {entry.tokens:,} "
-        f"tokens: {entry.tokens // engine.max_model_len} sequences of {engine.max_model_len:,}. "
+        f"{token_bytes(entry.config, torch.bfloat16) / KIB:g} KiB of KV cache a token{_in_windows(entry)}, room for "
+        f"{entry.tokens:,} tokens in {entry.sequences} sequences of {entry.length:,}. "
         f"{carrying} {rate:g} requests/s of chat within the objective: {tokens_per_second(outcome):,.0f} output "
         f"tokens/s, for 95 of 100 requests the first token within {ttft:,.0f} ms and {itl:,.0f} ms a token. "
         f"Simulated, with times of steps that {source}:"
     )
+
+
+def _in_windows(entry: Entry) -> str:
+    kept = window_bytes(entry.config, entry.length, torch.bfloat16)
+    return f" and at most {kept / MIB:.0f} MiB a sequence in layers with a window" if kept else ""
 
 
 def _commands(entry: Entry, rate: float) -> Iterator[str]:
@@ -198,7 +220,6 @@ def table(found: list[Entry]) -> str:
         rate = entry.written_rate()
         assert rate is not None
         outcome = entry.carried(rate)
-        length = entry.resource.spec.engine.max_model_len
         device = "2 CPUs" if entry.fit is None else f"{entry.fit.count} x {entry.gpu}"
         cells = (
             f"[{entry.path.stem}]({entry.path.name})",
@@ -206,7 +227,7 @@ def table(found: list[Entry]) -> str:
             f"{parameters(entry.config) * 2 / GIB:.1f}",
             f"{token_bytes(entry.config, torch.bfloat16) / KIB:g}",
             f"{entry.tokens:,}",
-            f"{entry.tokens // length} x {length:,}",
+            f"{entry.sequences} x {entry.length:,}",
             f"{entry.replicas}",
             f"{rate:g}",
             f"{tokens_per_second(outcome):,.0f}",

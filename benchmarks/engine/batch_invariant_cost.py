@@ -39,7 +39,7 @@ def host_step(vocab: int, query_lens: list[int], seq_lens: list[int]) -> HostSte
     positions = [p for q, s in zip(query_lens, seq_lens, strict=True) for p in range(s - q, s)]
     ends = [sum(query_lens[: i + 1]) - 1 for i in range(len(query_lens))]
     tokens = draw.choices(range(vocab), k=len(positions))
-    return HostStep(tokens, positions, ends, RaggedBatch(query_lens, seq_lens, tables))
+    return HostStep(tokens, positions, ends, [RaggedBatch(query_lens, seq_lens, tables)])
 
 
 def steps(vocab: int, context: int, batches: list[int], prompt: int) -> dict[str, HostStep]:
@@ -96,7 +96,7 @@ def main() -> int:
     checkpoint = open_checkpoint(resolve(options.model))
     config = checkpoint.config
     made = steps(config.vocab_size, options.context, options.batches, options.prompt)
-    blocks = max(max(max(table) for table in step.ragged.block_tables) for step in made.values())
+    blocks = max(max(max(table) for table in step.ragged[0].block_tables) for step in made.values())
     document: dict[str, object] = {"machine": platform.processor() or platform.machine(), "threads": options.threads}
     for name in options.dtypes:
         dtype = DTYPES[name]

@@ -44,6 +44,7 @@ class Machine:
             max_model_len=profile.max_model_len,
             block_size=profile.kv_block_size,
             num_blocks=profile.kv_blocks,
+            windows=profile.kv_windows,
             watermark_blocks=profile.kv_blocks * profile.watermark_percent // 100,
             max_queued_requests=1_000_000,
             prefix_cache=False,

@@ -84,6 +84,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
             max_batched_tokens=limits.max_batched_tokens,
             max_model_len=limits.max_model_len,
             num_blocks=shape.num_blocks,
+            windows=config.kv_windows,
             watermark_blocks=shape.num_blocks * args.watermark_percent // 100,
             overlap=overlaps(args, device) and config.pooling is None,
             host_blocks=_checked_host_blocks(args, shape),
@@ -107,12 +108,13 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         torch.get_num_threads(),
     )
     log.info(
-        "KV pool = %d tokens = %.1f concurrent at max_model_len %d (%d blocks of %d tokens)",
+        "KV pool = %d tokens = %.1f concurrent at max_model_len %d (%d blocks of %d tokens, in %d groups of layers)",
         shape.num_tokens,
-        shape.num_tokens / limits.max_model_len,
+        shape.num_blocks / scheduler.kv.groups.blocks_of(limits.max_model_len),
         limits.max_model_len,
         shape.num_blocks,
         shape.block_size,
+        shape.num_groups,
     )
     return Engine(scheduler, runner), tokenizer, config
 
@@ -191,7 +193,7 @@ def build_runner(
     if not cuda:
         return eager
     # Kernels are compiled, and the largest step is known to fit, before the first request.
-    warm_up(eager, scheduler.config)
+    warm_up(eager, scheduler.config, len(model.config.layer_groups))
     if workers is not None:
         return eager
     return GraphRunner(eager, model, cache, args.max_num_seqs, scheduler.config.max_model_len)

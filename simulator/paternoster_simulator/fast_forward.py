@@ -68,7 +68,7 @@ class FastForward:
         if scheduler.config.prefix_cache or not scheduler.running:
             return False
         # Steps not written yet hold blocks that still look free, so this errs to the safe side.
-        needed = scheduler.kv.blocks_for(head.num_tokens) + scheduler.config.watermark_blocks
+        needed = scheduler.kv.groups.known_blocks(head) + scheduler.config.watermark_blocks
         return needed > scheduler.pool.num_available
 
     def settle(self) -> None:
@@ -210,6 +210,7 @@ class FastForward:
             held, new = len(blocks), known - len(output)
             if count > held * size:
                 blocks += pool.take_new(-(-count // size) - held)
+                request.room = len(blocks) * size
             if new > 0:
                 output += [request.seed] * new
                 request.last_token = last_token

@@ -49,6 +49,7 @@ class FleetSettings:
             max_model_len=self.max_model_len or profile.max_model_len,
             block_size=profile.kv_block_size,
             num_blocks=profile.kv_blocks,
+            windows=profile.kv_windows,
             watermark_blocks=profile.kv_blocks * profile.watermark_percent // 100,
             max_queued_requests=self.max_queued_requests,
             prefix_cache=self.prefix_cache,

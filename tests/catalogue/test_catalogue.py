@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from paternoster_engine.fit.memory import fits, parameters
+from paternoster_engine.fit.memory import fits, parameters, sequence_bytes
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.families.read import config_from_hf
 from paternoster_operator.api.manifest import load
@@ -61,8 +61,9 @@ def test_the_longest_sequence_fits(name: str) -> None:
     if not gpus:
         assert engine.kv_cache_memory is not None
         return
-    rooms = [fit.tokens for fit in fits(config(name), torch.bfloat16, 0.9) if fit.count == gpus]
-    assert max(rooms) > 2 * engine.max_model_len
+    needed = sequence_bytes(config(name), engine.max_model_len, torch.bfloat16)
+    rooms = [fit.memory for fit in fits(config(name), torch.bfloat16, 0.9) if fit.count == gpus]
+    assert max(rooms) > 2 * needed
     budget, autoscaling = resource.spec.budget.max_gpus, resource.spec.autoscaling
     assert budget is not None
     assert autoscaling is not None

@@ -13,6 +13,7 @@ from paternoster_engine.fit.memory import fits, parameters, token_bytes
 from paternoster_engine.fit.profile import derived_profile
 from paternoster_engine.fit.step_cost import KV_SHARE, active_parameters, step_cost
 from paternoster_engine.model.config import Experts, Layer, ModelConfig, Rope
+from paternoster_engine.runner.kv_pool import kv_block_bytes
 from paternoster_simulator.profile import load_profile, parse_profile
 
 BF16 = torch.bfloat16
@@ -49,7 +50,7 @@ def test_a_profile_is_read_as_it_was_written() -> None:
     fit = next(fit for fit in fits(LLAMA_8B, BF16, 0.9) if (fit.gpu, fit.count) == ("L40S", 1))
     written = derived_profile(LLAMA_8B, fit, BF16, usd_per_gpu_hour=1.5)
     read = parse_profile(written.to_yaml(["a comment"]), where="test")
-    assert read.kv_blocks * read.kv_block_size == pytest.approx(fit.tokens, abs=32)
+    assert read.kv_blocks == fit.memory // kv_block_bytes(LLAMA_8B, read.kv_block_size, BF16)
     assert read.step.model_dump() == pytest.approx(asdict(written.step), rel=1e-4)
     assert (read.gpus_per_replica, read.usd_per_gpu_hour) == (1, 1.5)
     assert read.startup.load_seconds == pytest.approx(10 + 16.06, rel=0.01)

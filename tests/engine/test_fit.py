@@ -1,6 +1,7 @@
 """What ``paternoster fit`` says of models, against what loading them takes."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,17 @@ from hypothesis import strategies as st
 
 from paternoster_contract.command import main
 from paternoster_engine.fit.gpus import GPUS, Gpu
-from paternoster_engine.fit.memory import STEP_BYTES, fits, parameters, rank_bytes, token_bytes
+from paternoster_engine.fit.memory import (
+    STEP_BYTES,
+    fits,
+    parameters,
+    rank_bytes,
+    sequence_bytes,
+    token_bytes,
+    window_bytes,
+)
 from paternoster_engine.model.checkpoint import open_checkpoint
-from paternoster_engine.model.config import Block, ModelConfig
+from paternoster_engine.model.config import Block, Layer, ModelConfig
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.parallel.sharding import shard_config, shard_loader
@@ -34,10 +43,21 @@ def test_a_model_by_hand() -> None:
     """8.03 billion numbers; 2 x 32 layers x 8 heads x 128 numbers of two bytes a token."""
     assert parameters(LLAMA_8B) == 8_030_261_248
     assert token_bytes(LLAMA_8B, BF16) == 131_072
-    found = {(fit.gpu, fit.count): fit.tokens for fit in fits(LLAMA_8B, BF16, 0.9)}
-    assert found["H100", 1] == int((GPUS["H100"].memory - 2 * 8_030_261_248 - STEP_BYTES) * 0.9) // 131_072
+    assert sequence_bytes(LLAMA_8B, 1000, BF16) == 131_072_000
+    found = {(fit.gpu, fit.count): fit.memory for fit in fits(LLAMA_8B, BF16, 0.9)}
+    assert found["H100", 1] == int((GPUS["H100"].memory - 2 * 8_030_261_248 - STEP_BYTES) * 0.9)
     assert ("L4", 1) in found
     assert found["L4", 2] > 2 * found["L4", 1]
+
+
+def test_a_model_with_windows_by_hand() -> None:
+    """Five layers of six see 1024 tokens: groups of 8 layers of 2 x 8 heads x 128 numbers of two bytes a token."""
+    layers = tuple(Layer(LLAMA_8B.rope, window=None if number % 6 == 5 else 1024) for number in range(48))
+    config = replace(LLAMA_8B, num_layers=48, layer_kinds=layers)
+    assert token_bytes(config, BF16) == 8 * 4096
+    assert window_bytes(config, 131_072, BF16) == 40 * 4096 * 1024
+    assert sequence_bytes(config, 500, BF16) == 48 * 4096 * 500
+    assert sequence_bytes(config, 8000, BF16) == 4096 * (8 * 8000 + 40 * 1024)
 
 
 def test_what_is_too_large_is_left_out() -> None:

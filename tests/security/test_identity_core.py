@@ -3,10 +3,10 @@
 import pytest
 
 from paternoster_engine.core.batch import StepResult
+from paternoster_engine.core.block_keys import cache_scope
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.errors import TenantQueueFull, TenantRateExceeded
 from paternoster_engine.core.fair_share import MAX_COUNTERS, FairShare
-from paternoster_engine.core.kv_cache import cache_scope
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler

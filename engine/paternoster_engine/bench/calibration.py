@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from paternoster_engine.bench.step_cost import StepSample
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
@@ -54,9 +55,9 @@ class Cell:
         """Whether the scheduler can be brought there without a preemption."""
         if (self.decodes and self.context < 1) or self.chunk == 1:  # one token that samples is a decode
             return False
-        longest = self.context + DECODE_OUTPUT
-        blocks = self.decodes * -(-longest // config.block_size)
-        blocks += -(-(self.chunk_start + self.chunk + PREFILL_OUTPUT) // config.block_size) if self.chunk else 0
+        longest, groups = self.context + DECODE_OUTPUT, KVGroups(config)
+        blocks = self.decodes * groups.blocks_of(longest)
+        blocks += groups.blocks_of(self.chunk_start + self.chunk + PREFILL_OUTPUT) if self.chunk else 0
         return (
             self.decodes + (self.chunk > 0) <= config.max_num_seqs
             and self.decodes + self.chunk <= config.max_batched_tokens
@@ -94,7 +95,7 @@ def design(config: SchedulerConfig) -> list[Cell]:
 def _fullest(config: SchedulerConfig, decodes: int) -> int:
     """Tokens of context with which so many sequences fill the pool, or come to their longest."""
     blocks = (config.num_blocks - config.watermark_blocks) // decodes
-    return min(blocks * config.block_size, config.max_model_len) - DECODE_OUTPUT
+    return KVGroups(config).longest(blocks, config.max_model_len) - DECODE_OUTPUT
 
 
 class Gauge(SynchronousRunner):

@@ -34,7 +34,7 @@ class HardwareProfile:
     pull_seconds: float = 0
     jitter: float = 0
 
-    def document(self) -> dict[str, Scalar | dict[str, Scalar]]:
+    def document(self) -> dict[str, Scalar | Sequence[int | None] | dict[str, Scalar]]:
         config = self.config
         return {
             "name": self.name,
@@ -43,6 +43,7 @@ class HardwareProfile:
             "usd_per_gpu_hour": self.usd_per_gpu_hour,
             "kv_blocks": config.num_blocks,
             "kv_block_size": config.block_size,
+            "kv_windows": config.windows,
             "max_num_seqs": config.max_num_seqs,
             "max_batched_tokens": config.max_batched_tokens,
             "max_model_len": config.max_model_len,
@@ -74,6 +75,8 @@ def _mapping(document: Mapping[str, Any], indent: str = "") -> str:
 
 def _scalar(value: Scalar) -> str:
     """Floats with a point and a signed exponent, or YAML 1.1 takes them for text; text in double quotes."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join("null" if item is None else str(item) for item in value) + "]"
     if isinstance(value, str):
         return '"' + "".join(_character(character) for character in value) + '"'
     return f"{value:.4e}" if isinstance(value, float) and 0 < abs(value) < 0.1 else str(value)

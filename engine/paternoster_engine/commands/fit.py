@@ -91,17 +91,20 @@ def _answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from paternoster_engine.fit.gpus import GPUS
-    from paternoster_engine.fit.memory import fits, parameters, token_bytes
+    from paternoster_engine.fit.memory import fits, parameters, sequence_bytes, token_bytes, window_bytes
     from paternoster_engine.fit.profile import derived_profile
 
     dtype = torch.bfloat16
     count = parameters(config)
+    windows = window_bytes(config, config.context_length, dtype)
+    bounded = f" and at most {windows / 2**20:.1f} MiB a sequence in layers with a window" if windows else ""
     print(
         f"{config.name}: {count / 1e9:.2f} billion parameters, {count * dtype.itemsize / GIB:.1f} GiB in bfloat16; "
-        f"{token_bytes(config, dtype) / 1024:.0f} KiB of KV cache a token; context {config.context_length}"
+        f"{token_bytes(config, dtype) / 1024:.0f} KiB of KV cache a token{bounded}; context {config.context_length}"
     )
-    table = Table("GPUs", "tokens in the KV cache", f"sequences of {args.tokens}")
+    table = Table("GPUs", f"tokens in the KV cache, in sequences of {args.tokens}", "such sequences")
     length = min(args.tokens, config.context_length)
+    needed = sequence_bytes(config, length, dtype)
     gpus = GPUS if args.gpu is None else {args.gpu: GPUS[args.gpu]}
     found = [
         fit
@@ -109,7 +112,7 @@ def _answer(config: "ModelConfig", args: argparse.Namespace) -> int:
         if args.count is None or fit.count == args.count
     ]
     for fit in found:
-        table.add_row(f"{fit.count} x {fit.gpu}", f"{fit.tokens:,}", f"{fit.tokens // length:,}")
+        table.add_row(f"{fit.count} x {fit.gpu}", f"{fit.memory * length // needed:,}", f"{fit.memory // needed:,}")
     if not found:
         print(f"It fits on none of {args.count or '1 to 8'} x {' or '.join(gpus)}.")
         return 1 if args.profile else 0

@@ -32,7 +32,6 @@ class Admission:
     ) -> None:
         """``running``: the scheduler's own list."""
         self._await_prefix = config.await_prefix
-        self._block_size = config.block_size
         self._prefix_cache = config.prefix_cache
         self._queue = queue
         self._running = running
@@ -81,7 +80,7 @@ class Admission:
             if full and not self._queue.preempts:
                 return
             prefix = self._kv.find_prefix(request)
-            fork = Fork.of(request, len(prefix) * self._block_size)
+            fork = Fork.of(request, self._kv.num_tokens(prefix), self._kv)
             if await_prefix and self._awaits(request, prefix, fork):
                 self._counters.prefix_waits += 1
                 waits += 1
@@ -90,7 +89,7 @@ class Admission:
                 continue
             if fork is not None and not fork.ready:
                 fork = None
-            shared = prefix if fork is None else fork.full_blocks(self._block_size)
+            shared = prefix if fork is None else self._kv.beginning(fork.donor, fork.num_tokens)
             new = self._kv.new_blocks(request, shared)
             if not full and self._reservation.admits(request, self._running, new, self._kv.pool.num_available):
                 self._admit(request, shared, builder, now, fork)
@@ -116,19 +115,19 @@ class Admission:
     ) -> None:
         """``prefix``: blocks to share; with ``fork`` those of its donor."""
         self._queue.remove(request)
-        cached = len(prefix) * self._block_size
         if fork is None:
-            self._kv.admit(request, prefix)
+            cached = self._kv.num_tokens(prefix)
+            self._kv.admit(request, prefix, max(cached, request.num_swapped))
         else:
-            self._kv.admit_fork(request, fork.donor, fork.num_tokens)
             cached = fork.num_tokens
+            self._kv.admit_fork(request, fork.donor, cached)
         self._running.append(request)
         if request.group is not None:
             self._slots.promised.add(request.group)
         request.status = RequestStatus.RUNNING
         request.num_cached = request.num_computed = cached
         if request.host_block_ids:
-            request.num_computed = self._swap.restore(request, len(prefix))
+            request.num_computed = self._swap.restore(request, cached)
         self._count(request, now)
         builder.add(request)
 

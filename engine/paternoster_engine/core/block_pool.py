@@ -68,7 +68,7 @@ class FreeList:
 
 
 class BlockPool:
-    """Blocks 1..num_blocks. Block 0 is the null block: padding points to it and it is never handed out."""
+    """Blocks 1..num_blocks. Block 0 is the null block: never handed out, and in a table it stands for none."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
@@ -101,7 +101,7 @@ class BlockPool:
 
     def num_unheld(self, block_ids: Sequence[int]) -> int:
         """How many of ``block_ids`` nobody holds: taking them uses up that many available blocks."""
-        return sum(self._blocks[i].ref_count == 0 for i in block_ids)
+        return sum(i != 0 and self._blocks[i].ref_count == 0 for i in block_ids)
 
     def freed_by(self, tables: Iterable[Sequence[int]]) -> set[int]:
         """Blocks that would become available if all of ``tables`` were released."""
@@ -124,6 +124,8 @@ class BlockPool:
     def share(self, block_ids: Sequence[int]) -> None:
         """One more holder for each of these blocks, which are held or cached."""
         for i in block_ids:
+            if i == 0:
+                continue
             block = self._blocks[i]
             if block.ref_count == 0:
                 self._free.remove(block)
@@ -133,6 +135,8 @@ class BlockPool:
     def release(self, block_ids: Iterable[int]) -> None:
         """One holder less for each, in the order given; content of use is kept until the space is needed."""
         for i in block_ids:
+            if i == 0:
+                continue
             block = self._blocks[i]
             assert block.ref_count > 0, f"block {i} released twice"
             block.ref_count -= 1
@@ -164,10 +168,10 @@ class BlockPool:
         """Every block is accounted for by ``tables`` (the block tables of all holders); raises ``AssertionError``."""
         held = [0] * len(self._blocks)
         for table in tables:
-            assert len(set(table)) == len(table), f"a table names a block twice: {table}"
-            for i in table:
+            blocks = [i for i in table if i]
+            assert len(set(blocks)) == len(blocks), f"a table names a block twice: {table}"
+            for i in blocks:
                 held[i] += 1
-        assert held[0] == 0, "the null block is in a table"
         free = list(self._free)
         assert len(free) == len(self._free)
         for block in self._blocks:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from paternoster_contract.settings.memory import KVCacheSettings
 from paternoster_contract.settings.scheduling import SchedulingSettings
@@ -35,6 +35,11 @@ class SchedulerConfig(SchedulingSettings, KVCacheSettings, TenantSettings):
     max_batched_tokens: int = Field(ge=1, description="capacity: tokens that a step can ever hold")
     max_model_len: int = Field(ge=1, description="longest prompt plus output, tokens")
     num_blocks: int = Field(ge=1, description="blocks that can be handed out; the null block comes on top")
+    windows: tuple[int | None, ...] = Field(
+        default=(None,),
+        min_length=1,
+        description="of each group of the model's layers, how many tokens a token sees with itself; None for all",
+    )
     watermark_blocks: int = Field(
         default=0, ge=0, description="blocks an admission leaves free for those that run already"
     )
@@ -58,6 +63,13 @@ class SchedulerConfig(SchedulingSettings, KVCacheSettings, TenantSettings):
         ge=0,
         description="preempt one running request every so many steps; 0 for never. For tests and chaos runs",
     )
+
+    @field_validator("windows")
+    @classmethod
+    def _check_windows(cls, windows: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        if any(window < 1 for window in windows if window is not None):
+            raise ValueError(f"windows is {windows}: each must be None or at least 1")
+        return windows
 
     @model_validator(mode="after")
     def _check_whole_prompts(self) -> Self:

@@ -16,10 +16,11 @@ class Fork(NamedTuple):
     num_tokens: int
 
     @classmethod
-    def of(cls, request: Request, num_cached: int) -> "Fork | None":
+    def of(cls, request: Request, num_cached: int, kv: KVCache) -> "Fork | None":
         """None where there is no twin to fork from, or nothing to gain over ``num_cached`` tokens.
 
-        A group is no donor: its last block may be a copy that is not made yet.
+        A group is no donor: its last block may be a copy that is not made yet. Nor is a twin whose windows have
+        gone on.
         """
         donor = request.twin
         if donor is None or donor.group is not None or donor.status is not RequestStatus.RUNNING:
@@ -27,16 +28,12 @@ class Fork(NamedTuple):
         if request.host_block_ids:
             return None
         num_tokens = min(request.num_prompt - 1, request.num_reusable)
-        return cls(donor, num_tokens) if num_tokens > num_cached else None
+        return cls(donor, num_tokens) if num_tokens > num_cached and kv.holds(donor, num_tokens) else None
 
     @property
     def ready(self) -> bool:
         """Whether the donor has computed that much."""
         return self.donor.num_computed >= self.num_tokens
-
-    def full_blocks(self, block_size: int) -> list[int]:
-        """Blocks that are shared as they are."""
-        return self.donor.block_ids[: self.num_tokens // block_size]
 
 
 def advance_group(group: SequenceGroup, kv: KVCache) -> int:

@@ -148,6 +148,7 @@ class Swap:
 
     def __init__(self, config: SchedulerConfig, counters: Counters) -> None:
         self._block_size = config.block_size
+        self._num_groups = len(config.windows)
         self._enabled = config.preemption != "recompute"
         self._counters = counters
         self._free = list(range(config.host_blocks))
@@ -162,30 +163,36 @@ class Swap:
 
     def save(self, request: Request) -> None:
         """Keep what a victim that is about to lose its blocks has computed, if host memory has room for all of it."""
-        count = -(-request.num_computed // self._block_size)
-        if not self._enabled or not 0 < count <= len(self._free):
+        if not self._enabled:
             return
-        request.host_block_ids = [self._free.pop() for _ in range(count)]
+        end = -(-request.num_computed // self._block_size) * self._num_groups
+        # What windows have let go is in no block.
+        held = [entry for entry, block_id in enumerate(request.block_ids[:end]) if block_id]
+        if not 0 < len(held) <= len(self._free):
+            return
+        request.host_block_ids = {entry: self._free.pop() for entry in held}
         request.num_swapped = request.num_computed
-        self._out += zip(request.block_ids, request.host_block_ids, strict=False)
-        self._counters.swapped_out_blocks += count
+        self._out += [(request.block_ids[entry], host) for entry, host in request.host_block_ids.items()]
+        self._counters.swapped_out_blocks += len(held)
 
-    def restore(self, request: Request, num_cached_blocks: int) -> int:
-        """Bring a request that was given blocks back, but for the first blocks, which are in the pool already.
+    def restore(self, request: Request, num_cached: int) -> int:
+        """Bring a request that was given blocks back, but for its first tokens, which are in the pool already.
 
         Returns how many of its tokens are computed then.
         """
-        copies = list(zip(request.host_block_ids, request.block_ids, strict=False))[num_cached_blocks:]
+        cached = num_cached // self._block_size * self._num_groups
+        saved = request.host_block_ids
+        copies = [(host, request.block_ids[entry]) for entry, host in saved.items() if entry >= cached]
         self._in += copies
         self._counters.swapped_in_blocks += len(copies)
-        self._read += request.host_block_ids
-        computed = max(request.num_swapped, num_cached_blocks * self._block_size)
+        self._read += saved.values()
+        computed = max(request.num_swapped, num_cached)
         self._clear(request)
         return computed
 
     def drop(self, request: Request) -> None:
         """What was saved of the request is of no use any more."""
-        self._free += request.host_block_ids
+        self._free += request.host_block_ids.values()
         self._clear(request)
 
     def take_copies(self) -> tuple[tuple[BlockCopy, ...], tuple[BlockCopy, ...]]:
@@ -197,11 +204,11 @@ class Swap:
 
     def check_integrity(self, requests: Iterable[Request], num_blocks: int) -> None:
         """Every host block is free or held by one of ``requests``; raises ``AssertionError``."""
-        held = [i for request in requests for i in request.host_block_ids]
+        held = [i for request in requests for i in request.host_block_ids.values()]
         assert sorted([*held, *self._free, *self._read]) == list(range(num_blocks)), (
             "a host block is lost or held twice"
         )
 
     def _clear(self, request: Request) -> None:
-        request.host_block_ids = []
+        request.host_block_ids = {}
         request.num_swapped = 0

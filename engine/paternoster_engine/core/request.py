@@ -137,15 +137,19 @@ class Request:
     num_found: int = 0
     """The same at its first admission, which no work of its own could have left there."""
     block_ids: list[int] = field(default_factory=list)
-    """Block table: block ``i`` holds tokens ``i*block_size`` to ``(i+1)*block_size - 1``."""
+    """Block table: row ``i`` holds tokens ``i*block_size`` to ``(i+1)*block_size - 1``, in a block for each group of
+    layers; see :mod:`core.kv_groups`. 0 where a window has let the block go, or has not come to it yet.
+    """
+    room: int = 0
+    """Tokens up to which the table has all the blocks that are to be written to."""
     block_keys: list[bytes] = field(default_factory=list)
-    """Prefix-cache keys of the first full blocks, made when first asked for."""
-    num_kept_blocks: int = 0
-    """Leading blocks that the prefix cache knows."""
+    """Prefix-cache keys of the first full rows, made when first asked for."""
+    num_kept_rows: int = 0
+    """Leading rows that are known to be computed: windows have moved past them, and the prefix cache knows them."""
     claimed_key: bytes | None = None
     """Prefix-cache key of the block it is computing now, for others to wait for."""
-    host_block_ids: list[int] = field(default_factory=list)
-    """Where in host memory its blocks are while it is swapped out."""
+    host_block_ids: dict[int, int] = field(default_factory=dict)
+    """Entry of the block table -> where in host memory that block is while the request is swapped out."""
     num_swapped: int = 0
     """Tokens whose keys and values are in those."""
     branching: Branching | None = None
@@ -269,11 +273,11 @@ class Request:
         num_output = len(self.output) + self.num_pending
         return num_output >= self.params.max_tokens or self.num_expected >= max_model_len
 
-    def check(self, block_size: int) -> None:
+    def check(self) -> None:
         """Raise ``AssertionError`` unless a request that runs or waits holds just what that allows."""
         if self.status is RequestStatus.RUNNING:
             assert 0 <= self.num_cached <= self.num_computed <= self.num_expected
-            assert self.num_computed <= len(self.block_ids) * block_size
+            assert self.num_computed <= self.room
             assert not self.host_block_ids
             return
         assert self.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.kv_cache import known_blocks, most_blocks
+from paternoster_engine.core.kv_groups import KVGroups
 from paternoster_engine.core.request import Request, SequenceGroup
 
 
@@ -81,16 +81,17 @@ class Greedy:
 class FullReserve:
     """Everybody who runs can grow to full length at once: TensorRT-LLM's guaranteed no evict."""
 
-    def __init__(self, block_size: int) -> None:
-        self._block_size = block_size
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._groups = KVGroups(config)
 
     def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
-        later = self._full(request) - known_blocks(request, self._block_size)
-        promised = sum(self._full(other) - _held(other) for other in _leaders(running))
+        later = self._full(request) - self._groups.known_blocks(request)
+        # What a window is to let go is not there yet.
+        promised = sum(max(0, self._full(other) - _held(other)) for other in _leaders(running))
         return new + later + promised <= available
 
     def _full(self, request: Request) -> int:
-        return most_blocks(request, request.most_computed, self._block_size)
+        return self._groups.most_blocks(request, request.most_computed)
 
 
 class NoEvict:
@@ -102,7 +103,10 @@ class NoEvict:
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
+        self._groups = KVGroups(config)
         self._block_size = config.block_size
+        self._rows = config.num_blocks // self._groups.count
+        """That the pool holds for certain."""
         self._num_blocks = config.num_blocks
         self._budget = config.max_batched_tokens
         self._prefill_first = config.prefill_first
@@ -119,7 +123,7 @@ class NoEvict:
             tokens += other.width * _known(other)
             sequences += other.width
             # Most steps are far from the limit; only those near it are counted block by block.
-            if tokens + sequences * (step + self._block_size - 1) <= self._num_blocks * self._block_size:
+            if tokens + sequences * (step + self._block_size - 1) <= self._rows * self._block_size:
                 continue
             if self._blocks_at(step, [request for _, request in leaving[:count]]) > self._num_blocks:
                 return False
@@ -127,7 +131,7 @@ class NoEvict:
 
     def _blocks_at(self, step: float, holders: Sequence[Request]) -> int:
         return sum(
-            most_blocks(request, int(min(_known(request) + step, request.most_computed)), self._block_size)
+            self._groups.most_blocks(request, int(min(_known(request) + step, request.most_computed)))
             for request in holders
         )
 
@@ -168,14 +172,15 @@ def make_reservation(config: SchedulerConfig) -> Reservation:
         case "no-evict":
             return NoEvict(config)
         case "full-reserve":
-            return FullReserve(config.block_size)
+            return FullReserve(config)
 
 
-def projected_peak_tokens(running: Sequence[Request], max_model_len: int) -> int:
+def projected_peak_tokens(running: Sequence[Request], max_model_len: int, groups: KVGroups) -> int:
     """Most KV tokens ``running`` can hold together if each goes on to its limit and frees its memory at its end.
 
-    LightLLM's future peak: with requests sorted by tokens left, descending, the peak is the largest over k of what
-    the first k+1 hold now plus ``left[k]`` more for each of them.
+    A token is counted for each group of layers, and in those with a window what each request comes to hold at most.
+    Without windows it is LightLLM's future peak: with requests sorted by tokens left, descending, the largest over k of
+    what the first k+1 hold now plus ``left[k]`` more for each of them.
     """
     pairs = sorted(
         (
@@ -189,7 +194,8 @@ def projected_peak_tokens(running: Sequence[Request], max_model_len: int) -> int
     for count, (left, known) in enumerate(pairs, start=1):
         held += known
         peak = max(peak, held + left * count)
-    return peak
+    whole = groups.count - len(groups.with_window)
+    return whole * peak + sum(groups.in_windows(known + left) for left, known in pairs)
 
 
 def _leaders(running: Sequence[Request]) -> list[Request]:
@@ -199,8 +205,8 @@ def _leaders(running: Sequence[Request]) -> list[Request]:
 
 def _held(request: Request) -> int:
     if request.group is None:
-        return len(request.block_ids)
-    return len({block_id for sequence in request.sequences for block_id in sequence.block_ids})
+        return len(request.block_ids) - request.block_ids.count(0)
+    return len({block_id for sequence in request.sequences for block_id in sequence.block_ids} - {0})
 
 
 def _known(request: Request) -> int:

@@ -18,6 +18,7 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.forking import advance_group
 from paternoster_engine.core.kv_cache import KVCache
+from paternoster_engine.core.kv_groups import KVGroups
 from paternoster_engine.core.preemption import Preemption, Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
 from paternoster_engine.core.reservation import Slots, projected_peak_tokens
@@ -44,7 +45,7 @@ class Scheduler:
         self.config = config
         self.pool = BlockPool(config.num_blocks) if pool is None else pool
         self.counters = Counters()
-        self.kv = KVCache(self.pool, config.block_size, prefix_cache=config.prefix_cache)
+        self.kv = KVCache(self.pool, KVGroups(config), prefix_cache=config.prefix_cache)
         self.swap = Swap(config, self.counters)
         self._batching = make_batching(config)
         self._queue = make_queue(config)
@@ -220,7 +221,7 @@ class Scheduler:
         if planned is not None:
             # It may bring back what this one was to save, or go on from what this one was to compute.
             torn.update(block for _, block in (*planned.swap_in, *planned.copies))
-            torn.update(block for sequence in sequences for block in sequence.block_ids[sequence.num_kept_blocks :])
+            torn.update(block for sequence in sequences for block in self.kv.unkept_blocks(sequence))
         sequences += [sequence for sequence in self._running if not torn.isdisjoint(sequence.block_ids)]
         failed = [request for request in dict.fromkeys(s.leader for s in sequences) if not request.finished]
         for request in batch.preempted:
@@ -235,12 +236,12 @@ class Scheduler:
 
     def projected_peak(self) -> float:
         """Largest share of the pool the running requests can come to need; above 1 preemption is possible."""
-        peak = projected_peak_tokens(self._running, self.config.max_model_len)
+        peak = projected_peak_tokens(self._running, self.config.max_model_len, self.kv.groups)
         return peak / (self.config.num_blocks * self.config.block_size)
 
     def check_integrity(self) -> None:
         """Raise ``AssertionError`` unless every block and every request is where it should be."""
-        self.pool.check_integrity(s.block_ids for request in self._requests.values() for s in request.sequences)
+        self.kv.check_integrity(s for request in self._requests.values() for s in request.sequences)
         self.swap.check_integrity(self._requests.values(), self.config.host_blocks)
         running, waiting = self._running, self.waiting
         assert len(running) <= self.config.max_num_seqs
@@ -250,7 +251,7 @@ class Scheduler:
         assert all(request.status is RequestStatus.RUNNING for request in running)
         assert all(request.status is not RequestStatus.RUNNING for request in waiting)
         for request in sequences:
-            request.check(self.config.block_size)
+            request.check()
 
     def stats(self, *, ticks_per_second: int = 1) -> dict[str, Any]:
         """Gauges and counters by their names in ``paternoster_contract.stats.EngineStats``.
@@ -266,17 +267,14 @@ class Scheduler:
             "token_budget": self.token_budget,
             "running": len(self._running),
             "waiting": len(self.waiting),
-            "kv_block_size": self.config.block_size,
-            "kv_blocks": self.pool.num_blocks,
-            "kv_blocks_used": self.pool.num_used,
-            "kv_blocks_cached": self.pool.num_cached,
+            **self.kv.stats(),
             "kv_projected_peak": self.projected_peak(),
             **self.counters.totals(ticks_per_second),
         }
 
     def _continue(self, builder: BatchBuilder, requests: Sequence[Request]) -> None:
         """Let ``requests``, which run, catch up with their tokens; whoever must makes room."""
-        block_size, max_model_len = self.config.block_size, self.config.max_model_len
+        max_model_len = self.config.max_model_len
         running, chunks = RequestStatus.RUNNING, builder.chunks
         for request in requests:
             budget = builder.budget
@@ -292,9 +290,7 @@ class Scheduler:
                 count = budget
             needed = computed + count
             # Most steps stay within the last block: nothing is asked of the pool then.
-            while (request.shares_tail or needed > len(request.block_ids) * block_size) and not self.kv.grow(
-                request, needed
-            ):
+            while (request.shares_tail or needed > request.room) and not self.kv.grow(request, needed):
                 self._preemption.make_room(request, builder)
                 if request.status is not running:
                     break

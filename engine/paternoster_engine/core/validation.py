@@ -13,7 +13,7 @@ from paternoster_engine.core.errors import (
     TenantRateExceeded,
     TooManyBeams,
 )
-from paternoster_engine.core.kv_cache import most_blocks
+from paternoster_engine.core.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 
 
@@ -22,6 +22,7 @@ class RequestValidation:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
+        self._groups = KVGroups(config)
         self.quota = TenantQuota(config)
 
     def check(self, requests: Sequence[Request], waiting: Sequence[Request]) -> None:
@@ -42,7 +43,7 @@ class RequestValidation:
             raise ValueError("where prompts are computed in one step each there is nothing after them")
         if request.max_total_tokens > config.max_model_len:
             raise PromptTooLong(request.num_prompt, request.params.max_tokens, config.max_model_len)
-        blocks = most_blocks(request, request.most_computed, config.block_size)
+        blocks = self._groups.ever_blocks(request)
         if blocks > config.num_blocks:
             raise NeverFits(blocks, config.num_blocks, config.block_size)
         if request.width > config.max_num_seqs:

@@ -24,8 +24,8 @@ class Fit:
 
     gpu: str
     count: int
-    tokens: int
-    """Of all sequences together that the KV pool holds."""
+    memory: int
+    """Bytes for the KV pool, on all of them together."""
 
 
 def parameters(config: ModelConfig) -> int:
@@ -43,8 +43,19 @@ def rank_bytes(config: ModelConfig, ranks: int, dtype: torch.dtype) -> int:
 
 
 def token_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """Of a token's keys and values in all layers, on all devices together."""
-    return kv_block_bytes(config, 1, dtype)
+    """Of a token's keys and values in the layers that keep all tokens, on all devices together."""
+    return kv_block_bytes(config, 1, dtype) * config.kv_windows.count(None)
+
+
+def window_bytes(config: ModelConfig, num_tokens: int, dtype: torch.dtype) -> int:
+    """Of what the layers with a window keep, together, of a sequence of ``num_tokens`` that is longer or not."""
+    kept = sum(min(num_tokens, window) for window in config.kv_windows if window is not None)
+    return kv_block_bytes(config, 1, dtype) * kept
+
+
+def sequence_bytes(config: ModelConfig, num_tokens: int, dtype: torch.dtype) -> int:
+    """Of the KV cache of one sequence, not counting what its last blocks leave empty."""
+    return num_tokens * token_bytes(config, dtype) + window_bytes(config, num_tokens, dtype)
 
 
 def fits(config: ModelConfig, dtype: torch.dtype, utilization: float, gpus: Mapping[str, Gpu] = GPUS) -> Iterator[Fit]:
@@ -56,6 +67,6 @@ def fits(config: ModelConfig, dtype: torch.dtype, utilization: float, gpus: Mapp
     for name, gpu in gpus.items():
         for count in counts:
             free = gpu.memory - rank_bytes(config, count, dtype) - STEP_BYTES
-            tokens = int(free * utilization) * count // token_bytes(config, dtype)
-            if free > 0 and tokens > 0:
-                yield Fit(name, count, tokens)
+            pool = int(free * utilization) * count
+            if pool >= sequence_bytes(config, 1, dtype):
+                yield Fit(name, count, pool)

@@ -8,6 +8,7 @@ from paternoster_engine.fit.gpus import GPUS
 from paternoster_engine.fit.memory import Fit, rank_bytes
 from paternoster_engine.fit.step_cost import step_cost
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.runner.kv_pool import kv_block_bytes
 
 BLOCK_SIZE = 32
 WATERMARK_PERCENT = 1
@@ -21,7 +22,7 @@ TTFT_MS, ITL_MS = 2000.0, 100.0
 
 def derived_profile(config: ModelConfig, fit: Fit, dtype: torch.dtype, *, usd_per_gpu_hour: float) -> HardwareProfile:
     """``fit`` as a profile; sizes that a manifest does not say are those of an engine on a GPU."""
-    blocks = fit.tokens // BLOCK_SIZE
+    blocks = fit.memory // kv_block_bytes(config, BLOCK_SIZE, dtype)
     return HardwareProfile(
         name=f"{config.name} on {fit.count} x {fit.gpu}",
         source="derived from data sheets by `paternoster fit`, not measured",
@@ -31,6 +32,7 @@ def derived_profile(config: ModelConfig, fit: Fit, dtype: torch.dtype, *, usd_pe
             max_model_len=config.context_length,
             block_size=BLOCK_SIZE,
             num_blocks=blocks,
+            windows=config.kv_windows,
             watermark_blocks=blocks * WATERMARK_PERCENT // 100,
         ),
         gpus=fit.count,

@@ -6,7 +6,6 @@ import torch
 
 from paternoster_engine.model.config import Layer
 from paternoster_engine.model.parts import Parts
-from paternoster_engine.model.step import StepInput
 
 
 class Attention:
@@ -38,8 +37,11 @@ class Attention:
         self._rope_kv_write = parts.operation("rope_kv_write")
         self._paged_attention = parts.operation("paged_attention")
 
-    def __call__(self, hidden: torch.Tensor, cache: torch.Tensor, step: StepInput) -> torch.Tensor:
-        """What is added to the residual, ``[tokens, hidden]``; keys and values are left in ``cache``."""
+    def __call__(self, hidden: torch.Tensor, cache: torch.Tensor, positions: torch.Tensor, plan: Any) -> torch.Tensor:
+        """What is added to the residual, ``[tokens, hidden]``; keys and values are left in ``cache``.
+
+        ``positions [tokens]``; ``plan``: of the layer's group.
+        """
         config = self._config
         qkv = self.qkv(hidden)
         if self._norms:
@@ -47,11 +49,11 @@ class Attention:
         heads = qkv.view(len(qkv), -1, config.head_dim)
         if self._rotary is None:
             keys, values = heads[:, config.num_heads :].split(config.num_kv_heads, 1)
-            self._kv_write(keys, values, cache, step.attention.slots)
+            self._kv_write(keys, values, cache, plan.slots)
         else:
-            self._rope_kv_write(qkv, step.positions, self._rotary, cache, step.attention.slots)
+            self._rope_kv_write(qkv, positions, self._rotary, cache, plan.slots)
         queries = heads[:, : config.num_heads]
-        mixed = self._paged_attention(queries, cache, step.attention, self._scale, **self._options)
+        mixed = self._paged_attention(queries, cache, plan, self._scale, **self._options)
         return self._ranks.sum(self.out(mixed.view(len(hidden), -1)))
 
     def _norm(self, qkv: torch.Tensor) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.model.layer_groups import LayerGroup, layer_groups
 from paternoster_engine.model.rope_scaling import RopeScaling
 
 LARGEST_SIZE = 2**31 - 1
@@ -131,6 +132,16 @@ class ModelConfig:
     def layers(self) -> Sequence[Layer]:
         """Each layer's own, first to last."""
         return self.layer_kinds or (Layer(self.rope),) * self.num_layers
+
+    @property
+    def layer_groups(self) -> tuple[LayerGroup, ...]:
+        """Which layers share the blocks of the KV pool."""
+        return layer_groups(tuple(layer.window for layer in self.layers), self.context_length)
+
+    @property
+    def kv_windows(self) -> tuple[int | None, ...]:
+        """Of each of :attr:`layer_groups`, as the scheduler is told them."""
+        return tuple(group.window for group in self.layer_groups)
 
     @property
     def rope(self) -> Rope:

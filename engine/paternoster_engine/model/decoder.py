@@ -25,6 +25,10 @@ from paternoster_kernels.cpu.library import library
 class _Layer:
     """Norms are None where the model has none there."""
 
+    group: int
+    """Whose plan its attention goes by."""
+    place: int
+    """In the group: whose tensor of the KV cache is its."""
     attention_norm: torch.Tensor | None
     attention: Attention
     attention_post_norm: torch.Tensor | None
@@ -67,24 +71,30 @@ class Decoder:
             rope: None if rope is None else rotary_table(rope, config.head_dim, config.context_length, device)
             for rope in dict.fromkeys(layer.rope for layer in config.layers)
         }
-        self._layers = [self._load_layer(parts, number) for number in range(config.num_layers)]
+        places = {
+            layer: (group, place)
+            for group, members in enumerate(config.layer_groups)
+            for place, layer in enumerate(members.layers)
+        }
+        self._layers = [self._load_layer(parts, number, *places[number]) for number in range(config.num_layers)]
         trim_heap()
         self._norm = parts.weight("model.norm")
         self._rms_norm = parts.operation("rms_norm")
         self._native_layers = self._in_one_call() if device.type == "cpu" else None
 
     def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache`` (one a layer).
+        """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache``.
 
-        Of a model with a pooling it is the hidden states, ``[sampling rows, hidden]``.
-        Ranks other than the first get their part of the logits alone.
+        ``kv_cache``: one tensor for each layer of a group, from :func:`allocate_kv_cache`. Of a model with a pooling
+        it is the hidden states, ``[sampling rows, hidden]``. Ranks other than the first get their part of the logits
+        alone.
         """
         config = self.config
         residual = self._embedding(step.token_ids)
         if config.embedding_scale != 1.0:
             residual = residual * config.embedding_scale
-        if self._native_layers is not None and self._native_layers.takes(kv_cache, step.attention):
-            hidden = self._native_layers(residual, step.positions, kv_cache, step.attention)
+        if self._native_layers is not None and self._native_layers.takes(kv_cache, step.attention[0]):
+            hidden = self._native_layers(residual, step.positions, kv_cache, step.attention[0])
         else:
             hidden = self._through_layers(residual, step, kv_cache)
         last = step.sample_rows
@@ -106,11 +116,13 @@ class Decoder:
         if self._lm_head is not None:
             yield self._lm_head
 
-    def _load_layer(self, parts: Parts, number: int) -> _Layer:
+    def _load_layer(self, parts: Parts, number: int, group: int, place: int) -> _Layer:
         prefix, where, kind = f"model.layers.{number}.", self.config.block.norms, self.config.layers[number]
         before, after = where != "after", where != "before"
         trim_heap()
         return _Layer(
+            group=group,
+            place=place,
             attention_norm=parts.weight(prefix + "input_layernorm") if before else None,
             attention=Attention(parts, prefix + "self_attn.", kind, self._rotary[kind.rope]),
             attention_post_norm=parts.weight(prefix + "attention_post_norm") if after else None,
@@ -124,9 +136,10 @@ class Decoder:
     ) -> torch.Tensor:
         """What the last layer puts out; ``residual``, the embeddings, becomes what the last norm adds to it."""
         added = None
-        for layer, cache in zip(self._layers, kv_cache, strict=True):
+        for layer in self._layers:
+            cache, plan = kv_cache[layer.place], step.attention[layer.group]
             hidden = self._read(residual, added, layer.attention_norm)
-            added = self._adds(layer.attention(hidden, cache, step), layer.attention_post_norm)
+            added = self._adds(layer.attention(hidden, cache, step.positions, plan), layer.attention_post_norm)
             hidden = self._read(residual, added, layer.mlp_norm)
             added = self._adds(layer.mlp(hidden), layer.mlp_post_norm)
         assert added is not None

@@ -1,5 +1,6 @@
 """One step's tensors, as a model reads them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,5 +17,7 @@ class StepInput:
     """``[tokens]`` int64: place of each token in its own sequence."""
     sample_rows: torch.Tensor
     """``[rows]`` int64: tokens whose logits are wanted."""
-    attention: Any
-    """Where keys and values lie: the plan of the backend that runs the attention; every one has ``slots [tokens]``."""
+    attention: Sequence[Any]
+    """Where keys and values lie, for each group of layers: the plan of the backend that runs the attention. Every plan
+    has ``slots [tokens]``.
+    """

@@ -27,10 +27,13 @@ class KVPoolShape:
     """Blocks the scheduler may hand out; the null block comes on top."""
     block_size: int
     block_bytes: int
+    num_groups: int = 1
+    """Groups of layers, which have blocks of their own."""
 
     @property
     def num_tokens(self) -> int:
-        return self.num_blocks * self.block_size
+        """Of sequences within all windows; those that are longer need less a token."""
+        return self.num_blocks * self.block_size // self.num_groups
 
     @classmethod
     def fit(cls, config: ModelConfig, block_size: int, dtype: torch.dtype, memory: int) -> "KVPoolShape":
@@ -42,28 +45,35 @@ class KVPoolShape:
                 f"kv_cache_memory is {memory} bytes: must be at least {MIN_BLOCKS * block_bytes} "
                 f"({MIN_BLOCKS} blocks of {block_size} tokens, {block_bytes} bytes each)"
             )
-        return cls(num_blocks, block_size, block_bytes)
+        return cls(num_blocks, block_size, block_bytes, len(config.layer_groups))
+
+
+def group_size(config: ModelConfig) -> int:
+    """Layers whose keys and values a block of the pool holds."""
+    return max(len(group.layers) for group in config.layer_groups)
 
 
 def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    """Bytes of the keys and values of ``block_size`` tokens, in all layers."""
-    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * block_size * dtype.itemsize
+    """Bytes of the keys and values of ``block_size`` tokens, in the layers of a group."""
+    return 2 * group_size(config) * config.num_kv_heads * config.head_dim * block_size * dtype.itemsize
 
 
 def allocate_kv_cache(
     shape: KVPoolShape, config: ModelConfig, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.Tensor, ...]:
-    """One tensor a layer, ``[num_blocks + 1, kv_heads, block_size, 2 * head_dim]``; block 0 is the null block.
+    """One tensor for each layer of a group, ``[num_blocks + 1, kv_heads, block_size, 2 * head_dim]``.
+
+    Block 0 is the null block. Layers at the same place in different groups have a tensor in common, and blocks apart.
 
     Zeroed, so that padding read by attention is finite.
     """
-    sizes = (config.num_layers, shape.num_blocks + 1, config.num_kv_heads, shape.block_size, 2 * config.head_dim)
+    sizes = (group_size(config), shape.num_blocks + 1, config.num_kv_heads, shape.block_size, 2 * config.head_dim)
     cache = huge_pages.zeros(sizes, dtype) if device.type == "cpu" else torch.zeros(sizes, dtype=dtype, device=device)
     return tuple(cache.unbind(0))
 
 
 def copy_blocks(kv_cache: Sequence[torch.Tensor], copies: Sequence[tuple[int, int]]) -> None:
-    """Copy (from, to) pairs of blocks in every layer; no block may be in two roles, or copied to twice."""
+    """Copy (from, to) pairs of blocks with all their layers; no block may be in two roles, or copied to twice."""
     device = kv_cache[0].device
     pairs = torch.tensor(copies, dtype=torch.int64, device=device)
     copy = pick("copy_blocks", device)
@@ -86,7 +96,7 @@ class HostKVCache:
     """
 
     def __init__(self, num_blocks: int, kv_cache: Sequence[torch.Tensor]) -> None:
-        """``kv_cache``: the pool, one tensor a layer, from :func:`allocate_kv_cache`."""
+        """``kv_cache``: the pool, from :func:`allocate_kv_cache`."""
         self._layers = kv_cache
         first = kv_cache[0]
         self._blocks = torch.empty(

@@ -28,7 +28,7 @@ class ModelRunner(SynchronousRunner):
         sampler: Sampler | DeviceSampler | RowSampler,
         host: HostMemory | None = None,
     ) -> None:
-        """``kv_cache``: one tensor a layer, from :func:`allocate_kv_cache`. ``host``: for batches that swap."""
+        """``kv_cache``: from :func:`allocate_kv_cache`. ``host``: for batches that swap."""
         self._model = model
         self._kv_cache = kv_cache
         self._sampler = sampler
@@ -39,7 +39,10 @@ class ModelRunner(SynchronousRunner):
 
     def submit(self, batch: Batch) -> DeferredStep:
         order = attention_order(batch.scheduled)
-        return DeferredStep(partial(self._compute, batch, order, host_step(order)))
+        return DeferredStep(partial(self._compute, batch, order, self._host_step(order)))
+
+    def _host_step(self, order: Sequence[ScheduledRequest]) -> HostStep:
+        return host_step(order, len(self._model.config.layer_groups))
 
     @torch.inference_mode()
     def swap(self, batch: Batch) -> None:

@@ -29,7 +29,8 @@ class HostStep:
     positions: list[int]
     sample_rows: list[int]
     """Tokens whose logits are wanted."""
-    ragged: RaggedBatch
+    ragged: Sequence[RaggedBatch]
+    """The same sequences in the blocks of each group of layers."""
 
     def on_device(self, cache: torch.Tensor, plan_attention: Plan | None = None) -> StepInput:
         """As tensors on the device of ``cache``, any layer's KV cache.
@@ -37,21 +38,22 @@ class HostStep:
         ``plan_attention``: the model's own; what :func:`pick` gives when not given.
         """
         device = cache.device
+        plan = plan_attention or pick("plan_attention", device)
         return StepInput(
             token_ids=upload(torch.tensor(self.token_ids), device),
             positions=upload(torch.tensor(self.positions), device),
             sample_rows=upload(torch.tensor(self.sample_rows, dtype=torch.int64), device),
-            attention=(plan_attention or pick("plan_attention", device))(self.ragged, cache),
+            attention=[plan(ragged, cache) for ragged in self.ragged],
         )
 
 
 def build_step_input(scheduled: Sequence[ScheduledRequest], cache: torch.Tensor) -> StepInput:
-    """Tensors for ``scheduled`` in the order given; ``cache`` is any layer's KV cache."""
+    """Tensors for ``scheduled`` in the order given, of a model with one group; ``cache`` is any layer's KV cache."""
     return host_step(scheduled).on_device(cache)
 
 
-def host_step(scheduled: Sequence[ScheduledRequest]) -> HostStep:
-    """``scheduled`` in the order given.
+def host_step(scheduled: Sequence[ScheduledRequest], num_groups: int = 1) -> HostStep:
+    """``scheduled`` in the order given, for a model with ``num_groups`` groups of layers.
 
     Logits are wanted of the rows that sample, and after all of these of the items' :func:`prompt_rows`.
     """
@@ -67,9 +69,9 @@ def host_step(scheduled: Sequence[ScheduledRequest]) -> HostStep:
         if item.num_tokens > 1 or not item.samples:
             first = len(token_ids) - item.stop
             logprob_rows += [first + position for position in prompt_rows(item)]
-    ragged = RaggedBatch(
-        query_lens=[item.num_tokens for item in scheduled],
-        seq_lens=[item.stop for item in scheduled],
-        block_tables=[item.request.block_ids.copy() for item in scheduled],
-    )
+    query_lens, seq_lens = [item.num_tokens for item in scheduled], [item.stop for item in scheduled]
+    ragged = [
+        RaggedBatch(query_lens, seq_lens, [item.request.block_ids[group::num_groups] for item in scheduled])
+        for group in range(num_groups)
+    ]
     return HostStep(token_ids, positions, sample_rows + logprob_rows, ragged)

@@ -55,9 +55,9 @@ class ServedModel:
     @cached_property
     def longest_request(self) -> int:
         """Prompt plus output of the longest request that is admitted; a small KV pool allows less than the model."""
-        config = self.scheduler.config
+        config, groups = self.scheduler.config, self.scheduler.kv.groups
         # The last token sampled is never computed and needs no place in the pool.
-        return min(config.max_model_len, config.num_blocks * config.block_size + 1)
+        return min(config.max_model_len, groups.longest(config.num_blocks, config.max_model_len) + 1)
 
     @cached_property
     def longest_text(self) -> int:

@@ -1,7 +1,8 @@
 """A model that is a hash of everything before: one wrong, missing or foreign token in the cache changes what it says.
 
-Its KV cache is a dictionary of (block, offset) -> (position, token). Each step writes the chunk's tokens there, then
-reads the whole history back through the block table, as attention would, and compares it with the request.
+Its KV cache is a dictionary of (block, offset) -> (group, position, token). Each step writes the chunk's tokens there
+for each group of layers, then reads back through the block table what attention would, in a group with a window no more
+than the window of each token, and compares it with the request.
 """
 
 import zlib
@@ -28,8 +29,8 @@ class Search(NamedTuple):
     beam: BeamParams
 
 
-Slots = dict[tuple[int, int], tuple[int, int]]
-"""(block, offset) -> (position, token)."""
+Slots = dict[tuple[int, int], tuple[int, int, int]]
+"""(block, offset) -> (group, position, token)."""
 
 
 def next_token(history: Sequence[int]) -> int:
@@ -69,8 +70,9 @@ def searched(prompt: list[int], asked: Search) -> Sequence[Hypothesis]:
 class FakeModel(SynchronousRunner):
     """A runner over a dictionary."""
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, windows: Sequence[int | None] = (None,)) -> None:
         self._block_size = block_size
+        self._windows = windows
         self._cache: Slots = {}
         self._host: Slots = {}
 
@@ -86,9 +88,12 @@ class FakeModel(SynchronousRunner):
         for source, block in batch.copies:
             self._copy(self._cache, source, self._cache, block)
         for item in batch.scheduled:
-            for position in range(item.start, item.stop):
-                token = item.request.tokens(position, position + 1)[0]
-                self._cache[self._slot(item.request, position)] = (position, token)
+            tokens = item.request.tokens(item.start, item.stop)
+            for group in range(len(self._windows)):
+                for position, token in enumerate(tokens, start=item.start):
+                    self._cache[self._slot(item.request, group, position)] = (group, position, token)
+        for item in batch.scheduled:
+            self._read(item)
         return StepResult(
             [self._sample(item.request, item.stop) if item.samples else None for item in batch.scheduled],
             prompt_logprobs={item.request: self._prompt_logprobs(item) for item in batch.scheduled},
@@ -111,10 +116,17 @@ class FakeModel(SynchronousRunner):
         return [TokenLogprobs(request.prompt[position + 1], -1.0, 1, ()) for position in rows]
 
     def _sample(self, request: Request, stop: int) -> int:
-        history = [self._cache[self._slot(request, position)] for position in range(stop)]
-        assert history == list(enumerate(request.tokens(0, stop))), f"{request.request_id} reads what it did not write"
-        tokens = [token for _, token in history]
-        return next_token(tokens)
+        return next_token(request.tokens(0, stop))
+
+    def _read(self, item: ScheduledRequest) -> None:
+        """All that the chunk's tokens see."""
+        request = item.request
+        for group, window in enumerate(self._windows):
+            first = 0 if window is None else max(0, item.start - window + 1)
+            seen = [self._cache.get(self._slot(request, group, position)) for position in range(first, item.stop)]
+            tokens = enumerate(request.tokens(first, item.stop), start=first)
+            expected = [(group, position, token) for position, token in tokens]
+            assert seen == expected, f"{request.request_id} reads what it did not write"
 
     def _copy(self, source: Slots, block: int, target: Slots, other: int) -> None:
         """A whole block, so that nothing of what was there before is left."""
@@ -123,9 +135,9 @@ class FakeModel(SynchronousRunner):
             if (block, offset) in source:
                 target[other, offset] = source[block, offset]
 
-    def _slot(self, request: Request, position: int) -> tuple[int, int]:
-        block = request.block_ids[position // self._block_size]
-        assert block != 0, "the null block was handed out"
+    def _slot(self, request: Request, group: int, position: int) -> tuple[int, int]:
+        block = request.block_ids[position // self._block_size * len(self._windows) + group]
+        assert block != 0, "the null block was handed out, or a block is read or written that was let go"
         return block, position % self._block_size
 
 
@@ -134,7 +146,7 @@ class CheckedEngine:
 
     def __init__(self, config: SchedulerConfig, live_cap: int | None = None) -> None:
         self.scheduler = Scheduler(config, live_cap)
-        self.model = FakeModel(config.block_size)
+        self.model = FakeModel(config.block_size, config.windows)
         self.now = 0.0
         self.outputs: list[StepOutput] = []
         self.batches: list[Batch] = []
@@ -236,14 +248,16 @@ class CheckedEngine:
 
         Only beams of one search share a block that is not full, until one of them writes to it.
         """
-        size = self.scheduler.config.block_size
-        content: dict[int, tuple[Request, list[int]]] = {}
-        holders = Counter(block for request in self.scheduler.running for block in request.block_ids)
+        size, groups = self.scheduler.config.block_size, len(self.scheduler.config.windows)
+        content: dict[int, tuple[int, Request, list[int]]] = {}
+        holders = self._holders()
         for request in self.scheduler.running:
-            for index, block in enumerate(request.block_ids):
+            for entry, block in enumerate(request.block_ids):
+                index = entry // groups
                 if holders[block] > 1:
                     history = request.tokens(0, min(request.num_computed, (index + 1) * size))
-                    first, other = content.setdefault(block, (request, history))
+                    group, first, other = content.setdefault(block, (entry % groups, request, history))
+                    assert group == entry % groups, "a block is shared by two groups of layers"
                     both = min(len(history), len(other))
                     assert other[:both] == history[:both], "a block is shared by different beginnings"
                     full = request.num_tokens >= (index + 1) * size
@@ -251,12 +265,16 @@ class CheckedEngine:
 
     def _check_writes(self, batch: Batch) -> None:
         """What is computed, and what is copied before, goes to blocks of one holder each."""
-        size = self.scheduler.config.block_size
-        holders = Counter(block for request in self.scheduler.running for block in request.block_ids)
+        size, groups = self.scheduler.config.block_size, len(self.scheduler.config.windows)
+        holders = self._holders()
         for item in batch.scheduled:
-            written = item.request.block_ids[item.start // size : (item.stop - 1) // size + 1]
+            first, last = item.start // size, (item.stop - 1) // size
+            written = item.request.block_ids[first * groups : (last + 1) * groups]
             assert all(holders[block] == 1 for block in written), f"{item.request.request_id} writes to a shared block"
         assert all(holders[block] == 1 for _, block in batch.copies), "a copy is made for nobody, or for several"
+
+    def _holders(self) -> Counter[int]:
+        return Counter(block for request in self.scheduler.running for block in request.block_ids if block)
 
     def _slots(self) -> int:
         return sum(request.slots for request in self.scheduler.running)

@@ -10,6 +10,7 @@ from fake_model import CheckedEngine, FakeModel
 
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -90,7 +91,10 @@ class OverlappedEngine(CheckedEngine):
     """As :class:`CheckedEngine`, through an engine with overlap."""
 
     def __init__(self, config: SchedulerConfig, *, chaining: bool = False, broken_steps: Collection[int] = ()) -> None:
-        super().__init__(config.replace(overlap=True))
+        ahead = config.replace(overlap=True)
+        # A window lets go of blocks a step later.
+        later = KVGroups(ahead).blocks_of(config.max_model_len) - KVGroups(config).blocks_of(config.max_model_len)
+        super().__init__(ahead.replace(num_blocks=config.num_blocks + later))
         runner = LateModel(self.model, chaining=chaining, broken_steps=broken_steps)
         self._engine = Engine(cast(Scheduler, _Checked(self)), runner, clock=lambda: self.now)
 

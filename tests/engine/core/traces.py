@@ -8,6 +8,7 @@ from fake_model import CheckedEngine
 from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.beam_search import BeamParams
 
@@ -16,22 +17,26 @@ NUM_TRACES = int(os.environ.get("PATERNOSTER_TRACES", "500"))
 """Random traces of the widest test; a nightly run sets 10000."""
 
 configs = st.builds(
-    lambda spare, force, cache, preemption, host, seqs, reserved, pause, **rest: SchedulerConfig(
-        max_model_len=MAX_LEN,
-        num_blocks=-(-MAX_LEN // rest["block_size"]) + spare,
-        max_num_seqs=seqs,
-        reserved_slots=min(reserved, seqs - 1),
-        prefix_cache=cache,
-        # Without the cache a prompt longer than that many steps' budget would never get through.
-        force_preempt_every=force if cache else 0,
-        preemption=preemption,
-        host_blocks=host if preemption != "recompute" else 0,
-        pause_lower_classes=pause and rest["order"] == "priority" and not rest["prefill_first"],
-        **rest,
+    lambda spare, force, cache, preemption, host, seqs, reserved, pause, **rest: tight(
+        SchedulerConfig(
+            max_model_len=MAX_LEN,
+            num_blocks=1,
+            max_num_seqs=seqs,
+            reserved_slots=min(reserved, seqs - 1),
+            prefix_cache=cache,
+            # Without the cache a prompt longer than that many steps' budget would never get through.
+            force_preempt_every=force if cache else 0,
+            preemption=preemption,
+            host_blocks=host if preemption != "recompute" else 0,
+            pause_lower_classes=pause and rest["order"] == "priority" and not rest["prefill_first"],
+            **rest,
+        ),
+        spare,
     ),
     seqs=st.sampled_from([1, 3, 4, 5, 6]),
     max_batched_tokens=st.sampled_from([4, 7, 8, 15, 40]),
     block_size=st.sampled_from([1, 3, 4, 8]),
+    windows=st.sampled_from([(None,), (None,), (5,), (None, 6), (None, 9, 2), (1, 12, None)]),
     # Room for the longest request and little more.
     spare=st.sampled_from([0, 1, 3, 10, 40]),
     watermark_blocks=st.integers(0, 4),
@@ -109,12 +114,14 @@ def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
     preemption = rng.choice(["recompute", "swap"])
     order = rng.choice(["fcfs", "priority", "fair-share"])
     prefill_first = rng.random() < 0.4
+    windows = rng.choice([(None,), (None,), (7,), (None, 6), (3, None, 10)])
     config = SchedulerConfig(
         max_num_seqs=seqs,
         max_batched_tokens=rng.choice([seqs, 8, 16, 48]),
         max_model_len=MAX_LEN,
         block_size=size,
-        num_blocks=-(-MAX_LEN // size) + rng.choice([0, 1, 5, 40 // size]),
+        windows=windows,
+        num_blocks=1,
         watermark_blocks=rng.choice([0, 0, 2]),
         prefix_cache=rng.random() < 0.6,
         await_prefix=rng.random() < 0.7,
@@ -147,6 +154,7 @@ def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
         )
         for _ in range(rng.randint(8, 24))
     ]
+    config = tight(config, rng.choice([0, 1, 5, 40 // size]))
     return config, traffic, [rng.randint(1, seqs) for _ in range(rng.choice([0, 0, 6]))]
 
 
@@ -165,7 +173,7 @@ def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list
         while pending and pending[0].step <= step:
             arrival = pending.pop(0)
             twin: Request | None = None
-            for _ in range(arrival.n if _fits(scheduler.config, arrival) else 0):
+            for _ in range(arrival.n if fits(scheduler.config, arrival) else 0):
                 request = engine.add(
                     arrival.prompt,
                     arrival.max_tokens,
@@ -193,11 +201,17 @@ def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list
     return played
 
 
-def _fits(config: SchedulerConfig, arrival: Arrival) -> bool:
+def fits(config: SchedulerConfig, arrival: Arrival) -> bool:
     """Whether all its beams can ever run together; without any it always can."""
     if arrival.beam is None:
         return True
     size, width = config.block_size, arrival.beam.width
     shared = len(arrival.prompt) // size
     longest = -(-(len(arrival.prompt) + arrival.max_tokens - 1) // size)
-    return width <= config.max_num_seqs and shared + width * (longest - shared) <= config.num_blocks
+    blocks = len(config.windows) * (shared + width * (longest - shared))
+    return width <= config.max_num_seqs and blocks <= config.num_blocks
+
+
+def tight(config: SchedulerConfig, spare: int) -> SchedulerConfig:
+    """With room for the longest request and ``spare`` blocks."""
+    return config.replace(num_blocks=KVGroups(config).blocks_of(MAX_LEN) + spare)

@@ -28,13 +28,14 @@ def build(checkpoint: Checkpoint, *, invariant: bool = False) -> Decoder:
 @torch.inference_mode()
 def logits(model: Decoder, prompt: list[int], cuts: tuple[int, ...]) -> torch.Tensor:
     """After each chunk of ``prompt``, which ends at a cut."""
-    pool = KVPoolShape(-(-len(prompt) // tiny.BLOCK_SIZE) + 1, tiny.BLOCK_SIZE, 0)
+    num_groups = len(model.config.layer_groups)
+    pool = KVPoolShape((-(-len(prompt) // tiny.BLOCK_SIZE) + 1) * num_groups, tiny.BLOCK_SIZE, 0)
     cache = allocate_kv_cache(pool, model.config, torch.float32, tiny.CPU)
     request = Request("r", prompt, SamplingParams(max_tokens=1), block_ids=list(range(1, pool.num_blocks + 1)))
     rows = []
     for start, stop in zip((0, *cuts), (*cuts, len(prompt)), strict=True):
         scheduled = [ScheduledRequest(request, start, stop - start, samples=stop == len(prompt))]
-        step = host_step(scheduled).on_device(cache[0], model.plan_attention)
+        step = host_step(scheduled, num_groups).on_device(cache[0], model.plan_attention)
         rows.append(model.forward(step, cache))
     return torch.cat(rows)
 

@@ -57,10 +57,14 @@ def run(checkpoint: Checkpoint, ranks: Ranks) -> torch.Tensor:
     config = shard_config(checkpoint.config, ranks.size)
     tensor = shard_loader(checkpoint.config, checkpoint.tensor, ranks.rank, ranks.size)
     model = Decoder(config, tensor, torch.float32, tiny.CPU, ranks)
-    cache = allocate_kv_cache(KVPoolShape(20, tiny.BLOCK_SIZE, 0), config, torch.float32, tiny.CPU)
+    num_groups = len(config.layer_groups)
+    blocks = 9 * num_groups
+    cache = allocate_kv_cache(KVPoolShape(2 * blocks, tiny.BLOCK_SIZE, 0), config, torch.float32, tiny.CPU)
     prompt = torch.randint(tiny.VOCAB, (70,), generator=torch.Generator().manual_seed(3)).tolist()
     first, second = (
-        Request(f"r{i}", prompt, SamplingParams(max_tokens=1), block_ids=list(range(1 + 9 * i, 10 + 9 * i)))
+        Request(
+            f"r{i}", prompt, SamplingParams(max_tokens=1), block_ids=list(range(1 + blocks * i, 1 + blocks * (i + 1)))
+        )
         for i in range(2)
     )
     rows = []
@@ -68,7 +72,8 @@ def run(checkpoint: Checkpoint, ranks: Ranks) -> torch.Tensor:
         [ScheduledRequest(first, 0, 70, samples=True), ScheduledRequest(second, 0, 33, samples=False)],
         [ScheduledRequest(second, 33, 37, samples=True)],
     ):
-        rows.append(model.forward(host_step(scheduled).on_device(cache[0], model.plan_attention), cache))
+        step = host_step(scheduled, num_groups).on_device(cache[0], model.plan_attention)
+        rows.append(model.forward(step, cache))
     return torch.cat(rows)
 
 

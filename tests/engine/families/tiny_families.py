@@ -14,7 +14,7 @@ from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.weights.shapes import check_shapes
-from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
+from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling.sampler import Sampler
 
@@ -223,7 +223,10 @@ def open_model(path: Path) -> Checkpoint:
 
 def engine(model: Decoder, blocks: int = 400, **settings: Any) -> Engine:
     """In float32, with blocks of eight tokens."""
+    host_blocks = settings.get("host_blocks", 0)
     defaults = {"max_num_seqs": 16, "max_batched_tokens": 256, "max_model_len": 300, "prefix_cache": False}
-    config = SchedulerConfig(**{**defaults, "block_size": BLOCK_SIZE, "num_blocks": blocks, **settings})
+    sizes = {"block_size": BLOCK_SIZE, "num_blocks": blocks, "windows": model.config.kv_windows}
+    config = SchedulerConfig(**{**defaults, **sizes, **settings})
     cache = allocate_kv_cache(KVPoolShape(blocks, BLOCK_SIZE, 0), model.config, torch.float32, CPU)
-    return Engine(Scheduler(config), ModelRunner(model, cache, Sampler(VOCAB, CPU)))
+    host = HostKVCache(host_blocks, cache) if host_blocks else None
+    return Engine(Scheduler(config), ModelRunner(model, cache, Sampler(VOCAB, CPU), host))

@@ -26,7 +26,7 @@ def _step(model: Decoder, cache: torch.Tensor, batch: RaggedBatch) -> StepInput:
         token_ids=torch.randint(model.config.vocab_size, (sum(batch.query_lens),), generator=tokens),
         positions=torch.cat([torch.arange(length - new, length) for length, new in pairs]),
         sample_rows=torch.tensor(batch.query_lens).cumsum(0) - 1,
-        attention=model.plan_attention(batch, cache),
+        attention=[model.plan_attention(batch, cache)],
     )
 
 

@@ -1,5 +1,6 @@
 """Blocks that leave the KV pool and come back are the same, value for value."""
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -62,6 +63,7 @@ class Overwriting:
     """A model whose step writes block 1 of every layer, and whose logits are for token 7."""
 
     plan_attention = None
+    config = SimpleNamespace(layer_groups=(None,))
 
     def forward(self, step: StepInput, cache: tuple[torch.Tensor, ...]) -> torch.Tensor:
         for layer in cache:

@@ -24,8 +24,9 @@ class DecodeSlot:
     """Row in which the last step sampled this one's input; :data:`HOST` where ``token`` is known."""
     token: int
     column: int
-    """Entry of the block table that the new token falls into; it is uploaded in each step."""
-    block: int
+    """Row of the block table that the new token falls into; it is uploaded in each step."""
+    blocks: list[int]
+    """That row: a block for each group of layers."""
     new_table: bool
     """The whole block table must be uploaded: what the device has there is another request's, or older."""
 
@@ -45,8 +46,9 @@ class DecodeSlots:
     So the rows in use are always the first ones, and a step needs no more than its batch has.
     """
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, num_groups: int = 1) -> None:
         self._block_size = block_size
+        self._num_groups = num_groups
         self._held: dict[Request, _HeldSlot] = {}
 
     def assign(self, scheduled: Sequence[ScheduledRequest]) -> list[DecodeSlot]:
@@ -68,17 +70,18 @@ class DecodeSlots:
             source, token = _input(item, slot)
             blocks = item.request.block_ids
             column = item.start // self._block_size
+            last = blocks[column * self._num_groups : (column + 1) * self._num_groups]
             if slot is None or slot.row not in kept:
                 slot = _HeldSlot(next(free), blocks.copy(), 0)
                 new_table = True
             else:
-                # Most often equal, or one block longer, the one that is uploaded anyway.
-                new_table = slot.blocks != blocks and [*slot.blocks, blocks[column]] != blocks
+                # Most often equal, or one row longer, the one that is uploaded anyway.
+                new_table = slot.blocks != blocks and [*slot.blocks, *last] != blocks
                 if slot.blocks != blocks:
                     slot.blocks = blocks.copy()
             slot.next_start = item.stop
             held[item.request] = slot
-            slots.append(DecodeSlot(slot.row, item, source, token, column, blocks[column], new_table))
+            slots.append(DecodeSlot(slot.row, item, source, token, column, last, new_table))
         self._held = held
         return slots
 

@@ -4,6 +4,7 @@ Token -> next input, position and slot are made on the device; so is the choice 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -20,7 +21,9 @@ class DecodeStep:
     """
 
     def __init__(self, model: Decoder, kv_cache: Sequence[torch.Tensor], rows: int, max_model_len: int) -> None:
-        """``kv_cache``: one tensor a layer. ``max_model_len``: tokens of the longest sequence; bounds the launches."""
+        """``kv_cache``: from :func:`allocate_kv_cache`. ``max_model_len``: tokens of the longest sequence, which bounds
+        the launches.
+        """
         device = kv_cache[0].device
         self._model = model
         self._kv_cache = kv_cache
@@ -28,11 +31,13 @@ class DecodeStep:
         self._max_model_len = max_model_len
         self._advance = pick("advance_decode", device)
         self._sample = pick("sample", device)
-        self.fields = RowFields(rows, device)
+        self.num_groups = len(model.config.layer_groups)
+        self.fields = RowFields(rows, device, num_groups=self.num_groups)
         self.fields["slots"].fill_(-1)
         self.fields["seq_lens"].fill_(1)
         width = -(-max_model_len // self._block_size)
-        self.block_tables = torch.zeros(rows, width, dtype=torch.int32, device=device)
+        self.block_tables = torch.zeros(self.num_groups, rows, width, dtype=torch.int32, device=device)
+        """One of each group of layers."""
         self.tokens = torch.zeros(rows, dtype=torch.int64, device=device)
         """``[rows]`` int64: what the last step sampled."""
         self._query_starts = torch.arange(rows + 1, dtype=torch.int32, device=device)
@@ -43,13 +48,21 @@ class DecodeStep:
         """Run the first ``size`` rows; their tokens are then in :attr:`tokens`."""
         positions, slots, sources = (self.fields[name][:size] for name in ("positions", "slots", "sources"))
         token_ids, seq_lens = self.fields["token_ids"][:size], self.fields["seq_lens"][:size]
-        tables = self.block_tables[:size]
-        tables.scatter_(1, self.fields["columns"][:size, None], self.fields["blocks"][:size, None])
+        tables = self.block_tables[:, :size]
+        columns = self.fields["columns"][None, :size, None].expand(self.num_groups, -1, -1)
+        tables.scatter_(2, columns, self.fields["blocks"][:, :size, None])
         last = torch.where(sources < 0, token_ids, self.tokens[sources.clamp(min=0)])
-        batch = DeviceBatch(self._query_starts[: size + 1], seq_lens, tables, slots, 1, self._max_model_len)
+        batch = DeviceBatch(self._query_starts[: size + 1], seq_lens, tables[0], slots, 1, self._max_model_len)
         self._advance(last, token_ids, positions, batch, self._block_size)
-        step = StepInput(token_ids, positions, self._row_indices[:size], batch)
+        batches = [batch, *(self._in_group(batch, positions, table) for table in tables[1:])]
+        step = StepInput(token_ids, positions, self._row_indices[:size], batches)
         logits = self._model.forward(step, self._kv_cache)
         chosen = (self.fields[name][:size] for name in ("temperature", "top_k", "top_p", "min_p", "seeds"))
         # A token is drawn under the position that it will have.
         self.tokens[:size].copy_(self._sample(logits, *chosen, positions + 1))
+
+    def _in_group(self, batch: DeviceBatch, positions: torch.Tensor, table: torch.Tensor) -> DeviceBatch:
+        """``batch``, advanced, in the blocks of another group."""
+        block = table.gather(1, positions[:, None] // self._block_size).squeeze(1).long()
+        slots = torch.where(batch.slots < 0, batch.slots, block * self._block_size + positions % self._block_size)
+        return replace(batch, block_tables=table, slots=slots)

@@ -33,12 +33,13 @@ def memory_for_kv_cache(
         torch.cuda.empty_cache()
     shape = KVPoolShape(BLOCK, limits.block_size, kv_block_bytes(model.config, limits.block_size, dtype))
     cache = allocate_kv_cache(shape, model.config, dtype, device)
-    batch = largest_step(limits)
+    num_groups = len(model.config.layer_groups)
+    batch = largest_step(limits, num_groups)
     if ranks.rank == 0:
         ModelRunner(model, cache, DeviceSampler(device)).execute(batch)
     else:
         # Rank 0 alone samples.
-        step = host_step(attention_order(batch.scheduled))
+        step = host_step(attention_order(batch.scheduled), num_groups)
         with torch.inference_mode():
             model.forward(step.on_device(cache[0], model.plan_attention), cache)
     if device.type == "cuda":

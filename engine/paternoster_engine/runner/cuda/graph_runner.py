@@ -49,7 +49,7 @@ class GraphRunner:
         max_num_seqs: int,
         max_model_len: int,
     ) -> None:
-        """``eager`` runs what graphs do not, on the same ``model`` and ``kv_cache`` (one tensor a layer).
+        """``eager`` runs what graphs do not, on the same ``model`` and ``kv_cache``.
 
         Captures a graph for each of :func:`capture_sizes`, the largest first, so that the others fit in its memory.
         """
@@ -57,7 +57,7 @@ class GraphRunner:
         """Why no step can be computed any more, from :func:`device_fault`."""
         self._eager = eager
         self._device = kv_cache[0].device
-        self._rows = DecodeSlots(block_size=kv_cache[0].shape[2])
+        self._rows = DecodeSlots(kv_cache[0].shape[2], len(model.config.layer_groups))
         self._step = DecodeStep(model, kv_cache, max_num_seqs, max_model_len)
         self._sizes = capture_sizes(max_num_seqs)
         pool, started = graph_pool(self._device), time.monotonic()

@@ -23,18 +23,20 @@ FIELDS: dict[str, torch.dtype] = {
 
 
 class RowFields:
-    """:data:`FIELDS` for some rows, each ``[rows]``, in ``memory``, a tensor of bytes."""
+    """:data:`FIELDS` for some rows, each ``[rows]``, in ``memory``, a tensor of bytes; ``blocks [groups, rows]``."""
 
-    def __init__(self, rows: int, device: torch.device, *, pinned: bool = False) -> None:
+    def __init__(self, rows: int, device: torch.device, *, num_groups: int = 1, pinned: bool = False) -> None:
         starts, size = {}, 0
+        counts = {name: rows * num_groups if name == "blocks" else rows for name in FIELDS}
         for name, dtype in FIELDS.items():
             starts[name] = size
-            size += -(-rows * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+            size += -(-counts[name] * dtype.itemsize // ALIGNMENT) * ALIGNMENT
         self.memory = torch.zeros(size, dtype=torch.uint8, device=device, pin_memory=pinned)
         self._views = {
-            name: self.memory[start : start + rows * FIELDS[name].itemsize].view(FIELDS[name])
+            name: self.memory[start : start + counts[name] * FIELDS[name].itemsize].view(FIELDS[name])
             for name, start in starts.items()
         }
+        self._views["blocks"] = self._views["blocks"].view(num_groups, rows)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self._views[name]

@@ -6,6 +6,7 @@ never share one.
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from paternoster_engine.core.batch import ScheduledRequest
@@ -35,7 +36,7 @@ def decodes_alone(item: ScheduledRequest) -> bool:
 
 def stage(step: DecodeStep, slots: Sequence[DecodeSlot]) -> None:
     """Upload all that ``step`` reads of its rows; those without a slot are padding."""
-    fields = RowFields(len(step.tokens), torch.device("cpu"), pinned=step.tokens.is_cuda)
+    fields = RowFields(len(step.tokens), torch.device("cpu"), num_groups=step.num_groups, pinned=step.tokens.is_cuda)
     fields["slots"].fill_(-1)
     fields["seq_lens"].fill_(1)
     # What divides logits and takes a logarithm must be harmless in padding too.
@@ -50,7 +51,6 @@ def stage(step: DecodeStep, slots: Sequence[DecodeSlot]) -> None:
         "slots": [0] * len(slots),
         "sources": [slot.source for slot in slots],
         "columns": [slot.column for slot in slots],
-        "blocks": [slot.block for slot in slots],
         "seeds": [signed64(request.seed) for request in requests],
         "top_k": [p.top_k for p in params],
         "top_p": [p.top_p for p in params],
@@ -59,6 +59,7 @@ def stage(step: DecodeStep, slots: Sequence[DecodeSlot]) -> None:
     }
     for name, values in columns.items():
         fields[name].numpy()[order] = values
+    fields["blocks"].numpy()[:, order] = np.array([slot.blocks for slot in slots]).T
     step.fields.memory.copy_(fields.memory, non_blocking=True)
     _upload_tables(step.block_tables, [slot for slot in slots if slot.new_table])
 
@@ -66,9 +67,11 @@ def stage(step: DecodeStep, slots: Sequence[DecodeSlot]) -> None:
 def _upload_tables(tables: torch.Tensor, slots: Sequence[DecodeSlot]) -> None:
     if not slots:
         return
-    width = max(len(slot.item.request.block_ids) for slot in slots)
-    host = torch.zeros(len(slots), width, dtype=torch.int32)
-    for row, slot in zip(host.numpy(), slots, strict=True):
-        row[: len(slot.item.request.block_ids)] = slot.item.request.block_ids
+    groups = len(tables)
+    width = max(len(slot.item.request.block_ids) for slot in slots) // groups
+    host = torch.zeros(groups, len(slots), width, dtype=torch.int32)
+    for number, slot in enumerate(slots):
+        table = np.array(slot.item.request.block_ids, dtype=np.int32).reshape(-1, groups)
+        host.numpy()[:, number, : len(table)] = table.T
     rows = torch.tensor([slot.row for slot in slots])
-    tables[:, :width].index_copy_(0, upload(rows, tables.device), upload(host, tables.device))
+    tables[:, :, :width].index_copy_(1, upload(rows, tables.device), upload(host, tables.device))

@@ -25,13 +25,16 @@ class StepLimits(Protocol):
     def block_size(self) -> int: ...
 
 
-def warm_up(runner: SynchronousRunner, limits: StepLimits) -> None:
-    """Run both steps on ``runner``, whose pool is empty; raises what it raises where memory does not suffice."""
-    runner.execute(largest_step(limits))
-    runner.execute(longest_decode(limits))
+def warm_up(runner: SynchronousRunner, limits: StepLimits, num_groups: int = 1) -> None:
+    """Run both steps on ``runner``, whose pool is empty; raises what it raises where memory does not suffice.
+
+    ``num_groups``: of the model's layers.
+    """
+    runner.execute(largest_step(limits, num_groups))
+    runner.execute(longest_decode(limits, num_groups))
 
 
-def largest_step(limits: StepLimits) -> Batch:
+def largest_step(limits: StepLimits, num_groups: int = 1) -> Batch:
     """As many sequences and tokens as a step may have, each sequence sampling with penalties.
 
     The last sequence is as long as one may be, the others are prompts: attention then splits keys, which takes memory
@@ -41,15 +44,18 @@ def largest_step(limits: StepLimits) -> Batch:
     rows = min(limits.max_num_seqs, tokens)
     counts = [tokens // rows + (row < tokens % rows) for row in range(rows)]
     lengths = [*counts[:-1], limits.max_model_len]
-    return Batch(0, tuple(map(_last_tokens, range(rows), lengths, counts, [limits.block_size] * rows)))
+    scheduled = map(_last_tokens, range(rows), lengths, counts, [limits.block_size] * rows, [num_groups] * rows)
+    return Batch(0, tuple(scheduled))
 
 
-def longest_decode(limits: StepLimits) -> Batch:
+def longest_decode(limits: StepLimits, num_groups: int = 1) -> Batch:
     """One token of the longest sequence, by attention's kernel for decodes alone; and a copied block, as for beams."""
-    return Batch(0, (_last_tokens(0, limits.max_model_len, 1, limits.block_size),), copies=((BLOCK, BLOCK + 1),))
+    longest = _last_tokens(0, limits.max_model_len, 1, limits.block_size, num_groups)
+    return Batch(0, (longest,), copies=((BLOCK, BLOCK + 1),))
 
 
-def _last_tokens(row: int, length: int, count: int, block_size: int) -> ScheduledRequest:
+def _last_tokens(row: int, length: int, count: int, block_size: int, num_groups: int) -> ScheduledRequest:
     """The last ``count`` tokens of a sequence of ``length``."""
-    request = Request(f"warm-up-{row}", [0] * length, PARAMS, block_ids=[BLOCK] * -(-length // block_size))
+    blocks = [BLOCK] * (-(-length // block_size) * num_groups)
+    request = Request(f"warm-up-{row}", [0] * length, PARAMS, block_ids=blocks)
     return ScheduledRequest(request, length - count, count, samples=True)

@@ -1,10 +1,12 @@
 """A Llama of random weights, small enough for thousands of steps."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from gpu.random_weights import random_weights
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.config import Layer, ModelConfig
 from paternoster_engine.model.decoder import Decoder
 
 CONFIG = ModelConfig(
@@ -24,8 +26,21 @@ CONFIG = ModelConfig(
 )
 
 
+def random_model(config: ModelConfig) -> Decoder:
+    """In float32; its tokens are far from uniform, as a trained model's are."""
+    weights = random_weights(config, torch.float32, torch.Generator().manual_seed(5), spread=3.0)
+    return Decoder(config, weights, torch.float32, torch.device("cpu"))
+
+
 @pytest.fixture(scope="session")
 def tiny() -> Decoder:
-    """In float32; its tokens are far from uniform, as a trained model's are."""
-    weights = random_weights(CONFIG, torch.float32, torch.Generator().manual_seed(5), spread=3.0)
-    return Decoder(CONFIG, weights, torch.float32, torch.device("cpu"))
+    return random_model(CONFIG)
+
+
+@pytest.fixture(scope="session")
+def windowed() -> Decoder:
+    """Two groups of layers: one that sees everything, and one with a window of six tokens."""
+    layers = tuple(Layer(CONFIG.rope, window) for window in ([None, 6] * CONFIG.num_layers)[: CONFIG.num_layers])
+    model = random_model(replace(CONFIG, layer_kinds=layers))
+    assert model.config.kv_windows == (None, 6)
+    return model

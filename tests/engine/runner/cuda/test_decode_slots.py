@@ -50,7 +50,7 @@ def test_the_device_knows_every_table_and_every_token(data: st.DataObject) -> No
             known = tables.setdefault(slot.row, [])
             if slot.new_table:
                 known[:] = one.block_ids
-            known[slot.column : slot.column + 1] = [slot.block]
+            known[slot.column : slot.column + 1] = [slot.blocks[0]]
             assert known[: len(one.block_ids)] == one.block_ids
         for one in running:
             one.output.append(one.num_tokens)

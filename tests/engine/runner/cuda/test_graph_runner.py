@@ -150,6 +150,29 @@ def plain(*prompts: list[int], **params: Any) -> list[Request]:
     return [Request(f"r{i}", prompt, chosen, seed=i) for i, prompt in enumerate(prompts)]
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_groups_of_layers_have_tables_of_their_own(windowed: Decoder, overlap: bool) -> None:
+    """Sequences of several windows, more than the pool holds at once."""
+    prompts = [[7, 3, i] * (1 + 3 * i) for i in range(5)]
+    told = []
+    for captured in (False, True):
+        runner: Runner
+        cache = cache_of(windowed, 40)
+        if captured:
+            runner, eager = graphs(windowed, cache)
+        else:
+            runner = ModelRunner(windowed, cache, Sampler(windowed.config.vocab_size, CPU))
+        windows = windowed.config.kv_windows
+        scheduler = Scheduler(config(34).replace(windows=windows, overlap=overlap and captured, max_batched_tokens=8))
+        requests = plain(*prompts, max_tokens=20, temperature=0.8)
+        drive(runner, scheduler, requests, [0, 0, 2, 9, 20])
+        told.append([request.output for request in requests])
+        assert not any(layer[0].any() for layer in cache), "the null block is written to"
+        if captured:
+            assert eager.steps < 60
+    assert told[0] == told[1]
+
+
 def test_decodes_do_not_use_the_plain_runner(tiny: Decoder) -> None:
     cache = cache_of(tiny, 40)
     runner, eager = graphs(tiny, cache)

@@ -58,7 +58,7 @@ def test_the_kernels_of_prompts_and_of_decodes_are_launched(tiny: Decoder) -> No
 
     class Noting(ModelRunner):
         def execute(self, batch: Batch) -> StepResult:
-            ragged = host_step(batch.scheduled).ragged
+            ragged = host_step(batch.scheduled).ragged[0]
             launched.append((max(ragged.query_lens), max(ragged.seq_lens)))
             result = super().execute(batch)
             assert None not in result.tokens
