@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.app import FORWARDED, create_app
+from paternoster_http.anthropic_errors import is_anthropic
 
 PATH = "/v1/chat/completions"
 
@@ -33,8 +34,11 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def error(answer: httpx.Response) -> str:
-    """Its message; of OpenAI's form or the test fails."""
+    """Its message; of OpenAI's form, or Anthropic's for a path of theirs, or the test fails."""
     told = answer.json()["error"]
+    if is_anthropic(answer.request.url.path):
+        assert set(told) == {"message", "type"}
+        return str(told["message"])
     assert set(told) == {"message", "type", "param", "code"}
     assert told["code"] == answer.status_code
     assert len(told["message"]) < 1000

@@ -65,7 +65,10 @@ def weights_of(config: ModelConfig) -> Callable[[str], torch.Tensor]:
 def drive(config: ModelConfig, device: torch.device, captured: bool) -> list[list[int]]:
     """Four requests at block edges; one leaves and another joins on the way. Steps are submitted two at a time."""
     model = Decoder(config, weights_of(config), torch.float32, device)
-    shape = KVPoolShape.fit(config, BLOCK_SIZE, torch.float32, 12 * kv_block_bytes(config, BLOCK_SIZE, torch.float32))
+    # Three rows of a block table for each request, with a block for each group of layers.
+    held = 3 * len(config.layer_groups)
+    memory = 4 * held * kv_block_bytes(config, BLOCK_SIZE, torch.float32)
+    shape = KVPoolShape.fit(config, BLOCK_SIZE, torch.float32, memory)
     cache = allocate_kv_cache(shape, config, torch.float32, device)
     plain = ModelRunner(model, cache, device_sampler.DeviceSampler(device))
     graphs = GraphRunner(plain, model, cache, max_num_seqs=3, max_model_len=64) if captured else None
@@ -76,7 +79,7 @@ def drive(config: ModelConfig, device: torch.device, captured: bool) -> list[lis
     ]
     for number, request in enumerate(requests):
         request.seed = 2**63 + number
-        request.block_ids = list(range(1 + 3 * number, 4 + 3 * number))
+        request.block_ids = list(range(1 + held * number, 1 + held * (number + 1)))
 
     def items(running: list[Request], ahead: int) -> Batch:
         chosen = (ScheduledRequest(r, r.num_tokens - 1 + ahead, 1, samples=True) for r in running)

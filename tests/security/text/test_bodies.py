@@ -127,7 +127,8 @@ async def test_openapi_tells_the_statuses_that_are_sent(serve: Any) -> None:
                     if path.startswith(("/v1", "/tokenize", "/detokenize", "/admin")):
                         assert {"400", "401", "413", "429", "503", "default"} <= set(operation["responses"])
                         schema = operation["responses"]["400"]["content"]["application/json"]["schema"]
-                        assert schema["$ref"].endswith("/ErrorBody")
+                        form = "/ErrorEvent" if path.startswith("/v1/messages") else "/ErrorBody"
+                        assert schema["$ref"].endswith(form)
             assert not any("ValidationError" in name for name in document["components"]["schemas"])
         error = (await server.client.post(TEXT, json={})).json()["error"]
         assert set(error) == set(document["components"]["schemas"]["ErrorObject"]["properties"])
