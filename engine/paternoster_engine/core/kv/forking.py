@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from paternoster_engine.core.kv_cache import KVCache
+from paternoster_engine.core.kv.kv_cache import KVCache
 from paternoster_engine.core.request import Request, RequestStatus, SequenceGroup
 
 

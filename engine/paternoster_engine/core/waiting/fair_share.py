@@ -77,6 +77,9 @@ class FairShare:
     def sampled(self, request: Request) -> None:
         self._charge(request, OUTPUT_TOKEN_COST)
 
+    def wasted(self, request: Request, num_tokens: int) -> None:
+        self._charge(request, PROMPT_TOKEN_COST * num_tokens)
+
     def _charge(self, request: Request, cost: float) -> None:
         tenant, limits = request.tenant, request.limits
         weight = self._weights.get(tenant, 1.0) if limits is None else limits.weight

@@ -174,11 +174,11 @@ class BlockPool:
                 held[i] += 1
         free = list(self._free)
         assert len(free) == len(self._free)
-        for block in self._blocks:
-            assert block.ref_count == held[block.block_id], f"block {block.block_id}: {block.ref_count} references"
-        assert {block.block_id for block in free} == {i for i in range(1, len(held)) if held[i] == 0}
-        assert sum(block.key is not None for block in free) == self.num_cached
-        assert all(block.key == key for key, block in self._by_key.items())
+        counts = [block.ref_count for block in self._blocks]
+        assert counts == held, f"references: {counts}, holders: {held}"
+        assert {block.block_id for block in free} == {i for i, count in enumerate(held) if i and not count}
+        assert len([block for block in free if block.key is not None]) == self.num_cached
+        assert [block.key for block in self._by_key.values()] == list(self._by_key)
 
     def _take_one(self) -> int:
         block = self._free.popleft()

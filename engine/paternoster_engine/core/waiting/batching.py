@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.waiting_queue import WaitingQueue
+from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
 
 class Batching(Protocol):

@@ -9,8 +9,8 @@ from itertools import count
 from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.fair_share import FairShare
 from paternoster_engine.core.request import Request, RequestStatus
+from paternoster_engine.core.waiting.fair_share import FairShare
 
 Rank = tuple[float, float]
 
@@ -46,6 +46,10 @@ class WaitingQueue(Protocol):
 
     def sampled(self, request: Request) -> None:
         """``request`` was given a token."""
+        ...
+
+    def wasted(self, request: Request, num_tokens: int) -> None:
+        """So many tokens were computed for ``request`` that were proposed and proved wrong."""
         ...
 
 
@@ -86,6 +90,9 @@ class RankedQueue(ABC):
         pass
 
     def sampled(self, request: Request) -> None:  # noqa: B027
+        pass
+
+    def wasted(self, request: Request, num_tokens: int) -> None:  # noqa: B027
         pass
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from paternoster_engine.core.batch import BlockCopy
-from paternoster_engine.core.block_keys import chain_key
-from paternoster_engine.core.block_pool import BlockPool
-from paternoster_engine.core.kv_groups import KVGroups
+from paternoster_engine.core.kv.block_keys import chain_key
+from paternoster_engine.core.kv.block_pool import BlockPool
+from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 
 
@@ -245,7 +245,7 @@ class KVCache:
 
     def check_integrity(self, requests: Iterable[Request]) -> None:
         """Every block is accounted for by ``requests``, and each has what its next token needs; ``AssertionError``."""
-        holders = list(requests)
+        holders = [request for request in requests if request.block_ids]
         self.pool.check_integrity(request.block_ids for request in holders)
         groups = self.groups
         for request in holders:
