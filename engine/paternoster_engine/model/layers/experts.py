@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import torch
 
 from paternoster_engine.model.config import Experts
-from paternoster_engine.model.linear import Linear
-from paternoster_engine.model.mlp import GATES, Mlp
-from paternoster_engine.model.parts import Parts
+from paternoster_engine.model.layers.linear import Linear
+from paternoster_engine.model.layers.mlp import GATES, Mlp
+from paternoster_engine.model.layers.parts import Parts
 
 
 class MixtureOfExperts:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome, ServerError
-from paternoster_engine.bench.prompts import PromptSource
+from paternoster_engine.bench.requests.prompts import PromptSource
 
 PROBE_WORDS = 100
 

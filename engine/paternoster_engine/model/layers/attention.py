@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from paternoster_engine.model.config import Layer
-from paternoster_engine.model.parts import Parts
+from paternoster_engine.model.layers.parts import Parts
 
 
 class Attention:

@@ -2,7 +2,7 @@
 
 import torch
 
-from paternoster_engine.model.linear import Gate, Linear
+from paternoster_engine.model.layers.linear import Gate, Linear
 from paternoster_kernels import pick
 from paternoster_kernels.invariant.matmul import in_tiles
 

@@ -6,9 +6,9 @@ from functools import partial
 import torch
 
 from paternoster_engine.model.config import ModelConfig
-from paternoster_engine.model.int8_linear import Int8Linear
-from paternoster_engine.model.invariant_linear import InvariantLinear
-from paternoster_engine.model.linear import Gate, Linear
+from paternoster_engine.model.layers.int8_linear import Int8Linear
+from paternoster_engine.model.layers.invariant_linear import InvariantLinear
+from paternoster_engine.model.layers.linear import Gate, Linear
 from paternoster_engine.model.weights.stored import Stored, read_into
 from paternoster_engine.parallel.ranks import Ranks
 from paternoster_kernels import pick, pick_general, pick_invariant

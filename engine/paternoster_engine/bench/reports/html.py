@@ -98,7 +98,7 @@ def render(page: Page) -> str:
         f'<div class="card"><div class="value">{escape(value)}</div><div class="label">{escape(label)}</div></div>'
         for label, value in page.headline
     )
-    style = files("paternoster_engine.bench").joinpath("data/report.css").read_text(encoding="utf-8")
+    style = files("paternoster_engine.bench.reports").joinpath("report.css").read_text(encoding="utf-8")
     charts = "".join(f"<section><h2>{escape(chart.title)}</h2>{_chart(chart)}</section>" for chart in page.charts)
     tables = "".join(_table(table) for table in page.tables)
     return (

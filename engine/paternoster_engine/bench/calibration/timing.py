@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from paternoster_engine.bench.step_cost import StepSample
+from paternoster_engine.bench.calibration.step_cost import StepSample
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.kv_groups import KVGroups
+from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler

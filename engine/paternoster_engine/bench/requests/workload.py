@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paternoster_engine.bench.synthetic import arrivals
-from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.requests.synthetic import arrivals
+from paternoster_engine.bench.requests.trace import TraceRow
 
 STANDARD_REQUESTS = 64
 STANDARD_PROMPT = 512

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.goodput import Goodput
+from paternoster_engine.bench.reports.goodput import Goodput
 
 METRICS = {
     "ttft": ("Time to First Token", "TTFT"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from paternoster_engine.bench.step_cost import StepCostFit
+from paternoster_engine.bench.calibration.step_cost import StepCostFit
 from paternoster_engine.core.config import SchedulerConfig
 
 Scalar = str | int | float

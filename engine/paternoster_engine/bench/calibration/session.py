@@ -12,16 +12,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_engine.bench.calibration import Calibration, Cell
-from paternoster_engine.bench.hardware_profile import HardwareProfile
-from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.step_cost import (
+from paternoster_engine.bench.calibration.hardware_profile import HardwareProfile
+from paternoster_engine.bench.calibration.step_cost import (
     StepCostFit,
     StepSample,
     explained,
     fit_step_cost,
     residuals,
 )
+from paternoster_engine.bench.calibration.timing import Calibration, Cell
+from paternoster_engine.bench.machine import cpu_name
 
 WARM_UP = "warm-up"
 

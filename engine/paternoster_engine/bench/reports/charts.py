@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.html import Chart, Page, Panel, Series, Table
-from paternoster_engine.bench.report import METRICS, tokens_by_second, told_percentiles
+from paternoster_engine.bench.reports.html import Chart, Page, Panel, Series, Table
+from paternoster_engine.bench.reports.report import METRICS, tokens_by_second, told_percentiles
 
 
 def load_page(report: dict[str, Any], results: Sequence[RequestResult]) -> Page:

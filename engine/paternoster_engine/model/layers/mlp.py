@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from paternoster_engine.model.linear import Linear
-from paternoster_engine.model.parts import Parts
+from paternoster_engine.model.layers.linear import Linear
+from paternoster_engine.model.layers.parts import Parts
 
 GATES = {"silu": "silu_mul", "gelu": "gelu_mul", "clamped_swiglu": "clamped_swiglu_mul"}
 """Activation -> the operation that gates with it."""
