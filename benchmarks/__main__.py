@@ -24,6 +24,7 @@ RUNNERS = (
     "engine.million_requests",
     "engine.offline_throughput",
     "engine.quantization",
+    "engine.speculation",
     "engine.structured_output",
     "gpu.check",
     "gpu.compile",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from paternoster_engine.bench.workload import Limits
+from paternoster_engine.bench.requests.workload import Limits
 from paternoster_engine.fit.memory import Fit, fits, parameters, sequence_bytes, token_bytes, window_bytes
 from paternoster_engine.fit.profile import derived_profile
 from paternoster_engine.model.config import ModelConfig

@@ -25,12 +25,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from paternoster_engine.bench import workload
 from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome, RequestResult, ServerError, drive
-from paternoster_engine.bench.html import write_page
-from paternoster_engine.bench.prompts import PromptSource, default_text
-from paternoster_engine.bench.report import build_report
-from paternoster_engine.bench.synthetic import generate
+from paternoster_engine.bench.reports.html import write_page
+from paternoster_engine.bench.reports.report import build_report
+from paternoster_engine.bench.requests import workload
+from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from paternoster_engine.bench.requests.synthetic import generate
 
 PROMPTS = ("What is the capital of Japan?", "What does a lift operator do? Answer in one sentence.")
 BURST_CLIENTS = 24

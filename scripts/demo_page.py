@@ -5,9 +5,9 @@ from typing import Any
 
 from demo_record import Decision, Record
 
-from paternoster_engine.bench import charts
 from paternoster_engine.bench.client import RequestResult
-from paternoster_engine.bench.html import Chart, Mark, Page, Panel, Series, Table
+from paternoster_engine.bench.reports import charts
+from paternoster_engine.bench.reports.html import Chart, Mark, Page, Panel, Series, Table
 
 
 def demo_page(document: dict[str, Any], record: Record, results: Sequence[RequestResult], burst_began: float) -> Page:

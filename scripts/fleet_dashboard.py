@@ -140,7 +140,8 @@ LATENCY = [
         "Time to first byte at the gateway",
         *quantiles(gateway("time_to_first_byte_seconds_bucket", OF_MODEL)),
         unit="s",
-        help="From arrival at the gateway to the first byte, with holding and retries, of all who serve this model.",
+        help="From arrival at the gateway to the first byte, with holding and retries, of all who serve this model, "
+        "over all routes.",
     ),
     panel(
         "Time in the queue",
@@ -212,6 +213,12 @@ REQUESTS = [
         (grouped(rate(gateway("broken_streams_total", OF_MODEL)), "model"), "broken off"),
         unit="reqps",
         help="Of this model, and answers that broke off after they had begun with 200.",
+    ),
+    panel(
+        "The gateway's answers by route",
+        (grouped(rate(gateway("requests_total", OF_MODEL)), "route"), "{{route}}"),
+        unit="reqps",
+        help="Of this model: which of the API's routes clients call.",
     ),
 ]
 

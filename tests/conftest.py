@@ -1,5 +1,6 @@
 """What the whole suite shares: no verdict by the clock, and the order of its files."""
 
+import gc
 from collections import defaultdict
 
 import pytest
@@ -26,3 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         asked = float(limit.args[0]) if limit else 0.0
         longest[item.path] = max(longest[item.path], (asked, item.get_closest_marker("slow") is not None))
     items.sort(key=lambda item: longest[item.path], reverse=True)
+
+
+def pytest_collection_finish() -> None:
+    """What all files import stays to the end: the collector need not look at these objects again and again."""
+    gc.freeze()

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from typing import Literal
 
 URL, MODEL = sys.argv[1] + "/v1", sys.argv[2]
 ASK = "What is the capital of Japan?"
@@ -52,7 +53,23 @@ def openai_agents() -> list[str]:
     return [agents.Runner.run_sync(agent, ASK).final_output]
 
 
-FRAMEWORKS: tuple[Callable[[], list[str]], ...] = (langchain, litellm, pydantic_ai, openai_agents)
+def instructor() -> list[str]:
+    """An object of a model's, whole and while it grows."""
+    import instructor as library
+    import openai
+    from pydantic import BaseModel
+
+    class Capital(BaseModel):
+        city: Literal["Kyoto", "Paris", "Tokyo"]
+
+    client = library.from_openai(openai.OpenAI(base_url=URL, api_key="none"), mode=library.Mode.JSON_SCHEMA)
+    messages = [{"role": "user", "content": f"{ASK} Answer with its name alone."}]
+    ask = {"model": MODEL, "messages": messages, "temperature": 0, "response_model": Capital, "max_retries": 0}
+    *_, last = client.chat.completions.create_partial(**ask)
+    return [client.chat.completions.create(**ask).city, last.city]
+
+
+FRAMEWORKS: tuple[Callable[[], list[str]], ...] = (langchain, litellm, pydantic_ai, openai_agents, instructor)
 
 if __name__ == "__main__":
     for framework in FRAMEWORKS:

@@ -74,7 +74,10 @@ class Client:
 CLIENTS = (
     Client(
         "frameworks",
-        ("langchain-openai==1.7.3", "litellm==1.106.2", "pydantic-ai-slim[openai]==2.31.1", "openai-agents==0.20.0"),
+        (
+            "langchain-openai==1.7.3", "litellm==1.106.2", "pydantic-ai-slim[openai]==2.31.1", "openai-agents==0.20.0",
+            "instructor==1.17.0",
+        ),
         ("{bin}/python", str(HERE / "frameworks.py"), "{url}", "{model}"),
     ),
     Client(

@@ -22,9 +22,9 @@ from paternoster_simulator.simulation import simulate
 PLANT = (
     "paternoster_simulator",
     "paternoster_engine.core",
-    "paternoster_engine.bench.synthetic",
-    "paternoster_engine.bench.trace",
-    "paternoster_engine.bench.workload",
+    "paternoster_engine.bench.requests.synthetic",
+    "paternoster_engine.bench.requests.trace",
+    "paternoster_engine.bench.requests.workload",
     "paternoster_gateway.routing",
 )
 """What a fleet is made of, whoever steers it: without the policies, which are each contender's own sources."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from control.workloads import CODE, REASONING, SHORT_ANSWERS, thickened
-from paternoster_engine.bench.synthetic import AZURE_CONVERSATION, Workload
-from paternoster_engine.bench.trace import TraceRow, read_trace
-from paternoster_engine.bench.workload import Limits
+from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload
+from paternoster_engine.bench.requests.trace import TraceRow, read_trace
+from paternoster_engine.bench.requests.workload import Limits
 from paternoster_simulator.arrivals import Pattern, bursts, constant, day_night, ramp, step, synthetic
 from paternoster_simulator.profile import Profile, load_profile
 

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from paternoster_engine.bench.client import BenchClient, BenchRequest
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.prompts import PromptSource, default_text
+from paternoster_engine.bench.requests.prompts import PromptSource, default_text
 from simulator.local_fleet import LocalFleet
 
 ANSWER = 200

@@ -24,7 +24,7 @@ import torch
 from tqdm import tqdm
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_engine.bench.prompts import read_text
+from paternoster_engine.bench.requests.prompts import read_text
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams

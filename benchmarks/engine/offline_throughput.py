@@ -18,10 +18,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_engine.bench import workload
-from paternoster_engine.bench.prompts import PromptSource, read_text
-from paternoster_engine.bench.synthetic import generate
-from paternoster_engine.bench.trace import TraceRow, read_trace
+from paternoster_engine.bench.requests import workload
+from paternoster_engine.bench.requests.prompts import PromptSource, read_text
+from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams

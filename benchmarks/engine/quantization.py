@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from engine.decode_roofline import linears_alone, timed
-from paternoster_engine.bench.prompts import read_text
+from paternoster_engine.bench.requests.prompts import read_text
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams

@@ -17,7 +17,7 @@ from contextlib import suppress
 import aiohttp
 
 from hostile.fleet import CONTEXT, MODEL
-from paternoster_engine.bench.prompts import default_text
+from paternoster_engine.bench.requests.prompts import default_text
 
 KEY_VARIABLE = "HOSTILE_KEY"
 """In the environment, as arguments are seen by everybody."""

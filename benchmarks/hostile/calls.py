@@ -11,7 +11,7 @@ from enum import StrEnum
 import aiohttp
 
 from hostile.fleet import CONTEXT, MODEL
-from paternoster_engine.bench.prompts import default_text
+from paternoster_engine.bench.requests.prompts import default_text
 
 PATIENCE_SECONDS = 300
 """After which a call counts as one without an answer. One that moves to another engine twice waits three times, and on

@@ -5,8 +5,8 @@
     python benchmarks peers.compare --trace azure_llm_2023_conv.csv --set-up
 
 Peers take turns, every other repetition backwards; each runs alone, on the same cores and the same bfloat16 weights.
-Each part, one peer at one concurrency once, is kept by itself and not run again, so that the whole can be done a part
-at a time: the table is of all the parts there are. Peers are kept in the project's cache.
+Each part, one peer at one concurrency once, is kept by itself and not run again on a processor like this, so that the
+whole can be done a part at a time: the table is of all the parts there are. Peers are kept in the project's cache.
 """
 
 import argparse
@@ -14,11 +14,12 @@ import json
 import signal
 import sys
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 
 from paternoster_engine.bench.comparison import turns
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.trace import TraceError
+from paternoster_engine.bench.requests.trace import TraceError
 from paternoster_engine.runner.device import available_cpus
 from peers.measure import visit
 from peers.parts import Store
@@ -76,7 +77,8 @@ def compare(options: argparse.Namespace) -> int:
         return 0
     folder = checkpoint()
     requests = standard_requests(Path(options.trace), folder)
-    name = f"{digest(requests)}-{options.threads}-cores-{options.serial_requests}"
+    machine = sha256(cpu_name().encode()).hexdigest()[:8]
+    name = f"{digest(requests)}-{machine}-{options.threads}-cores-{options.serial_requests}"
     store = Store(Path(options.results) if options.results else peers_folder() / "results" / name)
     plan = [(c, requests[: options.serial_requests] if c == 1 else requests) for c in options.concurrency]
     failed: dict[str, str] = {}

@@ -12,8 +12,8 @@ import argparse
 import json
 from pathlib import Path
 
-from paternoster_engine.bench.synthetic import generate
-from paternoster_engine.bench.trace import TraceError, read_trace
+from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.trace import TraceError, read_trace
 from paternoster_simulator.profile import ProfileError, load_profile
 from scheduling import memory, modes, prompts, sharing
 from scheduling.experiment import Context

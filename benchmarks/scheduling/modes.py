@@ -4,7 +4,7 @@ import random
 import statistics
 from collections.abc import Sequence
 
-from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.requests.trace import TraceRow
 from scheduling.experiment import Context
 from scheduling.serving import percentile, serve
 from scheduling.table import Cell, Table

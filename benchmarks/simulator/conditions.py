@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_engine.bench import workload
-from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.requests import workload
+from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 

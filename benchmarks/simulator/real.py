@@ -8,11 +8,11 @@ from pathlib import Path
 
 import yaml
 
+from paternoster_engine.bench.calibration.step_cost import StepSample
 from paternoster_engine.bench.client import BenchClient, BenchRequest, drive
 from paternoster_engine.bench.progress import progress
-from paternoster_engine.bench.prompts import PromptSource, default_text
-from paternoster_engine.bench.step_cost import StepSample
-from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_simulator.profile import Profile, parse_profile
 from simulator.conditions import Conditions
 from simulator.local_fleet import PATERNOSTER, FleetError, LocalFleet

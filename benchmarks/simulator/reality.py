@@ -25,11 +25,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from paternoster_engine.bench import workload
+from paternoster_engine.bench.calibration.step_cost import fit_step_cost
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.step_cost import fit_step_cost
-from paternoster_engine.bench.synthetic import generate
-from paternoster_engine.bench.trace import TraceError, TraceRow, read_trace
+from paternoster_engine.bench.requests import workload
+from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.trace import TraceError, TraceRow, read_trace
 from simulator.conditions import Conditions, requests
 from simulator.local_fleet import FleetError
 from simulator.measures import COMPARED, Measures, average, ratios

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policy import Action, Observation, Policy

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
-from paternoster_engine.bench.trace import TraceRow, read_trace
-from paternoster_engine.bench.workload import Limits
+from paternoster_engine.bench.requests.trace import TraceRow, read_trace
+from paternoster_engine.bench.requests.workload import Limits
 from paternoster_simulator.arrivals import constant, replay, synthetic
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.profile import Profile, load_profile

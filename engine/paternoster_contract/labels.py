@@ -5,6 +5,8 @@ VERSION = "v1alpha1"
 KIND = "LLMDeployment"
 PLURAL = "llmdeployments"
 API_VERSION = f"{GROUP}/{VERSION}"
+OBJECTS = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
+"""The path of the list of LLMDeployments, as an API server has it."""
 
 NAME = "app.kubernetes.io/name"
 INSTANCE = "app.kubernetes.io/instance"

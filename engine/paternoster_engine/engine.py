@@ -64,7 +64,7 @@ class Engine:
         """Plan a step and begin it; end the one before it as late as the runner and the requests allow."""
         before, self._under_way = self._under_way, None
         outputs: list[StepOutput] = []
-        if before is not None and not _foreseeable(before[0]):
+        if before is not None and not self.scheduler.foreseeable(before[0]):
             outputs += self._collect(before[0], before[2], before[1].result)
             before = None
         planned = self._schedule()
@@ -118,11 +118,6 @@ class Engine:
     def _fail(self, batch: Batch, planned: Batch | None = None) -> list[StepOutput]:
         log.exception("step %d failed; its %d requests end with an error", batch.step, len(batch.scheduled))
         return _ended(self.scheduler.fail(batch, planned))
-
-
-def _foreseeable(batch: Batch) -> bool:
-    """Whether all that is unknown of the step after ``batch`` is its tokens: where beams go on is not known."""
-    return all(item.request.group is None for item in batch.scheduled)
 
 
 def _ended(requests: Sequence[Request]) -> list[StepOutput]:

@@ -1,8 +1,8 @@
-"""A model's address taken apart: ``hf://``, ``s3://``, ``gs://`` and ``https://``."""
+"""A model's address taken apart: ``hf://``, ``s3://``, ``gs://``, ``https://``, ``oci-archive://``, ``oci-layout://``."""
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from paternoster_sources.errors import InvalidAddress, UnsafeListing
@@ -10,16 +10,26 @@ from paternoster_sources.names import check_name, is_gguf
 
 ALLOWED = (
     "allowed: hf://org/name, hf://org/name@revision, hf://org/name/file.gguf, s3://bucket/prefix, gs://bucket/prefix, "
-    "https://host/path/model.gguf, the last also with #sha256=..."
+    "https://host/path/model.gguf, also with #sha256=..., oci-archive:///path/image.tar and oci-layout:///path/folder, "
+    "also with #tag=...&path=..."
 )
-SCHEMES = ("hf", "s3", "gs", "https")
+Scheme = Literal["hf", "s3", "gs", "https", "oci-archive", "oci-layout"]
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+IMAGE_FILES = ("oci-archive", "oci-layout")
+"""An image in one tar archive, and in a folder, as skopeo names them."""
 LONGEST_ADDRESS = 2048
+IN_REGISTRY = (
+    "a cluster's nodes mount it into pods; nothing pulls it here: `skopeo copy docker://registry/name:tag "
+    "oci-archive:image.tar` writes it to a file, which is oci-archive:///path/image.tar"
+)
+"""What to do about an ``oci://`` address where there is no cluster."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,254}")
 _SPECIAL_REVISION = re.compile(r"(refs/(?:pr|convert)/[A-Za-z0-9._-]+)(?:/(.*))?")
 _BUCKET = re.compile(r"[a-z0-9A-Z][a-zA-Z0-9._-]{1,221}")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +37,13 @@ class Address:
     """``text`` is what was asked for, in messages and as the cache's name for it."""
 
     text: str
-    scheme: Literal["hf", "s3", "gs", "https"]
+    scheme: Scheme
     place: str
-    """The repository ``org/name``, the bucket, or host and port."""
+    """The repository ``org/name``, the bucket, host and port, or the path on this machine."""
     prefix: str = ""
-    """Folder within a bucket, without a slash at its ends."""
+    """Folder within a bucket or an image, without a slash at its ends."""
     revision: str | None = None
+    """Branch, tag or commit; of an image, what its index calls it."""
     file: str | None = None
     """The one file that is wanted, as the source names it."""
     sha256: str | None = None
@@ -41,7 +52,8 @@ class Address:
     @property
     def name(self) -> str:
         """What the model is called where nothing in its files says so."""
-        return (self.prefix or self.place).rpartition("/")[2]
+        path = self.place if self.scheme in IMAGE_FILES else self.prefix or self.place
+        return path.rpartition("/")[2]
 
 
 def is_remote(text: str) -> bool:
@@ -56,10 +68,14 @@ def parse(text: str) -> Address:
             f"model {text[:200]!r}: must have at most {LONGEST_ADDRESS} printable characters, no spaces or '\\'"
         )
     scheme, separator, rest = text.partition("://")
+    if scheme == "oci":
+        raise InvalidAddress(f"model {text!r}: {IN_REGISTRY}")
     if not separator or scheme not in SCHEMES:
         raise InvalidAddress(f"model {text!r}: unknown scheme {scheme!r}; {ALLOWED}")
     if scheme == "https":
         return _https(text)
+    if scheme in IMAGE_FILES:
+        return _image_file(text, scheme, rest)
     if "?" in rest or "#" in rest:
         raise InvalidAddress(f"model {text!r}: must have no '?' and no '#'; {ALLOWED}")
     return _hub(text, rest) if scheme == "hf" else _bucket(text, scheme, rest)
@@ -99,11 +115,8 @@ def _bucket(text: str, scheme: str, rest: str) -> Address:
     path = path.rstrip("/")
     if path:
         _checked(text, path)
-    assert scheme in ("s3", "gs")
-    if is_gguf(path):
-        prefix, _, file = path.rpartition("/")
-        return Address(text, scheme, bucket, prefix, file=file)  # type: ignore[arg-type]
-    return Address(text, scheme, bucket, path)  # type: ignore[arg-type]
+    prefix, file = _folder_and_gguf(path)
+    return Address(text, scheme, bucket, prefix, file=file)  # type: ignore[arg-type]
 
 
 def _https(text: str) -> Address:
@@ -122,6 +135,30 @@ def _https(text: str) -> Address:
         raise InvalidAddress(f"model {text!r}: after '#' only sha256= with 64 hexadecimal digits is known")
     file = _gguf(text, unquote(parts.path.lstrip("/")))
     return Address(text, "https", parts.netloc, file=file, sha256=digest.lower() if digest else None)
+
+
+def _image_file(text: str, scheme: str, rest: str) -> Address:
+    path, _, fragment = rest.partition("#")
+    place = unquote(path)
+    if not place.startswith("/") or "?" in path:
+        raise InvalidAddress(f"model {text!r}: must have three slashes and no '?'; {ALLOWED}")
+    _checked(text, place[1:])
+    said = dict(parse_qsl(fragment, keep_blank_values=True))
+    tag, inside = said.pop("tag", None), said.pop("path", "").strip("/")
+    if said or (tag is not None and not _TAG.fullmatch(tag)):
+        raise InvalidAddress(f"model {text!r}: after '#' only tag= and path= are known, tag without spaces; {ALLOWED}")
+    if inside:
+        _checked(text, inside)
+    prefix, file = _folder_and_gguf(inside)
+    return Address(text, scheme, place, prefix, tag, file)  # type: ignore[arg-type]
+
+
+def _folder_and_gguf(path: str) -> tuple[str, str | None]:
+    """A path below some top taken for a folder, or for a file in one."""
+    if not is_gguf(path):
+        return path, None
+    prefix, _, file = path.rpartition("/")
+    return prefix, file
 
 
 def _gguf(text: str, file: str) -> str:

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from paternoster_sources.cache import Model
     from paternoster_sources.progress import Progress
 
-HELP = "fetch a model from the hub, a bucket or a web server into the local cache"
+HELP = "fetch a model from the hub, a bucket, a web server or an image into the local cache"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "address",
         metavar="ADDRESS",
-        help="hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, or "
-        "https://host/path/model.gguf[#sha256=...]",
+        help="hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, "
+        "https://host/path/model.gguf[#sha256=...], oci-archive:///path/image.tar[#tag=...&path=...], or "
+        "oci-layout:///path/folder[#tag=...&path=...]",
     )
     parser.add_argument(
         "--status-file",

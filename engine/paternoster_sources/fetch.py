@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from paternoster_sources.address import Address, parse
+from paternoster_sources.address import IMAGE_FILES, Address, parse
 from paternoster_sources.cache import Cache, Model
 from paternoster_sources.download import Download
 from paternoster_sources.errors import CacheUnusable, SourceError, SourceNotFound, Unreachable
@@ -102,6 +102,10 @@ def _open_source(address: Address) -> Source:
         from paternoster_sources.remote.https import Https
 
         return Https(address)
+    if address.scheme in IMAGE_FILES:
+        from paternoster_sources.remote.image_files import ImageFiles
+
+        return ImageFiles(address)
     from paternoster_sources.remote.buckets import Bucket
 
     return Bucket(address)

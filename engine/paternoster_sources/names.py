@@ -60,6 +60,15 @@ def is_side_file(name: str) -> bool:
     return _matches(name, SIDE_FILES)
 
 
+def is_weights(name: str) -> bool:
+    return is_gguf(name) or is_safetensors(name)
+
+
+def is_model_file(name: str) -> bool:
+    """Whether it may be fetched at all."""
+    return is_weights(name) or is_side_file(name)
+
+
 def is_pickle(name: str) -> bool:
     return _matches(name, PICKLES)
 

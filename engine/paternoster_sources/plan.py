@@ -101,7 +101,7 @@ def _checked(address: Address, files: Iterable[RemoteFile]) -> list[RemoteFile]:
     for count, file in enumerate(files):
         if count >= MOST_LISTED:
             raise TooLarge(f"model {address.text!r}: the source lists more than {MOST_LISTED} files")
-        if not (names.is_gguf(file.name) or names.is_safetensors(file.name) or names.is_side_file(file.name)):
+        if not names.is_model_file(file.name):
             # Never fetched, so that its name may be as it likes.
             seen[file.name] = file
             continue
@@ -164,7 +164,7 @@ def _check_sizes(address: Address, files: list[RemoteFile]) -> None:
     if len(files) > MOST_FILES:
         raise TooLarge(f"model {address.text!r}: has {len(files)} files: must be at most {MOST_FILES}")
     for file in files:
-        weights = names.is_gguf(file.name) or names.is_safetensors(file.name)
+        weights = names.is_weights(file.name)
         largest = LARGEST_FILE if weights else LARGEST_SIDE_FILE
         if file.size > largest:
             raise TooLarge(f"model {address.text!r}: {file.name!r} has {file.size} bytes: must be at most {largest}")

@@ -69,7 +69,8 @@ def create_app(
 
     async def forward(request: Request) -> Response:
         started = time.monotonic()
-        model = ""
+        # As the table of routes has it, so that its values are few.
+        model, route = "", request.scope["route"].path
         try:
             call = await _read(request, source.table)
             model = call.model if call.model in source.table.models else ""
@@ -84,10 +85,10 @@ def create_app(
                 raise
         except GatewayError as error:
             metrics.failures[model] += 1
-            metrics.requests.labels(model, str(error.status)).inc()
+            metrics.requests.labels(model, route, str(error.status)).inc()
             return JSONResponse(error.body(), error.status, error.headers())
-        metrics.first_byte.labels(model).observe(time.monotonic() - started)
-        metrics.requests.labels(model, str(answer.status)).inc()
+        metrics.first_byte.labels(model, route).observe(time.monotonic() - started)
+        metrics.requests.labels(model, route, str(answer.status)).inc()
 
         async def chunks() -> AsyncIterator[bytes]:
             try:

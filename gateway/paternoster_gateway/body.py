@@ -16,13 +16,13 @@ class _Named(BaseModel):
 
 
 def named_model(body: bytes | bytearray) -> str | None:
-    """The value of ``model`` in the JSON object ``body``, UTF-8; None where it is null or left out.
+    """The value of ``model`` in the JSON object ``body``, UTF-8; None where it is null, empty or left out.
 
     Raises :class:`GatewayError` (400) also for what JSON's grammar allows and no engine can read: half a surrogate
     pair, numbers of thousands of digits, and arrays in arrays beyond 200.
     """
     try:
-        return _Named.model_validate_json(bytes(body)).model
+        return _Named.model_validate_json(bytes(body)).model or None
     except ValidationError as error:
         raise _told(error.errors(include_url=False)[0]) from None
 

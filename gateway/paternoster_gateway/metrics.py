@@ -56,8 +56,9 @@ class GatewayMetrics:
         self.failures: Counts[str] = Counts()
         prefix = "paternoster_gateway_"
         self.requests = Counter(
-            f"{prefix}requests", "Answers by model and status.", ["model", "code"], registry=self.registry
-        )
+            f"{prefix}requests", "Answers by model, route and status.", ["model", "route", "code"],
+            registry=self.registry,
+        )  # fmt: skip
         self.retries = Counter(
             f"{prefix}retries", "Attempts repeated elsewhere, by reason.", ["reason"], registry=self.registry
         )
@@ -71,7 +72,7 @@ class GatewayMetrics:
             f"{prefix}replicas_hung", "Replicas that get no requests until they answer a probe.", registry=self.registry
         )
         self.first_byte = Histogram(
-            f"{prefix}time_to_first_byte_seconds", "Arrival to the first byte of an answer.", ["model"],
+            f"{prefix}time_to_first_byte_seconds", "Arrival to the first byte of an answer.", ["model", "route"],
             buckets=_BUCKETS, registry=self.registry,
         )  # fmt: skip
         self.in_flight_gauge = Gauge(

@@ -2,7 +2,7 @@
 
 ``pick(op, device)`` gives the implementation for a device. ``reference`` is plain torch: it runs everywhere
 and is the oracle that every other implementation is tested against. ``triton`` is what CUDA uses, ``cpu`` what CPUs
-with AMX use.
+use for bfloat16.
 
 The KV cache of a layer is one tensor ``[blocks, kv_heads, block_size, 2 * head_dim]``: a head's page is
 contiguous, and each token's key and value lie side by side in it. Block 0 belongs to no sequence.

@@ -76,7 +76,7 @@ ROW_CACHE_INVARIANT = {"paged_attention": "paged_attention", "plan_attention": "
 
 
 def pick(op: str, device: torch.device) -> Op:
-    """The implementation of ``op`` for ``device``: Triton's on CUDA, C++ on a CPU with AMX, the reference elsewhere.
+    """The implementation of ``op`` for ``device``: Triton's on CUDA, C++ where a CPU has it, the reference elsewhere.
 
     Raises ``KeyError`` for an unknown operation.
     """

@@ -11,9 +11,6 @@ from paternoster_contract.keys import bearer, matches
 from paternoster_operator.cluster.port import ClusterError
 from paternoster_operator.runtime import Operator
 
-OBJECTS = f"/apis/{labels.GROUP}/{labels.VERSION}/{labels.PLURAL}"
-"""The path of the list of LLMDeployments, as an API server has it."""
-
 HEALTH = "/healthz"
 """200 while every worker lives."""
 READY = "/readyz"
@@ -67,7 +64,7 @@ def build_app(operator: Operator, objects: Objects | None = None) -> web.Applica
                 {"apiVersion": labels.API_VERSION, "kind": f"{labels.KIND}List", "items": list(listing())}
             )
 
-        app.add_routes([web.get(OBJECTS, list_objects)])
+        app.add_routes([web.get(labels.OBJECTS, list_objects)])
     return app
 
 

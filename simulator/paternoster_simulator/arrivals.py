@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paternoster_engine.bench.synthetic import AZURE_CONVERSATION, Workload, generate
-from paternoster_engine.bench.trace import TraceRow
-from paternoster_engine.bench.workload import Limits, endless
+from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload, generate
+from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_engine.bench.requests.workload import Limits, endless
 
 Rate = Callable[[float], float]
 """Requests per second at a second."""

@@ -5,7 +5,7 @@ from operator import length_hint
 
 
 class BlockCount:
-    """As :class:`paternoster_engine.core.block_pool.BlockPool` with an empty prefix cache; every block is number 0."""
+    """As ``paternoster_engine.core.kv.block_pool.BlockPool`` with an empty prefix cache; each block is number 0."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks

@@ -5,8 +5,8 @@ from typing import cast
 
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.core.batch import Batch, StepResult
-from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.kv.block_pool import BlockPool
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.step_work import StepWork
@@ -112,7 +112,7 @@ class Replica:
             if request.first_token is not None and request.last_token is not None:
                 first += 1
                 first_time += round(request.first_token - request.arrival)
-                between += len(request.output) - 1
+                between += _gaps(request)
                 between_time += round(request.last_token - request.first_token)
         return EngineStats(
             instance=self._instance,
@@ -137,7 +137,7 @@ class Replica:
             return
         self._first_tokens += 1
         self._first_token_time += round(request.first_token - request.arrival)
-        self._inter_tokens += len(request.output) - 1
+        self._inter_tokens += _gaps(request)
         self._inter_token_time += round(request.last_token - request.first_token)
 
     def _start(self, now: int) -> None:
@@ -186,3 +186,8 @@ class Replica:
         """Steps of the run under way that have begun."""
         begun = self._cost.started(len(self.scheduler.running), self._ahead.context, now - self._begin)
         return min(begun, self._steps)
+
+
+def _gaps(request: Request) -> int:
+    """Times between two of its tokens; a request for none has none."""
+    return max(len(request.output) - 1, 0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paternoster_engine.bench.html import Chart, Mark, Page, Panel, Series, Table, write_page
+from paternoster_engine.bench.reports.html import Chart, Mark, Page, Panel, Series, Table, write_page
 from paternoster_simulator.outcome import PERCENTILES, Outcome
 from paternoster_simulator.records import Fate
 from paternoster_simulator.timeline import percentiles_by_window

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from paternoster_engine.bench.synthetic import AZURE_CONVERSATION
-from paternoster_engine.bench.trace import TraceRow, read_trace
-from paternoster_engine.bench.workload import Limits
+from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION
+from paternoster_engine.bench.requests.trace import TraceRow, read_trace
+from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.manifest import load
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_simulator.arrivals import named_pattern, replay, synthetic

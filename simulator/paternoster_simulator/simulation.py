@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from paternoster_contract.stats import EngineStats
-from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_simulator.cost import TICKS_PER_SECOND, seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups

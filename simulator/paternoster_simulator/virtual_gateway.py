@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.core.errors import AdmissionError, QueueFull
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams

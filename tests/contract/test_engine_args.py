@@ -53,6 +53,7 @@ settings = st.builds(
             "await_prefix": st.booleans(),
             "admission": st.sampled_from(["greedy", "no-evict", "full-reserve"]),
             "order": st.sampled_from(["fcfs", "priority", "fair-share"]),
+            "speculative": st.sampled_from(["off", "grammar", "ngram"]),
             "priority_aging": st.floats(0, 100),
             "victim": st.sampled_from(["least-computed", "last-in", "priority"]),
             "preemption": st.sampled_from(["recompute", "swap"]),

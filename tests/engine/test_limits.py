@@ -57,6 +57,7 @@ def test_every_setting_of_scheduling_reaches_the_scheduler() -> None:
         batch_size=3, batch_wait=2.5, pause_lower_classes=True, admission="no-evict", order="priority",
         priority_aging=4.0, reserved_slots=2, victim="last-in", preemption="swap", max_queued_per_tenant=5,
         max_running_per_tenant=6, tenant_tokens_per_second=11.0, tenant_token_burst=12.0, tenant_weights={"a": 2.0},
+        speculative="ngram",
     )  # fmt: skip
     sizes = {
         "max_batched_tokens": 64, "max_model_len": 99, "num_blocks": 50, "watermark_blocks": 1, "host_blocks": 4,

@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 from fleet import Up, wait_for
 
-from paternoster_engine.bench.prompts import PromptSource, default_text
-from paternoster_engine.bench.synthetic import generate
-from paternoster_engine.bench.trace import TraceRow, read_trace
+from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 
 pytestmark = pytest.mark.slow
 

@@ -86,7 +86,9 @@ async def test_whoever_has_no_key_of_it_is_refused_before_anything_else(
     numbers = (await stats(client, door))["m"]
     assert [numbers[name] for name in ("held", "refused", "in_flight", "requests_total")] == [0, 0, 0, 0]
     async with client.get(f"{door.url}/metrics") as response:
-        assert 'paternoster_gateway_requests_total{code="401",model="m"} 8.0' in await response.text()
+        text, counted = await response.text(), "paternoster_gateway_requests_total"
+    for path, times in (("/v1/chat/completions", 4), ("/tokenize", 4)):
+        assert f'{counted}{{code="401",model="m",route="{path}"}} {times}.0' in text
 
 
 async def test_an_empty_list_lets_nobody_in_and_none_everybody(

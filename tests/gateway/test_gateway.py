@@ -275,9 +275,16 @@ async def test_metrics_speak(client: aiohttp.ClientSession, door: Door, start: S
     door.publish(await start("a", answer))
     await seen(client, door)
     await _post(client, door)
+    for path in ("/v1/completions", "/v1/completions/", "/v1/none"):
+        await client.post(door.url + path, data=b"{")
     async with client.get(f"{door.url}/metrics") as response:
         text = await response.text()
-    assert 'paternoster_gateway_requests_total{code="200",model="m"} 1.0' in text
+    answers = [line for line in text.splitlines() if line.startswith("paternoster_gateway_requests_total{")]
+    assert answers == [
+        'paternoster_gateway_requests_total{code="200",model="m",route="/v1/chat/completions"} 1.0',
+        'paternoster_gateway_requests_total{code="400",model="",route="/v1/completions"} 2.0',
+    ]
+    assert 'first_byte_seconds_count{model="m",route="/v1/chat/completions"} 1.0' in text
     assert 'paternoster_gateway_requests_held{model="m"} 0.0' in text
     # A counter that appears with its first event hides that event from rate().
     assert 'paternoster_gateway_broken_streams_total{model="m"} 0.0' in text

@@ -53,10 +53,10 @@ async def test_a_request_without_a_model_is_for_the_only_one(
     engine = await start("a", answer)
     door.publish_models(m=route(engine), theirs=route(key_digests=[digest("k")]))
     await until(lambda: stats(client, door), lambda models: "m" in models)
-    for body in ({"messages": []}, {"model": None}):
+    for body in ({"messages": []}, {"model": None}, {"model": ""}):
         async with client.post(door.url + PATH, json=body) as response:
             assert (response.status, await response.json()) == (200, {"from": "a"})
-    assert (await stats(client, door))["m"]["requests_total"] == 2
+    assert (await stats(client, door))["m"]["requests_total"] == 3
     door.publish_models(m=route(engine), n=route())
     await until(lambda: stats(client, door), lambda models: "n" in models)
     async with client.post(door.url + PATH, json={"messages": []}) as response:

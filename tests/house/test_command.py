@@ -37,6 +37,17 @@ def test_help_lists_all_and_imports_nothing_heavy() -> None:
     assert done.stdout.rstrip().endswith("heavy: []")
 
 
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [("paternoster_engine.server.process", "torch"), ("paternoster_operator.local.client", "aiohttp")],
+)
+def test_who_must_be_quick_does_without(module: str, heavy: str) -> None:
+    """An engine listens before torch is there: it takes seconds, in which probes are answered."""
+    code = f"import sys, {module}; print({heavy!r} in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip() == "False"
+
+
 def test_nothing_that_takes_time_comes_before_the_handler_of_sigterm() -> None:
     code = (
         "import sys; before = set(sys.modules); import paternoster_contract.command; new = set(sys.modules) - before\n"

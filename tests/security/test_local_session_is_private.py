@@ -17,13 +17,14 @@ import aiohttp
 import pytest
 
 from paternoster_contract import keys as derivation
+from paternoster_contract.labels import OBJECTS
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.local import pod, session
+from paternoster_operator.local import pod
 from paternoster_operator.local.private import session_folder
 from paternoster_operator.local.program import free_port
-from paternoster_operator.local.session import LocalSession, state_file, state_folder
-from paternoster_operator.publish import OBJECTS
+from paternoster_operator.local.session import LocalSession
+from paternoster_operator.local.state import state_file, state_folder
 
 FAKE = Path(__file__).parents[1] / "operator" / "local" / "fake_engine.py"
 CANARY = "canary-key-of-a-client-0123456789"
@@ -160,7 +161,7 @@ async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
 def test_what_a_killed_session_left_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     code = (
-        "from paternoster_operator.local.session import state_folder\n"
+        "from paternoster_operator.local.state import state_folder\n"
         "from paternoster_operator.local.private import session_folder\n"
         "folder = session_folder(state_folder()); (folder.path / 'key').write_text('x'); print(folder.path)\n"
         "import os; os.kill(os.getpid(), 9)"
@@ -168,9 +169,9 @@ def test_what_a_killed_session_left_is_taken_away(tmp_path: Path, monkeypatch: p
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     left = Path(killed.stdout.strip())
     assert (left / "key").exists()
-    first = session_folder(session.state_folder())
+    first = session_folder(state_folder())
     assert not left.exists()
-    second = session_folder(session.state_folder())
+    second = session_folder(state_folder())
     assert first.path.exists(), "a session that lives keeps its own"
     for folder in (first, second):
         folder.close()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.trace import TraceRow
-from paternoster_engine.bench.workload import Limits
+from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_engine.bench.requests.workload import Limits
 from paternoster_simulator.arrivals import PATTERNS, bursts, constant, named_pattern, ramp, replay, synthetic
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.hardware_profile import HardwareProfile
-from paternoster_engine.bench.step_cost import StepCostFit
+from paternoster_engine.bench.calibration.hardware_profile import HardwareProfile
+from paternoster_engine.bench.calibration.step_cost import StepCostFit
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request

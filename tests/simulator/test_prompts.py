@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.trace import PREFIX_BLOCK_TOKENS
+from paternoster_engine.bench.requests.trace import PREFIX_BLOCK_TOKENS
 from paternoster_simulator.block_count import BlockCount
 from paternoster_simulator.prompts import filler, own_token, prompt
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from small_profile import SMALL
 
-from paternoster_engine.bench.html import Page, Panel, render
-from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.reports.html import Page, Panel, render
+from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_simulator.cost import seconds
 from paternoster_simulator.outcome import Outcome
 from paternoster_simulator.policy import Action, Observation

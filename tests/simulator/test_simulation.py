@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_profile import SMALL
 
-from paternoster_engine.bench.trace import TraceRow
-from paternoster_engine.bench.workload import Limits
+from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_engine.bench.requests.workload import Limits
 from paternoster_simulator.arrivals import constant, synthetic
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.outcome import Outcome

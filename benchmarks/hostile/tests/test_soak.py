@@ -10,8 +10,8 @@ from hostile.soak import soak
 
 SECONDS, PAUSE = 34, 1
 """In which each fault has its turn: a pause before each, 5 and 12 seconds of two of them, and 12 left for a start."""
-CALLERS = 12
-"""Six an engine: all that is in flight when the load ends is waited for, too."""
+CALLERS = 6
+"""Three an engine: all that is in flight when the load ends is waited for, too."""
 
 
 @pytest.mark.slow

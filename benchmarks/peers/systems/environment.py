@@ -19,15 +19,19 @@ def peers_folder() -> Path:
     cache = os.environ.get("PATERNOSTER_CACHE") or str(
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paternoster"
     )
-    folder = Path(cache) / "peers"
+    folder = Path(cache).absolute() / "peers"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def run(step: str, *command: str | Path, env: dict[str, str] | None = None) -> None:
-    """Carry out one step of a set-up, its output on this terminal; raises :class:`SetUpError`."""
+    """Carry out one step of a set-up, its output on this terminal; raises :class:`SetUpError`.
+
+    Outside of any checkout: uv would hold a peer's packages to the constraints of a project that it stands in.
+    """
     print(f"set-up: {step}", file=sys.stderr, flush=True)
-    done = subprocess.run([str(part) for part in command], env={**os.environ, **(env or {})}, stdout=sys.stderr)
+    words, here = [str(part) for part in command], peers_folder()
+    done = subprocess.run(words, cwd=here, env={**os.environ, **(env or {})}, stdout=sys.stderr)
     if done.returncode:
         raise SetUpError(f"{step}: exit status {done.returncode}")
 

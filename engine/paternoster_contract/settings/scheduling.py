@@ -11,6 +11,7 @@ ModeName = Literal["continuous", "dynamic", "static"]
 AdmissionName = Literal["greedy", "no-evict", "full-reserve"]
 OrderName = Literal["fcfs", "priority", "fair-share"]
 VictimName = Literal["least-computed", "last-in", "priority"]
+SpeculativeName = Literal["off", "grammar", "ngram"]
 
 
 class SchedulingSettings(Settings):
@@ -56,6 +57,13 @@ class SchedulingSettings(Settings):
         default=0, ge=0, description="slots under the live cap that only requests with a priority below 0 get"
     )
     victim: VictimName = Field(default="least-computed", description="who is preempted when the KV pool runs dry")
+
+    speculative: SpeculativeName = Field(
+        default="off",
+        description="tokens proposed before they are sampled, and verified several in a step with the same output. "
+        "grammar: those that a request's grammar forces; ngram: also those that followed its last ones before; "
+        "off with admission no-evict",
+    )
 
     @model_validator(mode="after")
     def _check_scheduling(self) -> Self:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_engine.bench import workload
 from paternoster_engine.bench.client import RequestResult
-from paternoster_engine.bench.goodput import Goodput
 from paternoster_engine.bench.in_process import InProcess
 from paternoster_engine.bench.progress import progress
-from paternoster_engine.bench.prompts import PromptSource
-from paternoster_engine.bench.report import build_report
+from paternoster_engine.bench.reports.goodput import Goodput
+from paternoster_engine.bench.reports.report import build_report
+from paternoster_engine.bench.requests import workload
+from paternoster_engine.bench.requests.prompts import PromptSource
+from paternoster_engine.bench.requests.traffic import Traffic
 from paternoster_engine.bench.session import Pace
-from paternoster_engine.bench.traffic import Traffic
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.stats import Counters

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from paternoster_contract.engine_args import EngineArgs
-from paternoster_engine.bench.charts import load_page
-from paternoster_engine.bench.goodput import Goodput
-from paternoster_engine.bench.html import write_page
 from paternoster_engine.bench.offline import Offline
-from paternoster_engine.bench.report import detail, format_report
+from paternoster_engine.bench.reports.charts import load_page
+from paternoster_engine.bench.reports.goodput import Goodput
+from paternoster_engine.bench.reports.html import write_page
+from paternoster_engine.bench.reports.report import detail, format_report
+from paternoster_engine.bench.reports.sweep import format_sweep, sweep_page
+from paternoster_engine.bench.requests.traffic import Traffic
 from paternoster_engine.bench.session import Pace, check_percentiles
-from paternoster_engine.bench.sweep import format_sweep, sweep_page
-from paternoster_engine.bench.traffic import Traffic
 
 
 @dataclass

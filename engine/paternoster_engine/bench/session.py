@@ -11,18 +11,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from paternoster_engine.bench import workload
-from paternoster_engine.bench.charts import load_page
 from paternoster_engine.bench.client import BenchClient, RequestResult, ServerError, drive
-from paternoster_engine.bench.goodput import Goodput
-from paternoster_engine.bench.html import write_page
 from paternoster_engine.bench.progress import progress
-from paternoster_engine.bench.prompts import PromptSource
-from paternoster_engine.bench.report import build_report, detail, format_report
-from paternoster_engine.bench.sweep import format_sweep, sweep_page
-from paternoster_engine.bench.trace import TraceRow
-from paternoster_engine.bench.traffic import Prompts, Traffic
-from paternoster_engine.bench.word_prompts import WordPrompts, tokens_per_word
+from paternoster_engine.bench.reports.charts import load_page
+from paternoster_engine.bench.reports.goodput import Goodput
+from paternoster_engine.bench.reports.html import write_page
+from paternoster_engine.bench.reports.report import build_report, detail, format_report
+from paternoster_engine.bench.reports.sweep import format_sweep, sweep_page
+from paternoster_engine.bench.requests import workload
+from paternoster_engine.bench.requests.prompts import PromptSource
+from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_engine.bench.requests.traffic import Prompts, Traffic
+from paternoster_engine.bench.requests.word_prompts import WordPrompts, tokens_per_word
 
 
 @dataclass(frozen=True, slots=True)

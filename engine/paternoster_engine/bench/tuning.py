@@ -18,9 +18,9 @@ from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.client import BenchClient, ServerError, drive
 from paternoster_engine.bench.offline import Offline
 from paternoster_engine.bench.progress import progress
-from paternoster_engine.bench.report import build_report
+from paternoster_engine.bench.reports.report import build_report
+from paternoster_engine.bench.requests.traffic import Prompts, Traffic
 from paternoster_engine.bench.session import check_percentiles, choose_model, make_prompts
-from paternoster_engine.bench.traffic import Prompts, Traffic
 
 Report = dict[str, Any]
 Visit = Callable[[int], Awaitable[Report]]

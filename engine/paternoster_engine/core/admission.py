@@ -4,13 +4,13 @@ import math
 
 from paternoster_engine.core.batch import BatchBuilder
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.forking import Fork
-from paternoster_engine.core.kv_cache import KVCache
+from paternoster_engine.core.kv.forking import Fork
+from paternoster_engine.core.kv.kv_cache import KVCache
 from paternoster_engine.core.preemption import Preemption, PriorityPreemption, Swap
 from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.reservation import Slots, make_reservation
 from paternoster_engine.core.stats import Counters
-from paternoster_engine.core.waiting_queue import WaitingQueue
+from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
 MAX_PREFIX_WAITS = 32
 """Requests a step passes over because others compute their next block, before it looks no further."""

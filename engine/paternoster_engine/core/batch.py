@@ -19,10 +19,23 @@ class ScheduledRequest(NamedTuple):
     num_tokens: int
     samples: bool
     """True when the chunk reaches the last known token, so that the step samples the next one, or gives the vector."""
+    proposed: Sequence[int] = ()
+    """The last tokens of the chunk, where they are not known: the step samples after each of them, too."""
 
     @property
     def stop(self) -> int:
         return self.start + self.num_tokens
+
+    @property
+    def known_stop(self) -> int:
+        """Without what is proposed."""
+        return self.start + self.num_tokens - len(self.proposed)
+
+    @property
+    def tokens(self) -> list[int]:
+        """All of the chunk's."""
+        known = self.request.tokens(self.start, self.known_stop)
+        return [*known, *self.proposed] if self.proposed else known
 
 
 BlockCopy = tuple[int, int]
@@ -64,8 +77,10 @@ class StepResult:
 
     tokens: Sequence[int | None] = ()
     """Sampled token of each scheduled item, None where the item does not sample or its request is stuck."""
-    logprobs: Mapping[Request, TokenLogprobs] = field(default_factory=dict)
-    """Of the sampled token, for requests that ask."""
+    further: Mapping[Request, Sequence[int | None]] = field(default_factory=dict)
+    """For items that propose tokens: what was sampled after each of them, as if it and those before it were right."""
+    logprobs: Mapping[Request, Sequence[TokenLogprobs]] = field(default_factory=dict)
+    """Of each of its sampled tokens, for requests that ask."""
     prompt_logprobs: Mapping[Request, Sequence[TokenLogprobs]] = field(default_factory=dict)
     """For requests that ask: of the prompt tokens after those whose log probabilities they have."""
     continuations: Mapping[Request, Continuations] = field(default_factory=dict)
@@ -75,10 +90,9 @@ class StepResult:
     """For requests for no tokens whose prompt's end was computed."""
 
     def deliver(self) -> None:
-        """Give what came besides tokens to the requests that asked for it, but not to those that ended since."""
-        for request, logprobs in self.logprobs.items():
-            if not request.finished:
-                request.logprobs.append(logprobs)
+        """Give what came besides tokens and of them to the requests that asked for it, but not to those that ended
+        since.
+        """
         for request, of_prompt in self.prompt_logprobs.items():
             if not request.leader.finished:
                 request.prompt_logprobs += of_prompt
@@ -87,6 +101,17 @@ class StepResult:
         for request, vector in self.vectors.items():
             if not request.finished:
                 request.vector = vector
+
+    def verified(self, item: ScheduledRequest, token: int) -> list[int]:
+        """The new tokens of ``item``, for which ``token`` was sampled first: more follow as long as what was proposed
+        is what was sampled.
+        """
+        tokens = [token]
+        for proposed, following in zip(item.proposed, self.further.get(item.request, ()), strict=False):
+            if proposed != tokens[-1] or following is None:
+                break
+            tokens.append(following)
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +132,8 @@ class BatchBuilder:
     whole: bool = False
     """A request gets all of its tokens, or none."""
     chunks: dict[Request, int] = field(default_factory=dict)
+    proposed: dict[Request, Sequence[int]] = field(default_factory=dict)
+    """Tokens that chunks end with beyond what is known; they are none of ``chunks``."""
     preempted: list[Request] = field(default_factory=list)
     expired: list[Request] = field(default_factory=list)
     lowest_class: float = math.inf
@@ -132,6 +159,11 @@ class BatchBuilder:
             self.chunks[request] = count
             self.budget = max(0, self.budget - count)
 
+    def propose(self, request: Request, tokens: Sequence[int]) -> None:
+        """Let the request's chunk, which reaches its last known token, go on with ``tokens``."""
+        self.proposed[request] = tokens
+        self.budget -= len(tokens)
+
     def remove(self, request: Request) -> None:
         self.budget += self.chunks.pop(request, 0)
 
@@ -143,7 +175,7 @@ class BatchBuilder:
         *,
         ahead: bool,
     ) -> Batch:
-        """Count the step's tokens as computed: a later step may be planned before this one has run.
+        """Count the step's known tokens as computed: a later step may be planned before this one has run.
 
         ``swaps``: copies out of the KV pool and into it. ``copies``: those within it. ``ahead``: the next step is
         planned before this one has ended.
@@ -156,8 +188,10 @@ class BatchBuilder:
             # Lengths instead of properties, here and in the scheduler: this is done for each request in each step.
             known = len(request.prompt) + len(request.output) + request.num_pending
             # As ScheduledRequest(...) does it, without the call in between that takes twice as long.
-            scheduled.append(tuple.__new__(ScheduledRequest, (request, start, count, stop == known)))
-            computed += count
+            proposed = self.proposed.get(request, ())
+            size = count + len(proposed)
+            scheduled.append(tuple.__new__(ScheduledRequest, (request, start, size, stop == known, proposed)))
+            computed += size
             before = request.max_computed
             if start < before:
                 recomputed += min(stop, before) - start

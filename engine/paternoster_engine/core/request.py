@@ -6,6 +6,8 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from paternoster_engine.core.config import TenantLimits
+from paternoster_engine.core.drafting import Drafting
+from paternoster_engine.core.matching import Matcher
 from paternoster_engine.core.sampling_params import SamplingParams
 
 
@@ -66,27 +68,6 @@ class Branching(Protocol):
     def advance(self, continuations: Sequence[Continuations]) -> Sequence[tuple[int, int]]:
         """Entry ``i`` is of sequence ``i``. Returns for each of ``width`` sequences which one it goes on from and with
         which token; nothing at the end.
-        """
-        ...
-
-
-class Matcher(Protocol):
-    """Says of a request which tokens may come next, as a function of its output alone."""
-
-    @property
-    def fault(self) -> str | None:
-        """Why no token can be chosen any more; None while some can."""
-        ...
-
-    @property
-    def seconds(self) -> float:
-        """Time that it took so far."""
-        ...
-
-    def allowed(self, request: "Request") -> bytes | None:
-        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; None, and a fault, if none can.
-
-        Tokens that end a request are allowed only where the output can end.
         """
         ...
 
@@ -156,6 +137,8 @@ class Request:
     """How it goes on where it is followed along several sequences at once; nothing is sampled for it then."""
     matcher: Matcher | None = None
     """Which tokens it may have, where not every one will do."""
+    drafting: Drafting | None = None
+    """What is known of tokens that are proposed for it, once some may be."""
     group: "SequenceGroup | None" = None
     """The sequences that it is one of, once the scheduler has it."""
     continuations: Continuations = ()
@@ -179,6 +162,11 @@ class Request:
     def num_tokens(self) -> int:
         """Tokens known so far: prompt plus output."""
         return len(self.prompt) + len(self.output)
+
+    @property
+    def num_proposed(self) -> int:
+        """None: proposals are in a batch, as rows beside the request's own."""
+        return 0
 
     @property
     def num_uncomputed(self) -> int:
@@ -284,8 +272,7 @@ class Request:
         assert self.num_computed == 0
         assert not self.block_ids
         assert self.claimed_key is None
-        assert self.leader is self
-        assert len(self.sequences) == 1
+        assert self.group is None or (self.group.leader is self and len(self.group.sequences) == 1)
         assert bool(self.host_block_ids) == (self.num_swapped > 0)
 
 

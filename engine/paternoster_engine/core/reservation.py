@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.kv_groups import KVGroups
+from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request, SequenceGroup
 
 

@@ -6,25 +6,26 @@ order they wait, what memory an admission must leave and who loses its blocks is
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from paternoster_engine.core.admission import Admission
 from paternoster_engine.core.batch import Batch, BatchBuilder, StepOutput, StepResult
-from paternoster_engine.core.batching import make_batching
-from paternoster_engine.core.block_pool import BlockPool
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import AdmissionError
-from paternoster_engine.core.forking import advance_group
-from paternoster_engine.core.kv_cache import KVCache
-from paternoster_engine.core.kv_groups import KVGroups
+from paternoster_engine.core.kv.block_pool import BlockPool
+from paternoster_engine.core.kv.kv_cache import KVCache
+from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.preemption import Preemption, Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
 from paternoster_engine.core.reservation import Slots, projected_peak_tokens
+from paternoster_engine.core.speculation import Speculation
 from paternoster_engine.core.stats import Counters
+from paternoster_engine.core.step_update import StepUpdate
 from paternoster_engine.core.validation import RequestValidation
-from paternoster_engine.core.waiting_queue import Deadlines, make_queue
+from paternoster_engine.core.waiting.batching import make_batching
+from paternoster_engine.core.waiting.waiting_queue import Deadlines, make_queue
 
 
 class Scheduler:
@@ -51,7 +52,6 @@ class Scheduler:
         self._queue = make_queue(config)
         self._validation = RequestValidation(config)
         self._deadlines = Deadlines()
-        self._meters_output = config.uses_tenants
         self._requests: dict[str, Request] = {}
         self._running: list[Request] = []
         self._slots = Slots(config, self._running, live_cap)
@@ -60,6 +60,18 @@ class Scheduler:
         )
         self._admission = Admission(
             config, self._queue, self._running, self._slots, self.kv, self.swap, self.counters, self._preemption
+        )
+        self._speculation = Speculation(config, self.kv, self.counters)
+        self._step_update = StepUpdate(
+            config,
+            self._queue,
+            self._running,
+            self._slots,
+            self.kv,
+            self._validation.quota,
+            self._speculation,
+            self.counters,
+            self._finish,
         )
         self._token_budget = config.max_batched_tokens if token_budget is None else self._checked_budget(token_budget)
         self._step = 0
@@ -158,6 +170,7 @@ class Scheduler:
             self._continue(builder, list(self._running))
             if admits:
                 self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
+        self._speculation.extend(builder)
         swaps, copies = self.swap.take_copies(), self.kv.take_copies()
         batch = builder.build(self._step, swaps, copies, ahead=self.config.overlap)
         self.counters.computed_tokens += builder.computed
@@ -166,44 +179,18 @@ class Scheduler:
 
     def update(self, batch: Batch, result: StepResult, now: float) -> list[StepOutput]:
         """Take in what came of the step; requests ended since are skipped."""
-        result.deliver()
-        outputs = []
-        max_model_len = self.config.max_model_len
-        groups: dict[SequenceGroup, None] = {}
-        for item, token in zip(batch.scheduled, result.tokens, strict=True):
-            request = item.request
-            if request.leader.finished:
-                continue
-            # The plan of the next step may have taken its blocks meanwhile.
-            if request.status is RequestStatus.RUNNING:
-                self.kv.keep(request, item.stop)
-            if not item.samples:
-                continue
-            if request.num_pending:
-                request.num_pending -= 1
-            if request.group is not None:
-                groups[request.group] = None
-                continue
-            if token is None and request.stuck:
-                self._finish(request, FinishReason.ERROR)
-                outputs.append(StepOutput(request, None, FinishReason.ERROR))
-                continue
-            request.first_token = now if request.first_token is None else request.first_token
-            request.last_token = now
-            if request.params.max_tokens == 0:
-                self._finish(request, FinishReason.STOP)
-                outputs.append(StepOutput(request, None, FinishReason.STOP))
-                continue
-            assert token is not None, f"request {request.request_id} was to be sampled and was not"
-            request.output.append(token)
-            self.counters.generation_tokens += 1
-            if self._meters_output or request.limits is not None:
-                self._meter_output(request, now)
-            reason = request.ends_with(token, max_model_len)
-            if reason is not None:
-                self._finish(request, reason)
-            outputs.append(StepOutput(request, token, reason))
-        return outputs + [output for group in groups for output in self._advance(group, now)]
+        return self._step_update.apply(batch, result, now)
+
+    def foreseeable(self, batch: Batch) -> bool:
+        """Whether all that is unknown of the step after ``batch`` is its tokens.
+
+        Where beams go on is not known, nor are proposals that begin with the tokens that ``batch`` samples.
+        """
+        load = len(batch.scheduled)
+        return all(
+            item.request.group is None and not item.proposed and not self._speculation.awaits(item.request, load)
+            for item in batch.scheduled
+        )
 
     def without_finished(self, batch: Batch) -> Batch:
         """``batch``, planned before the last step ended, without the rows of requests that ended with it."""
@@ -241,11 +228,11 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise ``AssertionError`` unless every block and every request is where it should be."""
-        self.kv.check_integrity(s for request in self._requests.values() for s in request.sequences)
+        sequences = [sequence for request in self._requests.values() for sequence in request.sequences]
+        self.kv.check_integrity(sequences)
         self.swap.check_integrity(self._requests.values(), self.config.host_blocks)
         running, waiting = self._running, self.waiting
         assert len(running) <= self.config.max_num_seqs
-        sequences = [sequence for request in self._requests.values() for sequence in request.sequences]
         assert {id(r) for r in sequences} == {id(r) for r in [*running, *waiting]}
         assert len(sequences) == len(running) + len(waiting)
         assert all(request.status is RequestStatus.RUNNING for request in running)
@@ -329,29 +316,3 @@ class Scheduler:
         request.finish_reason = reason
         del self._requests[request.request_id]
         self.counters.finished[reason] += 1
-
-    def _advance(self, group: SequenceGroup, now: float) -> Iterator[StepOutput]:
-        """Some sequences of a group were computed: when all are, it goes on; its end is an output."""
-        request, folded = group.leader, group.folded
-        count = advance_group(group, self.kv)
-        if folded and not group.folded:
-            index = self._running.index(request) + 1
-            self._running[index:index] = group.sequences[1:]
-            self._slots.promised.discard(group)
-        if count == 0:
-            return
-        request.first_token = now if request.first_token is None else request.first_token
-        request.last_token = now
-        self.counters.generation_tokens += count
-        if self._meters_output or request.limits is not None:
-            for _ in range(count):
-                self._meter_output(request, now)
-        if group.ended:
-            output, reason = group.branching.outcome
-            self._finish(request, reason)
-            request.output = list(output)
-            yield StepOutput(request, None, reason)
-
-    def _meter_output(self, request: Request, now: float) -> None:
-        self._queue.sampled(request)
-        self._validation.quota.charge(request, 1, now)

@@ -40,6 +40,13 @@ class Counters:
     """Tokens that went through the model."""
     recomputed_tokens: int = 0
     """Of those, tokens that had been computed before a preemption took them."""
+    proposals: Counter[str] = field(default_factory=Counter)
+    """Times that tokens were proposed, by who proposed them."""
+    proposed_tokens: Counter[str] = field(default_factory=Counter)
+    accepted_tokens: Counter[str] = field(default_factory=Counter)
+    """Of those, tokens that were sampled then."""
+    accepted_at: Counter[int] = field(default_factory=Counter)
+    """The same by their place in the proposal, from 0."""
     queue_seconds: float = 0.0
     """Sum of arrival to first scheduling."""
     queue_count: int = 0
@@ -47,6 +54,14 @@ class Counters:
     token_budget_changes: int = 0
     steps: StepSums = field(default_factory=StepSums)
     """Of those that were computed."""
+
+    def propose(self, proposer: str, proposed: int, accepted: int) -> None:
+        """Count a proposal that was verified; both numbers are of tokens."""
+        self.proposals[proposer] += 1
+        self.proposed_tokens[proposer] += proposed
+        self.accepted_tokens[proposer] += accepted
+        for place in range(accepted):
+            self.accepted_at[place] += 1
 
     def totals(self, ticks_per_second: int = 1) -> dict[str, Any]:
         """What ``/stats`` has of them, by the names in ``paternoster_contract.stats.EngineStats``.

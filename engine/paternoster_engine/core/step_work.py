@@ -11,7 +11,9 @@ NUM_PRODUCTS = 21
 
 @dataclass(frozen=True, slots=True)
 class StepWork:
-    """What is in one batch. One token that samples is a decode; every other scheduled token is prefill."""
+    """What is in one batch. One token that samples is a decode, with proposals or without; every other scheduled token
+    is prefill.
+    """
 
     prefill_tokens: int = 0
     decode_sequences: int = 0
@@ -23,12 +25,13 @@ class StepWork:
     @classmethod
     def of(cls, batch: Batch) -> "StepWork":
         prefill = decode = context = pairs = 0
-        for _, start, count, samples in batch.scheduled:
+        for _, start, count, samples, proposed in batch.scheduled:
             stop = start + count
             context += stop
-            if count == 1 and samples:
+            if samples and count == 1 + len(proposed):
                 decode += 1
-            else:
+                start, count = start + 1, count - 1
+            if count:
                 prefill += count
                 pairs += count * (start + stop + 1) // 2
         return cls(prefill, decode, context, pairs)

@@ -13,7 +13,7 @@ from paternoster_engine.core.errors import (
     TenantRateExceeded,
     TooManyBeams,
 )
-from paternoster_engine.core.kv_groups import KVGroups
+from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 
 

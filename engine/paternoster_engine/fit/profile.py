@@ -2,7 +2,7 @@
 
 import torch
 
-from paternoster_engine.bench.hardware_profile import HardwareProfile
+from paternoster_engine.bench.calibration.hardware_profile import HardwareProfile
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.fit.gpus import GPUS
 from paternoster_engine.fit.memory import Fit, rank_bytes

@@ -7,7 +7,7 @@ report of kernels like ours (FlashAttention-3, arXiv 2407.08608; vLLM V1): **non
 
 import torch
 
-from paternoster_engine.bench.step_cost import StepCostFit
+from paternoster_engine.bench.calibration.step_cost import StepCostFit
 from paternoster_engine.fit.gpus import Gpu
 from paternoster_engine.fit.memory import parameters, rank_bytes
 from paternoster_engine.model.config import ModelConfig

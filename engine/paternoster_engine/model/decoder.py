@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import torch
 
-from paternoster_engine.model.attention import Attention
 from paternoster_engine.model.config import Experts, ModelConfig, Rope
-from paternoster_engine.model.embedding import VocabParallelEmbedding
-from paternoster_engine.model.experts import MixtureOfExperts
-from paternoster_engine.model.linear import Linear
-from paternoster_engine.model.mlp import Mlp
-from paternoster_engine.model.parts import Parts
-from paternoster_engine.model.rotary import rotary_table
+from paternoster_engine.model.layers.attention import Attention
+from paternoster_engine.model.layers.embedding import VocabParallelEmbedding
+from paternoster_engine.model.layers.experts import MixtureOfExperts
+from paternoster_engine.model.layers.linear import Linear
+from paternoster_engine.model.layers.mlp import Mlp
+from paternoster_engine.model.layers.parts import Parts
+from paternoster_engine.model.layers.rotary import rotary_table
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.model.weights.heap import trim_heap
 from paternoster_engine.model.weights.stored import Stored

@@ -8,8 +8,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    # A server says that it loads before torch is there, which takes seconds to import.
+    import torch
 
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields
@@ -27,7 +30,7 @@ class RopeScaling(ABC):
     """What cosines and sines are multiplied with."""
 
     @abstractmethod
-    def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
+    def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
         """Radians a token from those of the plain embedding with base ``theta``, ``[rotated / 2]`` float32."""
 
     def reach(self, context: int) -> int:
@@ -42,7 +45,7 @@ class Linear(RopeScaling):
     factor: float
     amplitude: float = 1.0
 
-    def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
+    def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
         return frequencies / self.factor
 
 
@@ -55,8 +58,8 @@ class Divided(RopeScaling):
     longest: int | None = None
     """Tokens that the divisors are for, where it is not the whole context."""
 
-    def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
-        return frequencies / torch.tensor(self.divisors, dtype=frequencies.dtype)
+    def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
+        return frequencies / frequencies.new_tensor(self.divisors)
 
     def reach(self, context: int) -> int:
         return context if self.longest is None else min(context, self.longest)
@@ -73,13 +76,13 @@ class Llama3(RopeScaling):
     original: int
     amplitude: float = 1.0
 
-    def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
+    def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
         wavelengths = 2 * math.pi / frequencies
-        slow = torch.where(wavelengths > self.original / self.low, frequencies / self.factor, frequencies)
+        slow = (frequencies / self.factor).where(wavelengths > self.original / self.low, frequencies)
         share = (self.original / wavelengths - self.low) / (self.high - self.low)
         blended = (1 - share) * slow / self.factor + share * slow
         between = (wavelengths >= self.original / self.high) & (wavelengths <= self.original / self.low)
-        return torch.where(between, blended, slow)
+        return blended.where(between, slow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Yarn(RopeScaling):
     whole: bool = True
     """Bounds are whole dimensions."""
 
-    def stretch(self, frequencies: torch.Tensor, theta: float) -> torch.Tensor:
+    def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
         size = 2 * len(frequencies)
         low, high = (self._dimension(turns, size, theta) for turns in (self.fast, self.slow))
         if self.whole:
@@ -102,7 +105,7 @@ class Yarn(RopeScaling):
         low, high = max(low, 0), min(high, size - 1)
         if low == high:
             high += 0.001
-        plain = 1 - ((torch.arange(len(frequencies), dtype=frequencies.dtype) - low) / (high - low)).clamp(0, 1)
+        plain = 1 - ((frequencies.new_tensor(range(len(frequencies))) - low) / (high - low)).clamp(0, 1)
         return frequencies / self.factor * (1 - plain) + frequencies * plain
 
     def reach(self, context: int) -> int:

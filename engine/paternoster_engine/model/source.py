@@ -1,7 +1,8 @@
 """A model's address made into a path.
 
-``package://name``, ``file:///path.gguf`` and ``file:///folder`` are on this machine; ``hf://``, ``s3://``, ``gs://``
-and ``https://`` are in the cache of :mod:`paternoster_sources`, which fetches what is not there yet.
+``package://name``, ``file:///path.gguf`` and ``file:///folder`` are on this machine; ``hf://``, ``s3://``, ``gs://``,
+``https://``, ``oci-archive://`` and ``oci-layout://`` are in the cache of :mod:`paternoster_sources`, which fetches
+what is not there yet.
 """
 
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from paternoster_engine.model.errors import ModelSourceError, ModelUnavailable
-from paternoster_sources.address import is_remote
+from paternoster_sources.address import IN_REGISTRY, is_remote
 
 ALLOWED = (
-    "allowed: file:///path/to/model.gguf, file:///folder with safetensors, package://python_package, hf://org/name, "
-    "s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf"
+    "allowed: file:///path/to/model.gguf, file:///folder with safetensors or one .gguf file, package://python_package, "
+    "hf://org/name, s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf, "
+    "oci-archive:///path/image.tar, oci-layout:///path/folder"
 )
+USUAL = ("", "models")
+"""Where in a folder a model is: in itself, or where images of models have it (KServe)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ def resolve(address: str) -> ModelSource:
         if parts.netloc not in ("", "localhost"):
             raise ModelSourceError(f"model {address!r}: a file address has three slashes; {ALLOWED}")
         return _from_path(address, Path(unquote(parts.path)))
+    if parts.scheme == "oci":
+        raise ModelSourceError(f"model {address!r}: {IN_REGISTRY}")
     raise ModelSourceError(f"model {address!r}: unknown scheme {parts.scheme!r}; {ALLOWED}")
 
 
@@ -84,13 +90,24 @@ def _from_package(address: str, package: str) -> ModelSource:
 
 def _from_path(address: str, path: Path) -> ModelSource:
     if path.is_dir():
-        wanted = ("config.json", "tokenizer.json", "*.safetensors")
-        missing = [pattern for pattern in wanted if not any(path.glob(pattern))]
-        if missing:
-            raise ModelSourceError(f"model {address!r}: the folder has no {', '.join(missing)}; {ALLOWED}")
-        return ModelSource("safetensors", path)
+        return _from_folder(address, path)
     if not path.is_file():
         raise ModelSourceError(f"model {address!r}: there is no file or folder {path}")
     if path.suffix != ".gguf":
         raise ModelSourceError(f"model {address!r}: {path.name} is not a .gguf file; {ALLOWED}")
     return ModelSource("gguf", path)
+
+
+def _from_folder(address: str, folder: Path) -> ModelSource:
+    places = [folder / name for name in USUAL]
+    place = next((place for place in places if any(place.glob("*.safetensors")) or any(place.glob("*.gguf"))), folder)
+    ggufs = sorted(place.glob("*.gguf"))
+    missing = [name for name in ("config.json", "tokenizer.json", "*.safetensors") if not any(place.glob(name))]
+    if not missing:
+        return ModelSource("safetensors", place)
+    if len(ggufs) > 1:
+        named = ", ".join(file.name for file in ggufs)
+        raise ModelSourceError(f"model {address!r}: the folder has several .gguf files; name one of them: {named}")
+    if ggufs:
+        return ModelSource("gguf", ggufs[0])
+    raise ModelSourceError(f"model {address!r}: the folder has no {', '.join(missing)}; {ALLOWED}")

@@ -36,10 +36,10 @@ def collect_prompt_logprobs(
 
 def collect_logprobs(
     logits: torch.Tensor, requests: Sequence[Request], tokens: Sequence[int]
-) -> dict[Request, TokenLogprobs]:
+) -> dict[Request, list[TokenLogprobs]]:
     """What row ``i`` of ``logits [rows, vocab]`` says of ``tokens[i]``, sampled from it for ``requests[i]``.
 
-    For those that ask; nothing is sampled for those that branch.
+    For those that ask, row by row; nothing is sampled for those that branch.
     """
     asked = [
         (i, k)
@@ -50,4 +50,7 @@ def collect_logprobs(
         return {}
     rows = [i for i, _ in asked]
     logprobs = token_logprobs(logits[rows], [tokens[i] for i in rows], [k for _, k in asked])
-    return {requests[i]: each for i, each in zip(rows, logprobs, strict=True)}
+    collected: dict[Request, list[TokenLogprobs]] = {}
+    for i, each in zip(rows, logprobs, strict=True):
+        collected.setdefault(requests[i], []).append(each)
+    return collected

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_kernels.cpu.library import library
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -45,7 +46,7 @@ def device_fault(device: torch.device) -> str | None:
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """``auto`` is bfloat16 where ``device`` multiplies it natively, float32 elsewhere."""
+    """``auto`` is bfloat16 where ``device`` or the native CPU operations multiply it, float32 elsewhere."""
     if name != "auto":
         return DTYPES[name]
     native = torch.cuda.is_bf16_supported(including_emulation=False) if device.type == "cuda" else _cpu_has_bfloat16()
@@ -53,6 +54,8 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _cpu_has_bfloat16() -> bool:
+    if library() is not None:
+        return True
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
 

@@ -12,6 +12,7 @@ from paternoster_engine.runner.collect_continuations import collect_continuation
 from paternoster_engine.runner.collect_logprobs import collect_logprobs, collect_prompt_logprobs
 from paternoster_engine.runner.kv_pool import HostMemory, copy_blocks
 from paternoster_engine.runner.protocol import DeferredStep, SynchronousRunner
+from paternoster_engine.runner.sampled_rows import sampled_rows
 from paternoster_engine.runner.step_input import HostStep, attention_order, host_step
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.row_sampler import RowSampler
@@ -66,18 +67,21 @@ class ModelRunner(SynchronousRunner):
 
     def _result(self, batch: Batch, order: Sequence[ScheduledRequest], logits: torch.Tensor) -> StepResult:
         """``logits``: of the rows that sample, in ``order``, and then of those whose prompts' are told."""
-        sampling = [item.request for item in order if item.samples]
+        rows, owners = sampled_rows(order)
         prompt_logprobs: dict[Request, list[TokenLogprobs]] = {}
-        if len(logits) > len(sampling):
-            prompt_logprobs = collect_prompt_logprobs(logits[len(sampling) :], order)
-            logits = logits[: len(sampling)]
-        sampled = self._sampler.sample(logits, sampling) if sampling else []
-        tokens = dict(zip(sampling, sampled, strict=True))
+        if len(logits) > len(rows):
+            prompt_logprobs = collect_prompt_logprobs(logits[len(rows) :], order)
+            logits = logits[: len(rows)]
+        sampled = self._sampler.sample(logits, rows) if rows else []
+        tokens: dict[Request, list[int | None]] = {}
+        for row, owner, token in zip(rows, owners, sampled, strict=True):
+            tokens.setdefault(owner, []).append(None if row.stuck else token)
         return StepResult(
-            [tokens[item.request] if item.samples and not item.request.stuck else None for item in batch.scheduled],
-            logprobs=collect_logprobs(logits, sampling, sampled),
+            [tokens[item.request][0] if item.samples else None for item in batch.scheduled],
+            further={request: more[1:] for request, more in tokens.items() if len(more) > 1},
+            logprobs=collect_logprobs(logits, owners, sampled),
             prompt_logprobs=prompt_logprobs,
-            continuations=collect_continuations(logits, sampling),
+            continuations=collect_continuations(logits, owners),
         )
 
     def _forward(self, step: HostStep) -> torch.Tensor:

@@ -20,7 +20,7 @@ class PoolingRunner(ModelRunner):
     """A decoder's: the vector is the hidden state of the last token, which has seen all others."""
 
     def __init__(self, model: Decoder, kv_cache: Sequence[torch.Tensor]) -> None:
-        """``kv_cache``: one tensor a layer, from :func:`allocate_kv_cache`."""
+        """``kv_cache``: from :func:`allocate_kv_cache`."""
         super().__init__(model, kv_cache, Sampler(model.config.vocab_size, kv_cache[0].device))
         self._pooling = model.config.pooling
 

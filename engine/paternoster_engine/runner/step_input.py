@@ -55,17 +55,18 @@ def build_step_input(scheduled: Sequence[ScheduledRequest], cache: torch.Tensor)
 def host_step(scheduled: Sequence[ScheduledRequest], num_groups: int = 1) -> HostStep:
     """``scheduled`` in the order given, for a model with ``num_groups`` groups of layers.
 
-    Logits are wanted of the rows that sample, and after all of these of the items' :func:`prompt_rows`.
+    Logits are wanted of the rows that sample, those after each proposed token among them, and after all of these of the
+    items' :func:`prompt_rows`.
     """
     token_ids: list[int] = []
     positions: list[int] = []
     sample_rows: list[int] = []
     logprob_rows: list[int] = []
     for item in scheduled:
-        token_ids += item.request.tokens(item.start, item.stop)
+        token_ids += item.tokens
         positions += range(item.start, item.stop)
         if item.samples:
-            sample_rows.append(len(token_ids) - 1)
+            sample_rows += range(len(token_ids) - 1 - len(item.proposed), len(token_ids))
         if item.num_tokens > 1 or not item.samples:
             first = len(token_ids) - item.stop
             logprob_rows += [first + position for position in prompt_rows(item)]

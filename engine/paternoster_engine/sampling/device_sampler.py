@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.grammars.masks import forbid_outside_grammar
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import forbid_early_end
@@ -27,7 +27,7 @@ class DeviceSampler:
         self._sample = pick("sample", device)
         self._apply_penalties = pick("apply_penalties", device)
 
-    def sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
+    def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
         """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
         params = [request.params for request in requests]
         tokens: list[int] = self._sample(
@@ -41,7 +41,7 @@ class DeviceSampler:
         ).tolist()
         return tokens
 
-    def _adjusted(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+    def _adjusted(self, logits: torch.Tensor, requests: Sequence[Row]) -> torch.Tensor:
         """``logits`` with biases and penalties and without tokens that may not come; a copy where it has any."""
         penalised = [i for i, request in enumerate(requests) if request.params.has_penalties]
         early = [i for i, request in enumerate(requests) if len(request.output) < request.params.min_tokens]
@@ -58,7 +58,7 @@ class DeviceSampler:
             forbid_early_end(logits[i], requests[i])
         return logits
 
-    def _penalised(self, logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
+    def _penalised(self, logits: torch.Tensor, requests: Sequence[Row]) -> torch.Tensor:
         vocab = logits.shape[1]
         params = [request.params for request in requests]
         # Only repetition looks at the prompt.

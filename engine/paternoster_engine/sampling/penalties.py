@@ -2,10 +2,10 @@
 
 import torch
 
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.matching import Row
 
 
-def apply_penalties(logits: torch.Tensor, request: Request) -> None:
+def apply_penalties(logits: torch.Tensor, request: Row) -> None:
     """Change one row ``logits [vocab]`` (float32) in place.
 
     Repetition (arXiv 1909.05858) looks at prompt and output; presence and frequency at the output alone,
@@ -22,7 +22,7 @@ def apply_penalties(logits: torch.Tensor, request: Request) -> None:
         logits[seen] -= params.presence_penalty + params.frequency_penalty * counts
 
 
-def forbid_early_end(logits: torch.Tensor, request: Request) -> None:
+def forbid_early_end(logits: torch.Tensor, request: Row) -> None:
     """Rule out the tokens that end a request while it is shorter than ``min_tokens``; a matcher has done so itself."""
     if request.matcher is None and len(request.output) < request.params.min_tokens:
         logits[list(request.eos_token_ids + request.params.stop_token_ids)] = float("-inf")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.filters import Filters, thresholds
 from paternoster_engine.sampling.grammars.masks import forbid_outside_grammar
 from paternoster_engine.sampling.logit_bias import add_logit_bias
@@ -20,7 +20,7 @@ class Sampler:
         self._argmax = pick("argmax", device)
         self._token_ids = torch.arange(vocab_size, dtype=torch.int32, device=device).unsqueeze(0)
 
-    def sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
+    def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
         """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
         adjusted = [i for i, request in enumerate(requests) if _adjusts(request)]
         drawing = [i for i, request in enumerate(requests) if not request.params.greedy]
@@ -41,7 +41,7 @@ class Sampler:
             tokens[i] = token
         return tokens
 
-    def _draw(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
+    def _draw(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
         """Sample by Gumbel-max: the best of score plus noise is a draw from the softmax."""
         device = logits.device
         temperature = torch.tensor([[request.params.temperature] for request in requests], device=device)
@@ -62,11 +62,11 @@ class Sampler:
         return tokens
 
 
-def _filters(request: Request) -> bool:
+def _filters(request: Row) -> bool:
     params = request.params
     return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
 
-def _adjusts(request: Request) -> bool:
+def _adjusts(request: Row) -> bool:
     params = request.params
     return params.changes_logits or request.matcher is not None or len(request.output) < params.min_tokens

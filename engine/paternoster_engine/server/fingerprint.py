@@ -2,8 +2,6 @@
 
 import hashlib
 
-import torch
-
 from paternoster_contract import __version__
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_engine.model.config import ModelConfig
@@ -13,6 +11,8 @@ DIGITS = 12
 
 def fingerprint(args: EngineArgs, model: ModelConfig) -> str:
     """``fp_`` and a digest of what decides which numbers are computed: programs, model, formats, devices."""
+    import torch  # which is there once a model is; a server says before that it loads
+
     cuda = torch.cuda.is_available() and args.device != "cpu"
     device = torch.cuda.get_device_name() if cuda else torch.backends.cpu.get_cpu_capability()
     told = (

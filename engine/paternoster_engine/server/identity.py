@@ -9,8 +9,8 @@ from fastapi import Depends, Request
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.identity import HEADER, Identity
 from paternoster_contract.limits import MAX_PRIORITY
-from paternoster_engine.core.block_keys import cache_scope
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
+from paternoster_engine.core.kv.block_keys import cache_scope
 from paternoster_engine.server.errors import InvalidValue
 
 

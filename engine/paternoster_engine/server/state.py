@@ -14,6 +14,7 @@ from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.grammars.lazy import SeenTokens
 from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel, WrongTask
 from paternoster_engine.server.generation.grammar_work import GrammarWork
 from paternoster_engine.server.generation.text_work import TextWork
@@ -81,6 +82,18 @@ class ServedModel:
     @cached_property
     def grammars(self) -> GrammarWork:
         return GrammarWork(self.tokenizer, self.histograms)
+
+    @cached_property
+    def seen_tokens(self) -> SeenTokens:
+        """As the parsers of answers see them."""
+        marks = {token: mark.encode() for mark, token in self.answer_format.special.items()}
+
+        def spelled(token: int) -> bytes:
+            if self.tokenizer.is_special(token):
+                return marks.get(token, b"")
+            return self.tokenizer.token_bytes(token)
+
+        return SeenTokens(self.tokenizer.largest_id + 1, spelled)
 
     def close(self) -> None:
         """End what reads texts; the loop is ended by itself."""
@@ -153,9 +166,9 @@ class ServerState:
         self.drain()
 
     def named(self, model: str | None) -> ServedModel:
-        """The engine that serves ``model`` (None: the one there is); raises :class:`UnknownModel`."""
+        """The engine that serves ``model`` (None or empty: the one there is); raises :class:`UnknownModel`."""
         served = self.served
-        if model is not None and model != served.name:
+        if model and model != served.name:
             raise UnknownModel(model)
         return served
 

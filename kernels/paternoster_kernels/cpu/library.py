@@ -1,28 +1,28 @@
 """The C++ sources made into a shared library, once a machine, and its functions.
 
-A library in this folder wins, so that an image without a compiler can carry one (``python -m
-paternoster_kernels.cpu.library`` puts it there). Otherwise it is compiled into the user's cache when first needed.
+There is one for each instruction set. A library in this folder wins, so that an image without a compiler can carry all
+that its kind of machine may need: ``python -m paternoster_kernels.cpu.library`` puts them there. Otherwise the one that
+is needed is compiled into the user's cache.
 """
 
 import ctypes
 import hashlib
 import logging
 import os
+import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
-import torch
+from paternoster_kernels.cpu import instruction_sets
+from paternoster_kernels.cpu.instruction_sets import InstructionSet
 
 log = logging.getLogger(__name__)
 
-DISABLE_ENV = "PATERNOSTER_NO_NATIVE_KERNELS"
-"""Any value keeps the CPU on the reference."""
 COMPILERS = ("g++", "clang++")
-FLAGS = ("-O3", "-march=sapphirerapids", "-std=c++17", "-fopenmp", "-fPIC", "-shared", "-w")
+FLAGS = ("-O3", "-std=c++17", "-ffp-contract=fast", "-fopenmp", "-fPIC", "-shared", "-w")
 COMPILE_SECONDS = 120
 SOURCES = Path(__file__).parent / "native"
 _P, _N, _F, _T = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
@@ -38,40 +38,44 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "silu_mul": (_P, _P, _N, _N, _T),
 }
 """Arguments of each function, as ``native`` declares them; the last is the number of threads. None returns anything."""
-_ARCH_REQ_XCOMP_PERM, _XFEATURE_TILE_DATA, _SYS_ARCH_PRCTL = 0x1023, 18, 158
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The library, or None where its operations cannot run; the reason is logged once."""
-    if os.environ.get(DISABLE_ENV):
+    """The library, or None where its operations cannot run; which it is, or why there is none, is logged once.
+
+    Raises ``ValueError`` where the environment names an instruction set that the processor has not.
+    """
+    chosen = instruction_sets.chosen()
+    if chosen is None:
+        log.info("no native CPU operations here: they run in plain torch, which is slower")
         return None
-    if not _cpu_is_able():
-        log.info("no AMX for bfloat16 here: operations run in plain torch")
-        return None
-    path = next((folder / _name() for folder in (Path(__file__).parent, _cache()) if (folder / _name()).exists()), None)
+    name = library_name(chosen)
+    path = next((folder / name for folder in (Path(__file__).parent, _cache()) if (folder / name).exists()), None)
     try:
-        found = ctypes.CDLL(str(path or compile_library(_cache())))
+        found = ctypes.CDLL(str(path or compile_library(_cache(), chosen)))
     except (OSError, subprocess.SubprocessError) as error:
-        log.warning("native CPU operations are not to be had, so plain torch runs instead: %s", error)
+        log.warning("native CPU operations are not to be had, so plain torch runs instead, which is slower: %s", error)
         return None
+    has = ", ".join(able.name for able in instruction_sets.available())
+    log.info("native CPU operations for %s; this processor has %s", chosen.name, has)
     for name, arguments in SIGNATURES.items():
         getattr(found, name).argtypes = arguments
         getattr(found, name).restype = None
     return found
 
 
-def compile_library(folder: Path) -> Path:
+def compile_library(folder: Path, instructions: InstructionSet) -> Path:
     """Compile into ``folder``; raises ``OSError`` or ``subprocess.SubprocessError`` when that fails."""
     compiler = next((found for name in COMPILERS if (found := shutil.which(name))), None)
     if compiler is None:
         raise OSError(f"no C++ compiler: looked for {', '.join(COMPILERS)} on PATH")
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / _name()
+    target = folder / library_name(instructions)
     # Written beside and moved, as several engines may start at once.
     with tempfile.TemporaryDirectory(dir=folder) as made:
         partial = Path(made) / target.name
-        command = [compiler, *FLAGS, "-o", str(partial), *map(str, sorted(SOURCES.glob("*.cpp")))]
+        command = [compiler, *FLAGS, *instructions.flags, "-o", str(partial), *map(str, sorted(SOURCES.glob("*.cpp")))]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
         if done.returncode != 0:
             raise OSError(f"{compiler} exited with {done.returncode}: {done.stderr.strip()[-500:]}")
@@ -79,11 +83,12 @@ def compile_library(folder: Path) -> Path:
     return target
 
 
-def _name() -> str:
-    digest = hashlib.sha256(" ".join(FLAGS).encode())
+def library_name(instructions: InstructionSet) -> str:
+    """Of the file; another for other sources."""
+    digest = hashlib.sha256(" ".join((*FLAGS, *instructions.flags)).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.read_bytes())
-    return f"paternoster_amx_{digest.hexdigest()[:16]}.so"
+    return f"paternoster_{instructions.name}_{digest.hexdigest()[:16]}.so"
 
 
 def _cache() -> Path:
@@ -91,16 +96,6 @@ def _cache() -> Path:
     return Path(root) / "paternoster" / "kernels"
 
 
-def _cpu_is_able() -> bool:
-    """AMX and AVX-512 with bfloat16, and the kernel's leave to use the tiles."""
-    if sys.platform != "linux":
-        return False
-    able = torch.cpu.get_capabilities()
-    if not (able.get("amx_bf16") and able.get("avx512_bf16")):
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    return bool(libc.syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_TILE_DATA) == 0)
-
-
 if __name__ == "__main__":
-    print(compile_library(Path(__file__).parent))
+    for instructions in instruction_sets.of_machine(platform.machine()):
+        print(compile_library(Path(__file__).parent, instructions))

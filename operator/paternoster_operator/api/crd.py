@@ -63,7 +63,14 @@ def build_crd() -> dict[str, Any]:
 def render() -> str:
     """The CRD as YAML, the same text each time."""
     head = "# Generated from operator/paternoster_operator/api by 'make generate'.\n"
-    return head + yaml.safe_dump(build_crd(), sort_keys=False, width=120, allow_unicode=True)
+    return head + yaml.dump(build_crd(), Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
+
+
+class _Plain(yaml.SafeDumper):
+    """Without anchors and aliases: people read it, and some tools refuse them."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def object_schema() -> Schema:

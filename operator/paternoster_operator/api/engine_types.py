@@ -1,6 +1,5 @@
 """Start-up settings of an engine, as a manifest says them; no logic. Those of ``paternoster_contract.settings``."""
 
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -8,9 +7,15 @@ from pydantic import Field, field_validator
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_contract.settings.memory import PreemptionName
 from paternoster_contract.settings.removed import REMOVED_ORDERS, REMOVED_PREEMPTIONS, refuse
-from paternoster_contract.settings.scheduling import AdmissionName, ModeName, OrderName, VictimName
+from paternoster_contract.settings.scheduling import (
+    AdmissionName,
+    ModeName,
+    OrderName,
+    SpeculativeName,
+    VictimName,
+)
 from paternoster_operator.api.extra_args import fields_of_settings, parse_extra_args
-from paternoster_operator.api.fields import INT32, Bytes, Count, Document, Positive, Quantity, Seconds
+from paternoster_operator.api.fields import INT32, Bytes, Count, Document, ImagePullPolicy, Positive, Quantity, Seconds
 from paternoster_operator.api.http_types import HttpLimits
 
 Word = Annotated[str, Field(max_length=1024)]
@@ -35,6 +40,9 @@ class Scheduling(Document):
     full-reserve, everyone's full length at once."""
     victim: VictimName = "least-computed"
     """Who is preempted when the KV pool runs dry."""
+    speculative: SpeculativeName = "off"
+    """Tokens proposed before they are sampled, and verified several in a step: grammar, those that a request's grammar
+    forces; ngram, also those that followed its last ones before; off, none. The output is the same."""
     priority_aging_seconds: Seconds = 0
     """Seconds of waiting that are worth one class with engine.order priority; 0 for no aging."""
     pause_lower_classes: bool = False
@@ -90,12 +98,6 @@ class Tenants(Document):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"must have each tenant once, and has {', '.join(twice)} more than once")
         return weights
-
-
-class ImagePullPolicy(StrEnum):
-    ALWAYS = "Always"
-    IF_NOT_PRESENT = "IfNotPresent"
-    NEVER = "Never"
 
 
 class Engine(Document):

@@ -1,5 +1,6 @@
 """What the types of the resource are made of: numbers with bounds, quantities, and documents in camelCase."""
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -34,6 +35,14 @@ Bytes = Annotated[
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _BYTES, "maxLength": 32}),
 ]
 """A quantity of at least one byte, such as 512Mi."""
+
+
+class ImagePullPolicy(StrEnum):
+    """When a node asks a registry for an image."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
 
 
 class Document(BaseModel):

@@ -1,6 +1,6 @@
 """Rules between fields, in CEL: one list for the schema and for checking a manifest without a cluster."""
 
-from paternoster_operator.api.model_types import REMOTE
+from paternoster_operator.api.model_types import FETCHED, IMAGE, REMOTE
 from paternoster_operator.api.names import NAME_PATTERN
 from paternoster_operator.api.pod.owned import POD_TEMPLATE_RULES
 from paternoster_operator.api.rule import Rule
@@ -13,13 +13,21 @@ SPEC_RULES: tuple[Rule, ...] = (
         "model.source must name a path on its claim without '.' and '..'",
         "model.source",
     ),
-    *(
-        Rule(
-            f"!has(self.model.{field}) || self.model.source.matches('{REMOTE}')",
-            f"model.{field} must be unset unless model.source is hf://, s3://, gs:// or https://, which are fetched",
-            f"model.{field}",
-        )
-        for field in ("cache", "credentialsSecretRef")
+    Rule(
+        f"!has(self.model.cache) || self.model.source.matches('{REMOTE}')",
+        f"model.cache must be unset unless model.source is {FETCHED}, which are fetched",
+        "model.cache",
+    ),
+    Rule(
+        "!has(self.model.credentialsSecretRef) || "
+        f"self.model.source.matches('{REMOTE}') || self.model.source.matches('{IMAGE}')",
+        f"model.credentialsSecretRef must be unset unless model.source is {FETCHED}, which are fetched, or oci://",
+        "model.credentialsSecretRef",
+    ),
+    Rule(
+        f"!has(self.model.imagePullPolicy) || self.model.source.matches('{IMAGE}')",
+        "model.imagePullPolicy must be unset unless model.source is oci://, which the node pulls",
+        "model.imagePullPolicy",
     ),
     Rule(
         "!has(self.model.cache) || (has(self.model.cache.emptyDir) ? 1 : 0) + (has(self.model.cache.hostPath) ? 1 : 0)"

@@ -1,9 +1,9 @@
 """How many replicas the traffic needs: demand / (utilization x what one replica carries), rounded up.
 
 Demand is how many sequences the traffic wants to run at once. By Little's law: arrivals a second, times the tokens of
-an answer, times the seconds of a token on a full replica. None of the three is a queue's length, so a step in the
-traffic is seen within one window and not by what it will have left. Until they are known, what runs now stands for
-them. The queue counts by what it takes to work it off in time.
+an answer (one where none is asked for), times the seconds of a token on a full replica. None of the three is a queue's
+length, so a step in the traffic is seen within one window and not by what it will have left. Until they are known,
+what runs now stands for them. The queue counts by what it takes to work it off in time.
 """
 
 import math
@@ -106,12 +106,12 @@ def estimate_demand(
     """
     if signals.ready == 0 or signals.mean_running == 0:
         return Demand(signals.demand, 0.0)
-    pace, tokens = model.pace(full), model.tokens_per_answer
+    pace, steps = model.pace(full), model.steps_per_answer
     running = _running_when_full(signals, model, full)
-    if pace is None or tokens is None:
+    if pace is None or steps is None:
         # More cannot be wanted than is there, as far as is known.
         return Demand(running, 0.0 if ordered else _backlog(signals, running))
-    arriving = signals.arrival_rate * tokens * pace
+    arriving = signals.arrival_rate * steps * pace
     steady = (arriving * signals.arrived + running * CONFIDENCE) / (signals.arrived + CONFIDENCE)
     # Answers that have grown longer run before they end: what runs is a fact, their length of the past is none.
     steady = max(steady, signals.mean_running)

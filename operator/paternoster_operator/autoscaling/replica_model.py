@@ -5,6 +5,9 @@ Within a step every sequence waits for all others, and the prompts that come whi
 time between two tokens is a line in the number of sequences: ``itl(n) = base + slope n``. With ``r`` requests a
 second, ``w`` seconds of prompt work each and ``O`` output tokens, a step takes ``t = a + b n + r w t``, and by Little's
 law ``n = r O t``: hence ``t = a + (b + w / O) n``. All of it comes from the fitted cost of a step.
+
+A request for one token at most ends with the step that has read its prompt, as those for vectors do. Its place is one
+in such a step, which holds as many of them as there are tokens in it: ``t = a + w n``.
 """
 
 import math
@@ -37,6 +40,10 @@ class ReplicaModel:
     kv_usage: float = 0.0
     answers: float = 0.0
     tokens: float = 0.0
+    computed: float = 0.0
+    """Tokens that went through the model."""
+    step_tokens: int = 0
+    """Most tokens of a step; 0 while unknown."""
     steps: StepModel = field(default_factory=StepModel)
 
     def observe(self, signals: Signals, elapsed: float) -> Self:
@@ -53,6 +60,8 @@ class ReplicaModel:
             kv_usage=remembered * fade + kv_usage,
             answers=self.answers * fade + signals.departed,
             tokens=self.tokens * fade + signals.generated,
+            computed=self.computed * fade + sum(load.computed_tokens for load in signals.replicas),
+            step_tokens=signals.token_capacity or self.step_tokens,
             steps=self.steps.observe(signals, elapsed),
         )
 
@@ -68,8 +77,22 @@ class ReplicaModel:
             return None
         return self.kv_usage / self.running
 
+    @property
+    def prompt_tokens(self) -> float | None:
+        """Tokens computed for a request that ends with its prompt, on average; None where they go on, or unknown."""
+        answer = self.tokens_per_answer
+        return None if answer is None or answer > 1 else self.computed / self.answers
+
+    @property
+    def steps_per_answer(self) -> float | None:
+        """Steps that a request gets something of, on average: one for each token, and one where none is asked for."""
+        answer = self.tokens_per_answer
+        return None if answer is None else max(answer, 1.0)
+
     def pace(self, running: float) -> float | None:
-        """Seconds between two tokens with so many sequences at once; None while unknown."""
+        """Seconds of a step with so many sequences at once, which are those between two tokens; None while unknown."""
+        if (prompt := self.prompt_tokens) is not None:
+            return self.steps.reading(running * prompt)
         line = self.steps.line
         return None if line is None else line[0] + line[1] * running
 
@@ -82,7 +105,7 @@ class ReplicaModel:
         return max(itl_seconds - base, 0.0) / slope if slope > 0 else math.inf
 
 
-Bound = Literal["max_num_seqs", "live cap", "KV", "ITL"]
+Bound = Literal["max_num_seqs", "live cap", "KV", "ITL", "max_batched_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +122,7 @@ class Capacity:
 def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
     """What one replica sustains, as far as is known; what is unknown does not bound. At least one sequence.
 
-    Independent of the live cap, so that cutting the cap never looks like new demand.
+    Independent of the live cap and token budget, so that cutting either never looks like new demand.
     """
     cap = policy.cap
     top = cap.initial if cap.mode is ConcurrencyMode.FIXED else cap.maximum
@@ -108,6 +131,8 @@ def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
         bounds.append(Capacity(room, "KV"))
     if (room := itl_room(policy.slo, model)) is not None:
         bounds.append(Capacity(room, "ITL"))
+    if model.step_tokens and (prompt := model.prompt_tokens):
+        bounds.append(Capacity(model.step_tokens / prompt, "max_batched_tokens"))
     least = min(bounds, key=lambda capacity: capacity.sequences)
     return Capacity(max(least.sequences, 1.0), least.bound)
 

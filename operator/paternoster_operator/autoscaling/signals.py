@@ -32,6 +32,11 @@ class ReplicaLoad:
     step_sums: tuple[float, ...] = ()
     """Growth of the ``step_sums`` of its ``/stats``; empty where it tells none."""
 
+    @property
+    def computed_tokens(self) -> float:
+        """Tokens of prompts and of answers that went through its model."""
+        return self.step_sums[1] + self.step_sums[2] if self.step_sums else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Signals:

@@ -88,14 +88,18 @@ class StepModel:
         The prompts that come while sequences decode share their steps: so many a sequence that each token which is
         generated takes its share of a prompt with it.
         """
-        cost, at = self.known, self._at
-        decoded = at(_STEPS, _DECODE)
+        cost, decoded = self.known, self._at(_STEPS, _DECODE)
         if cost is None or decoded <= 0:
             return None
-        fixed, p, d, k, q = cost
-        read = max(at(_STEPS, _KV) - self.context * decoded, 0.0)
-        prompts = p * at(_STEPS, _PREFILL) + q * at(_STEPS, _PAIRS) + k * read
-        return fixed, d + k * self.context + prompts / decoded
+        fixed, _, d, k, _ = cost
+        return fixed, d + k * self.context + self._prompts(cost) / decoded
+
+    def reading(self, tokens: float) -> float | None:
+        """Seconds of a step that has so many tokens of prompts and nothing else; None while unknown."""
+        cost, prefilled = self.known, self._at(_STEPS, _PREFILL)
+        if cost is None or prefilled <= 0:
+            return None
+        return cost[0] + tokens * self._prompts(cost) / prefilled
 
     def decode_room(self, seconds: float) -> float | None:
         """Sequences whose step, without any prompt, takes that long; None while unknown."""
@@ -133,6 +137,12 @@ class StepModel:
         context = min(at(_PREFILL, _KV) / prompts, decodes * self.context)
         pairs = at(_STEPS, _PAIRS) / prompts
         return fixed + d * decodes + k * context, p + q * pairs, decodes
+
+    def _prompts(self, cost: Cost) -> float:
+        """Seconds of a step that its prompts take, on average."""
+        _, p, _, k, q = cost
+        read = max(self._at(_STEPS, _KV) - self.context * self._at(_STEPS, _DECODE), 0.0)
+        return p * self._at(_STEPS, _PREFILL) + q * self._at(_STEPS, _PAIRS) + k * read
 
     def _trust(self, means: Sequence[float]) -> float:
         """Weight of an observation, 1 where it is near to what the fit expects."""

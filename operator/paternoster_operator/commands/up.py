@@ -27,7 +27,8 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_operator.api.manifest import InvalidManifest
     from paternoster_operator.local.manifest_watch import ManifestWatch
     from paternoster_operator.local.program import HOST, free_port
-    from paternoster_operator.local.session import LocalSession, state_folder
+    from paternoster_operator.local.session import LocalSession
+    from paternoster_operator.local.state import state_folder
     from paternoster_operator.local.unsupported import unused
     from paternoster_operator.terminal.interactive_session import run_interactive_session
 

@@ -17,7 +17,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import ALONE, Installation, engine_args
 from paternoster_operator.desired.key_volumes import key_mounts, key_volumes
 from paternoster_operator.desired.model_fetch import engine_env, fetch_containers
-from paternoster_operator.desired.model_source import model_mounts, model_volumes
+from paternoster_operator.desired.model_source import model_mounts, model_volumes, pull_secrets
 from paternoster_operator.desired.ownership import child_metadata, selector
 from paternoster_operator.desired.pod_template import brings_shared_memory, with_template
 from paternoster_operator.desired.resources import build_resources, gpus, scratch_volume, shared_memory_volume
@@ -86,7 +86,7 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
         "priorityClassName": spec.priority_class_name,
         "runtimeClassName": spec.runtime_class_name,
         "serviceAccountName": spec.service_account_name,
-        "imagePullSecrets": _dump(spec.image_pull_secrets),
+        "imagePullSecrets": pull_secrets(spec),
     }
     if spec.resources.gpu.claim_template_name is not None:
         pod["resourceClaims"] = [

@@ -86,6 +86,7 @@ def _said(engine: Engine) -> dict[str, Any]:
         "await_prefix": scheduling.await_prefix,
         "admission": scheduling.admission,
         "victim": scheduling.victim,
+        "speculative": scheduling.speculative,
         "priority_aging": scheduling.priority_aging_seconds,
         "pause_lower_classes": scheduling.pause_lower_classes,
         "reserved_slots": scheduling.reserved_slots,

@@ -10,7 +10,9 @@ _CLAIM = "pvc://"
 
 
 def engine_source(spec: LLMDeploymentSpec) -> str:
-    """What the engine is told: a claim is a folder to it."""
+    """What the engine is told: a claim is a folder to it, and so is an image."""
+    if (image := spec.model.image) is not None:
+        return f"file://{MODEL_FOLDER}/{image.path}".rstrip("/")
     claim, path = _claim(spec)
     return spec.model.source if claim is None else f"file://{MODEL_FOLDER}{path.rstrip('/')}"
 
@@ -21,7 +23,11 @@ def model_claim(spec: LLMDeploymentSpec) -> str | None:
 
 
 def model_volumes(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
-    """The pod's volumes: the whole claim, as links in a folder may lead out of it; or the cache."""
+    """The pod's volumes: the whole claim, as links in a folder may lead out of it; the image; or the cache."""
+    if (image := spec.model.image) is not None:
+        policy = {} if spec.model.image_pull_policy is None else {"pullPolicy": spec.model.image_pull_policy.value}
+        # Not a subPath: containerd before 2.2 would mount the whole image and say nothing.
+        return [{"name": MODEL_VOLUME, "image": {"reference": image.reference, **policy}}]
     if (claim := model_claim(spec)) is not None:
         return [{"name": MODEL_VOLUME, "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}]
     return [{"name": MODEL_VOLUME, **_cache(spec.model.cache)}] if spec.model.remote else []
@@ -32,8 +38,16 @@ def model_mounts(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
     return [{"name": MODEL_VOLUME, "mountPath": MODEL_FOLDER, "readOnly": True}] if _has_volume(spec) else []
 
 
+def pull_secrets(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
+    """The Secrets that the node pulls with: the pod's, and that of the model's image."""
+    secrets = [secret.name for secret in spec.image_pull_secrets]
+    if spec.model.image is not None and spec.model.credentials_secret_ref is not None:
+        secrets.append(spec.model.credentials_secret_ref.name)
+    return [{"name": name} for name in dict.fromkeys(secrets)]
+
+
 def _has_volume(spec: LLMDeploymentSpec) -> bool:
-    return spec.model.remote or model_claim(spec) is not None
+    return spec.model.remote or spec.model.image is not None or model_claim(spec) is not None
 
 
 def _cache(cache: ModelCache | None) -> dict[str, Any]:

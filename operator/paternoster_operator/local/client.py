@@ -4,8 +4,8 @@ import json
 from typing import Any
 from urllib.request import urlopen
 
-from paternoster_operator.local.session import state_file
-from paternoster_operator.publish import OBJECTS
+from paternoster_contract.labels import OBJECTS
+from paternoster_operator.local.state import state_file
 
 TIMEOUT_SECONDS = 5
 

@@ -17,6 +17,7 @@ from paternoster_operator.local.private import private_folder, session_folder
 from paternoster_operator.local.probe import Probe, Probes
 from paternoster_operator.local.program import HOST, Launch, Program, find_program
 from paternoster_operator.local.secrets import write_privately
+from paternoster_operator.local.state import state_file, state_folder
 from paternoster_operator.local.unsupported import unused, without_unused
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
@@ -35,17 +36,6 @@ GATEWAY_PROBES = Probes(
 
 class SessionError(Exception):
     """The session cannot begin; the text says why."""
-
-
-def state_folder() -> Path:
-    """Where logs are kept (XDG base directories)."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "paternoster"
-
-
-def state_file() -> Path:
-    """Where a running session says how to reach it."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return (Path(runtime) / "paternoster" if runtime else state_folder()) / "up.json"
 
 
 class LocalSession:

@@ -6,6 +6,7 @@ from paternoster_contract.labels import MODELS_ENV
 from paternoster_operator.api.pod.template import PodTemplate
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.model_source import model_claim
+from paternoster_sources.address import IN_REGISTRY
 
 
 def unused(resources: Iterable[LLMDeployment]) -> list[str]:
@@ -33,11 +34,19 @@ def _unused(spec: LLMDeploymentSpec) -> Iterator[tuple[str, str]]:
 def refused(resources: Iterable[LLMDeployment]) -> list[str]:
     """A line for each part without which an engine cannot be: field, value and what is allowed."""
     return [
-        f"{resource.metadata.name}: spec.model.source: is {resource.spec.model.source!r}: must be another "
-        "than pvc:// on this machine, which has no PersistentVolumeClaims"
+        f"{resource.metadata.name}: spec.model.source: is {resource.spec.model.source!r}: must be another than "
+        f"{instead}"
         for resource in resources
-        if model_claim(resource.spec) is not None
+        for instead in _missing(resource.spec)
     ]
+
+
+def _missing(spec: LLMDeploymentSpec) -> Iterator[str]:
+    """What a model's source needs of a cluster."""
+    if model_claim(spec) is not None:
+        yield "pvc:// on this machine, which has no PersistentVolumeClaims"
+    if spec.model.image is not None:
+        yield f"oci:// on this machine: {IN_REGISTRY}"
 
 
 def without_unused(resource: LLMDeployment) -> LLMDeployment:

@@ -1,4 +1,4 @@
-"""What is told of the init container that fetches a model: that it does, and why it could not. Pure."""
+"""What is told of a model on its way to a node: that it is, and why it could not be fetched. Pure."""
 
 from datetime import datetime
 
@@ -7,6 +7,8 @@ from paternoster_contract.labels import MODEL_CONTAINER
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.observe import Ended, Observed, PodView
 
+CREATING = "ContainerCreating"
+"""Why a container waits whose images are pulled and whose volumes are mounted (kubelet)."""
 RETRY_SECONDS = 60.0
 """Time that a new try has until the failure of the last one is no longer told: most fail again within it."""
 
@@ -19,8 +21,12 @@ def fetches(pod: PodView, spec: LLMDeploymentSpec) -> bool:
 def find_downloads(observed: Observed, spec: LLMDeploymentSpec) -> str:
     """The pods that fetch their model now, since when, and how far they are; empty where there are none.
 
-    In whole percent and without a rate: each change of a status is one to etcd.
+    In whole percent and without a rate: each change of a status is one to etcd. Of an image the kubelet tells no more
+    than that its container is not made yet.
     """
+    if spec.model.image is not None:
+        waiting = [pod.name for pod in observed.starting if pod.waiting_reason == CREATING]
+        return f"{spec.model.source} is pulled and mounted for {', '.join(waiting)}" if waiting else ""
     pods = [f"{pod.name} since {pod.running_since}{_share(pod.download)}" for pod in observed.fetching]
     return f"{spec.model.source} is fetched by {', '.join(pods)}" if pods and spec.model.remote else ""
 

@@ -45,7 +45,7 @@ class StallReason:
 def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
     """The one that explains most, or None. ``now`` is an RFC 3339 time."""
     for pod in observed.starting:
-        found = _unscheduled(pod, spec, now) or _unstarted(pod) or _ends(pod, spec, now)
+        found = _unscheduled(pod, spec, now) or _unstarted(pod, spec) or _ends(pod, spec, now)
         if found is not None:
             of = "" if pod.container == ENGINE_CONTAINER else f"container {pod.container}: "
             return StallReason(found.reason, f"{pod.name}: {of}{found.message}")
@@ -81,11 +81,17 @@ def _age(pod: PodView, now: str) -> float:
     return (datetime.fromisoformat(now) - datetime.fromisoformat(pod.created)).total_seconds()
 
 
-def _unstarted(pod: PodView) -> StallReason | None:
+def _unstarted(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
     reason = _WAITING.get(pod.waiting_reason or "")
     if reason is None:
         return None
-    return StallReason(reason, f"{pod.waiting_reason}: {pod.message}" if pod.message else str(pod.waiting_reason))
+    said = f"{pod.waiting_reason}: {pod.message}" if pod.message else str(pod.waiting_reason)
+    return StallReason(reason, f"model.source: {said}" if _is_of_model(pod, spec) else said)
+
+
+def _is_of_model(pod: PodView, spec: LLMDeploymentSpec) -> bool:
+    """Whether it is the image with the model that is missing: the kubelet says it of the engine's container."""
+    return spec.model.image is not None and f'"{spec.model.image.reference}"' in pod.message
 
 
 def _ends(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:

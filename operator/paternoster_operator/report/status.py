@@ -131,7 +131,8 @@ def _replica_model(steps: StepModel, signals: Signals) -> dict[str, Any] | None:
     """What a step takes, with three digits; None while unknown."""
     if (cost := steps.known) is None:
         return None
-    largest = steps.mixed_step(signals.token_capacity)
+    step = steps.reading if steps.line is None else steps.mixed_step
+    largest = step(signals.token_capacity)
     return {
         **dict(zip(_PRICES, (f"{seconds:.3g}" for seconds in cost), strict=True)),
         "fitPercent": round(100 * steps.fit),

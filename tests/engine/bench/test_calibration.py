@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.command import main
-from paternoster_engine.bench.calibration import JITTER, Calibration, Cell, design
-from paternoster_engine.bench.step_cost import StepCostFit, fit_step_cost
+from paternoster_engine.bench.calibration.step_cost import StepCostFit, fit_step_cost
+from paternoster_engine.bench.calibration.timing import JITTER, Calibration, Cell, design
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler

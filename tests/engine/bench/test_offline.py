@@ -5,21 +5,21 @@ import json
 from paternoster_contract.command import main
 
 ENGINE = [
-    "--max-num-seqs", "3", "--max-batched-tokens", "32", "--max-model-len", "64", "--threads", "1",
-    "--block-size", "8", "--kv-cache-memory", "3000000", "--dtype", "float32",
+    "--max-num-seqs", "3", "--max-batched-tokens", "32", "--max-model-len", "32", "--threads", "1",
+    "--block-size", "4", "--kv-cache-memory", "1500000", "--dtype", "float32",
 ]  # fmt: skip
 
 
 def test_offline_and_tune_on_a_pool_too_small_for_all(capsys, tmp_path) -> None:
     trace = tmp_path / "trace.csv"
-    trace.write_text("arrival_s,prompt_tokens,output_tokens\n" + "0,8,24\n" * 5)
-    flags = ["--trace", str(trace), "--ignore-eos", "--max-output-tokens", "24", *ENGINE]
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n" + "0,8,10\n" * 5)
+    flags = ["--trace", str(trace), "--ignore-eos", "--max-output-tokens", "10", *ENGINE]
     html = tmp_path / "offline.html"
     assert main(["bench", "offline", *flags, "--goodput", "e2el:1e9", "--json", "--html", str(html)]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["completed"], report["lost"], report["backend"]) == (5, 0, "in-process")
-    assert report["total_output_tokens"] == 120
-    assert report["requests_preempted"] > 0, "8 blocks of 8 tokens do not hold three requests of 32"
+    assert report["total_output_tokens"] == 50
+    assert report["requests_preempted"] > 0, "8 blocks of 4 tokens do not hold three requests of 18"
     assert report["preemption_rate"] == report["requests_preempted"] / 5
     assert report["request_goodput"] == report["request_throughput"]
     assert "Requests in flight" in html.read_text(encoding="utf-8")

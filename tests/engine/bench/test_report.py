@@ -4,10 +4,10 @@ import math
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from paternoster_engine.bench.charts import load_page
 from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.html import Chart, Mark, Page, Panel, Series, Table, render, write_page
-from paternoster_engine.bench.report import build_report, detail, format_report, tokens_by_second
+from paternoster_engine.bench.reports.charts import load_page
+from paternoster_engine.bench.reports.html import Chart, Mark, Page, Panel, Series, Table, render, write_page
+from paternoster_engine.bench.reports.report import build_report, detail, format_report, tokens_by_second
 
 VLLM_KEYS = {
     "date", "backend", "model_id", "num_prompts", "request_rate", "burstiness", "max_concurrency", "duration",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.step_cost import (
+from paternoster_engine.bench.calibration.step_cost import (
     StepCostFit,
     StepSample,
     StepWork,

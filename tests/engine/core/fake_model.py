@@ -8,7 +8,7 @@ than the window of each token, and compares it with the request.
 import zlib
 from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
@@ -88,14 +88,20 @@ class FakeModel(SynchronousRunner):
         for source, block in batch.copies:
             self._copy(self._cache, source, self._cache, block)
         for item in batch.scheduled:
-            tokens = item.request.tokens(item.start, item.stop)
+            tokens = item.tokens
             for group in range(len(self._windows)):
-                for position, token in enumerate(tokens, start=item.start):
-                    self._cache[self._slot(item.request, group, position)] = (group, position, token)
+                slots = self._slots(item.request, group, item.start, item.stop)
+                for slot, position, token in zip(slots, range(item.start, item.stop), tokens, strict=True):
+                    self._cache[slot] = (group, position, token)
         for item in batch.scheduled:
             self._read(item)
         return StepResult(
-            [self._sample(item.request, item.stop) if item.samples else None for item in batch.scheduled],
+            [self._sample(item.request, item.known_stop) if item.samples else None for item in batch.scheduled],
+            further={
+                item.request: [next_token([*known, *item.proposed[:count]]) for count in range(1, proposed + 1)]
+                for item in batch.scheduled
+                if (proposed := len(item.proposed)) and (known := item.request.tokens(0, item.known_stop))
+            },
             prompt_logprobs={item.request: self._prompt_logprobs(item) for item in batch.scheduled},
             continuations={
                 item.request: continuations(item.request.tokens(0, item.stop), item.request.branching.num_continuations)
@@ -123,8 +129,8 @@ class FakeModel(SynchronousRunner):
         request = item.request
         for group, window in enumerate(self._windows):
             first = 0 if window is None else max(0, item.start - window + 1)
-            seen = [self._cache.get(self._slot(request, group, position)) for position in range(first, item.stop)]
-            tokens = enumerate(request.tokens(first, item.stop), start=first)
+            seen = [self._cache.get(slot) for slot in self._slots(request, group, first, item.stop)]
+            tokens = enumerate([*request.tokens(first, item.known_stop), *item.proposed], start=first)
             expected = [(group, position, token) for position, token in tokens]
             assert seen == expected, f"{request.request_id} reads what it did not write"
 
@@ -135,10 +141,12 @@ class FakeModel(SynchronousRunner):
             if (block, offset) in source:
                 target[other, offset] = source[block, offset]
 
-    def _slot(self, request: Request, group: int, position: int) -> tuple[int, int]:
-        block = request.block_ids[position // self._block_size * len(self._windows) + group]
-        assert block != 0, "the null block was handed out, or a block is read or written that was let go"
-        return block, position % self._block_size
+    def _slots(self, request: Request, group: int, start: int, stop: int) -> list[tuple[int, int]]:
+        """Where the tokens from ``start`` to before ``stop`` are."""
+        size, blocks = self._block_size, request.block_ids[group :: len(self._windows)]
+        used = blocks[start // size : -(-stop // size)]
+        assert 0 not in used, "the null block was handed out, or a block is read or written that was let go"
+        return [(blocks[position // size], position % size) for position in range(start, stop)]
 
 
 class CheckedEngine:
@@ -208,7 +216,7 @@ class CheckedEngine:
         batch = scheduler.schedule(self.now)
         self.batches.append(batch)
         assert batch.num_tokens <= scheduler.config.max_batched_tokens
-        assert all(item.num_tokens >= 1 and item.stop <= item.request.num_expected for item in batch.scheduled)
+        assert all(item.num_tokens >= 1 and item.known_stop <= item.request.num_expected for item in batch.scheduled)
         alone = len({request.leader for request in scheduler.running}) == 1
         assert self._slots() <= max(cap, taken) or alone, "admitted above the live cap"
         self._check_admissions(batch, [r for r in scheduler.running if r not in running])
@@ -240,7 +248,7 @@ class CheckedEngine:
         for item in batch.scheduled:
             request = item.request
             late = request.deadline is not None and request.deadline <= self.now
-            decode = item.num_tokens == 1 and item.start >= request.num_prompt
+            decode = item.known_stop - item.start == 1 and item.start >= request.num_prompt
             assert not late or decode, f"{request.request_id} is past its deadline and takes a prefill"
 
     def _check_sharing(self) -> None:
@@ -250,11 +258,11 @@ class CheckedEngine:
         """
         size, groups = self.scheduler.config.block_size, len(self.scheduler.config.windows)
         content: dict[int, tuple[int, Request, list[int]]] = {}
-        holders = self._holders()
-        for request in self.scheduler.running:
+        shared = {block for block, count in self._holders().items() if count > 1}
+        for request in self.scheduler.running if shared else ():
             for entry, block in enumerate(request.block_ids):
                 index = entry // groups
-                if holders[block] > 1:
+                if block in shared:
                     history = request.tokens(0, min(request.num_computed, (index + 1) * size))
                     group, first, other = content.setdefault(block, (entry % groups, request, history))
                     assert group == entry % groups, "a block is shared by two groups of layers"
@@ -274,7 +282,9 @@ class CheckedEngine:
         assert all(holders[block] == 1 for _, block in batch.copies), "a copy is made for nobody, or for several"
 
     def _holders(self) -> Counter[int]:
-        return Counter(block for request in self.scheduler.running for block in request.block_ids if block)
+        holders = Counter(chain.from_iterable(request.block_ids for request in self.scheduler.running))
+        del holders[0]
+        return holders
 
     def _slots(self) -> int:
         return sum(request.slots for request in self.scheduler.running)

@@ -10,7 +10,7 @@ from fake_model import CheckedEngine, FakeModel
 
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.kv_groups import KVGroups
+from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine

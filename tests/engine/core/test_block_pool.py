@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from paternoster_engine.core.block_pool import BlockPool
+from paternoster_engine.core.kv.block_pool import BlockPool
 
 BLOCKS = 6
 

@@ -6,7 +6,7 @@ from fake_model import CheckedEngine
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.core.waiting_queue import Deadlines
+from paternoster_engine.core.waiting.waiting_queue import Deadlines
 
 
 def config(**changes: int | float | bool | str) -> SchedulerConfig:
@@ -52,7 +52,7 @@ def test_who_decoded_and_was_preempted_does_not_come_back() -> None:
 
 
 def test_those_that_ended_in_time_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paternoster_engine.core.waiting_queue.MIN_LIMIT", 8)
+    monkeypatch.setattr("paternoster_engine.core.waiting.waiting_queue.MIN_LIMIT", 8)
     deadlines = Deadlines()
     for i in range(100):
         request = Request(f"r{i}", [1], SamplingParams(max_tokens=2), deadline=1000.0)

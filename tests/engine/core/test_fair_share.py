@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.fair_share import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, FairShare
+from paternoster_engine.core.waiting.fair_share import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, FairShare
 
 MAX_PROMPT, MAX_OUTPUT = 20, 16
 
@@ -98,7 +98,7 @@ def test_requests_of_one_tenant_are_served_in_order_of_arrival() -> None:
 
 
 def test_tenants_come_and_go_without_being_remembered_for_ever(monkeypatch) -> None:
-    monkeypatch.setattr("paternoster_engine.core.fair_share.MAX_COUNTERS", 8)
+    monkeypatch.setattr("paternoster_engine.core.waiting.fair_share.MAX_COUNTERS", 8)
     engine = CheckedEngine(config(4))
     for i in range(100):
         engine.add([i], 2, tenant=f"t{i}")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.kv_groups import KVGroups
+from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 

@@ -37,21 +37,18 @@ def test_any_rush_under_any_settings(chaining: bool) -> None:
         check_trace(*rush(seed), partial(OverlappedEngine, chaining=chaining))
 
 
-@either
-def test_tokens_reasons_and_blocks_are_those_of_a_plain_engine(chaining: bool) -> None:
+def test_tokens_reasons_and_blocks_are_those_of_a_plain_engine() -> None:
     for seed in range(NUM_TRACES // 4):
         config, traffic, caps = rush(seed)
         # The engine with overlap has a larger pool where there are windows, and both must be asked the same.
         asked = [arrival for arrival in traffic if fits(config, arrival)]
         traffic = [replace(arrival, abort_after=None, patience=None) for arrival in asked]
-        plain, ahead = CheckedEngine(config), OverlappedEngine(config, chaining=chaining)
-        told = [
-            [(r.output, r.finish_reason, _found(r)) for _, r in play(engine, traffic, caps)]
-            for engine in (plain, ahead)
-        ]
-        assert told[0] == told[1], f"seed {seed}"
-        for scheduler in (plain.scheduler, ahead.scheduler):
-            assert scheduler.pool.num_available == scheduler.config.num_blocks
+        told = []
+        for make in (CheckedEngine, OverlappedEngine, partial(OverlappedEngine, chaining=True)):
+            engine = make(config)
+            told.append([(r.output, r.finish_reason, _found(r)) for _, r in play(engine, traffic, caps)])
+            assert engine.scheduler.pool.num_available == engine.scheduler.config.num_blocks
+        assert told[0] == told[1] == told[2], f"seed {seed}"
 
 
 @either

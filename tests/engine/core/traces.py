@@ -8,12 +8,12 @@ from fake_model import CheckedEngine
 from hypothesis import strategies as st
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.kv_groups import KVGroups
+from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.beam_search import BeamParams
 
 MAX_LEN = 60
-NUM_TRACES = int(os.environ.get("PATERNOSTER_TRACES", "500"))
+NUM_TRACES = int(os.environ.get("PATERNOSTER_NUM_TRACES", "500"))
 """Random traces of the widest test; a nightly run sets 10000."""
 
 configs = st.builds(

@@ -83,6 +83,9 @@ async def test_openais_client(serve):
         ({"input": "a", "truncate_prompt_tokens": 2}, "truncate_prompt_tokens", "-1 or 3 to 256 (got 2)"),
         ({"input": "a", "prompt_name": "query"}, "prompt_name", "prompts are none (got 'query')"),
         ({"input": "a", "priority": 1}, "priority", "not started with priorities"),
+        ({"input": "a", "embed_dtype": "float16"}, "embed_dtype", 'send "float32" or null'),
+        ({"input": "a", "normalize": False}, "normalize", "leave it out or send null"),
+        ({"input": "a", "add_special_tokens": False}, "add_special_tokens", "send true or null"),
     ],
     ids=lambda value: None if not isinstance(value, str) else value[:20],
 )

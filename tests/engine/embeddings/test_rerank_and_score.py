@@ -27,7 +27,7 @@ async def cosines(client: Any, query: str, documents: list[str]) -> list[float]:
     return [sum(a * b for a, b in zip(first, other, strict=True)) for other in others]
 
 
-@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank"])
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank"])
 async def test_documents_come_best_first(serve, path):
     async with serve() as server:
         expected = await cosines(server.client, QUERY, DOCUMENTS)
@@ -53,6 +53,8 @@ async def test_fewer_documents_and_none_of_their_texts(serve):
             "return_documents": False,
         }
         body = (await server.client.post("/v1/rerank", json=ask)).json()
+        whole = (await server.client.post("/v1/rerank", json=ask | {"top_n": 0})).json()
+    assert len(whole["results"]) == len(DOCUMENTS)
     assert [set(item) for item in body["results"]] == [{"index", "relevance_score"}] * 2
     assert body["results"][0]["index"] == 1
 
@@ -72,6 +74,8 @@ async def test_score_of_one_with_each_and_of_pairs(serve):
         one = await scores(server.client, QUERY, DOCUMENTS)
         pairs = await scores(server.client, [DOCUMENTS[0], QUERY], [QUERY, DOCUMENTS[1]])
         single = await scores(server.client, QUERY, QUERY)
+        answer = await server.client.post("/score", json={"text_1": QUERY, "text_2": DOCUMENTS})
+    assert [item["score"] for item in answer.json()["data"]] == one
     assert one == pytest.approx(expected, abs=1e-5)
     assert pairs == pytest.approx(expected[:2], abs=1e-5)
     assert single == pytest.approx([1.0], abs=1e-6)
@@ -83,7 +87,8 @@ async def test_score_of_one_with_each_and_of_pairs(serve):
         ("/v1/rerank", {"query": "a", "documents": []}, "documents"),
         ("/v1/rerank", {"query": "", "documents": ["a"]}, "query"),
         ("/v1/rerank", {"query": "a", "documents": ["a"] * 2049}, "documents"),
-        ("/v1/rerank", {"query": "a", "documents": ["a"], "top_n": 0}, "top_n"),
+        ("/v1/rerank", {"query": "a", "documents": ["a"], "top_n": -1}, "top_n"),
+        ("/v1/rerank", {"query": "a", "documents": ["a"], "activation": False}, "activation"),
         ("/v1/rerank", {"query": "a", "documents": ["word " * 300]}, None),
         ("/v1/score", {"text_1": [], "text_2": "a"}, "text_1"),
         ("/v1/score", {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, None),

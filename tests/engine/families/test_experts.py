@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.model.checkpoint import Checkpoint
-from paternoster_engine.model.experts import Grouped, OneByOne
-from paternoster_engine.model.parts import Parts
+from paternoster_engine.model.layers.experts import Grouped, OneByOne
+from paternoster_engine.model.layers.parts import Parts
 from paternoster_engine.parallel.ranks import ALONE
 
 

@@ -87,14 +87,19 @@ def test_tokens(
     greedy: Callable[[str], list[int]],
     prompts: list[list[int]],
 ) -> None:
-    """Greedy, up to position 200."""
+    """Greedy, up to position 200; of that, 120 tokens are of the prompt where the schedule is about prompts."""
     engine = tiny.engine(build(checkpoint_of(name, "safetensors")), **SCHEDULES[schedule])
-    asked = prompts if schedule == "batched with 16" else prompts[:2] if "chunks" in schedule else prompts[:1]
+    if "chunks" in schedule:
+        told = greedy(name)
+        outputs = answer(engine, [prompts[0] + told[:120], prompts[1]], len(told) - 120)
+        assert outputs[0] == told[120:]
+        return
+    asked = prompts if schedule == "batched with 16" else prompts[:1]
     outputs = answer(engine, asked)
     assert outputs[0] == greedy(name)
     if schedule == "warm prefix cache":
         cached = engine.scheduler.counters.cached_prompt_tokens
-        assert answer(engine, asked) == outputs
+        assert answer(engine, asked, 20) == [output[:20] for output in outputs]
         assert engine.scheduler.counters.cached_prompt_tokens > cached
     if schedule == "preempted every third step":
         assert engine.scheduler.counters.preemptions > 0

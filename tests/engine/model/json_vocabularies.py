@@ -72,6 +72,18 @@ def _gemma_json() -> Tokenizer:
     return backend
 
 
+def _word_pieces() -> Tokenizer:
+    """BERT's; with most of the alphabet unknown, as some scripts are to its own."""
+    backend = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    backend.normalizer, backend.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=1200, limit_alphabet=300, show_progress=False, special_tokens=CONTROL[:3]
+    )
+    backend.train_from_iterator(corpus(1500, seed=1), trainer)
+    backend.decoder = decoders.WordPiece(cleanup=False)
+    return backend
+
+
 _SPLIT = pre_tokenizers.Sequence(
     [
         pre_tokenizers.Split(Regex(QWEN2), behavior="isolated"),
@@ -85,8 +97,11 @@ JSON_KINDS = {
     "mistral": _mistral_json,
     "gemma": _gemma_json,
     "unigram": _unigram,
+    "word pieces": _word_pieces,
 }
 """Each as a model's own tokenizer.json has it."""
+LOSES_TEXT = ("word pieces",)
+"""Case, accents, spaces, and words that have a character of no piece."""
 LOSES_A_FIRST_SPACE = ("mistral", "unigram")
 """The library puts no space before text that begins with one."""
 

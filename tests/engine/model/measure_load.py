@@ -1,8 +1,9 @@
 """Loads a model in a process of its own and prints the peak of its memory, over the bytes of the weights it holds.
 
-    python measure_load.py ADDRESS DTYPE RANK RANKS
+    python measure_load.py ADDRESS SMALL DTYPE RANK RANKS
 
-The peak is VmHWM's rise: all resident memory, mapped pages of files among it.
+The peak is VmHWM's rise: all resident memory, mapped pages of files among it. The model at SMALL is loaded before, so
+that the pages of libraries and what they keep for themselves are none of the rise.
 """
 
 import json
@@ -14,7 +15,6 @@ import torch
 
 from paternoster_engine.model.checkpoint import open_checkpoint
 from paternoster_engine.model.decoder import Decoder
-from paternoster_engine.model.linear import Linear
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.parallel.ranks import ALONE, Ranks
@@ -40,23 +40,27 @@ def memory(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def main(address: str, dtype: torch.dtype, rank: int, ranks: int) -> None:
-    torch.set_num_threads(1)
+def load(address: str, dtype: torch.dtype, rank: int, ranks: int) -> Decoder:
     checkpoint = open_checkpoint(resolve(address))
     config = checkpoint.config
+    tensor = shard_loader(config, checkpoint.tensor, rank, ranks)
+    who = ALONE if ranks == 1 else Apart(rank, ranks)
+    return Decoder(shard_config(config, ranks), tensor, dtype, torch.device("cpu"), who)
+
+
+def main(address: str, small: str, dtype: torch.dtype, rank: int, ranks: int) -> None:
+    torch.set_num_threads(1)
+    config = open_checkpoint(resolve(address)).config
     weights = sum(math.prod(shape) for _, shape in expected_shapes(config)) * dtype.itemsize / ranks
-    # oneDNN's own memory is none of the model's.
-    Linear(torch.zeros(32, 32, dtype=dtype))(torch.zeros(1, 32, dtype=dtype))
+    load(small, dtype, rank, ranks)
     # Peaks until now are forgotten.
     Path("/proc/self/clear_refs").write_text("5")
     before = memory("VmRSS")
-    tensor = shard_loader(config, checkpoint.tensor, rank, ranks)
-    who = ALONE if ranks == 1 else Apart(rank, ranks)
-    model = Decoder(shard_config(config, ranks), tensor, dtype, torch.device("cpu"), who)
+    model = load(address, dtype, rank, ranks)
     peak, held = memory("VmHWM") - before, memory("RssAnon")
     assert model.config.num_layers == config.num_layers
     print(json.dumps({"peak": peak / weights, "held": held, "weights": weights}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], getattr(torch, sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], getattr(torch, sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))

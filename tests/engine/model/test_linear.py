@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from paternoster_engine.model import linear as linear_module
-from paternoster_engine.model.int8_linear import Int8Linear
-from paternoster_engine.model.invariant_linear import InvariantLinear
-from paternoster_engine.model.linear import Linear
+from paternoster_engine.model.layers import linear as linear_module
+from paternoster_engine.model.layers.int8_linear import Int8Linear
+from paternoster_engine.model.layers.invariant_linear import InvariantLinear
+from paternoster_engine.model.layers.linear import Linear
 from paternoster_kernels import reference
 
 

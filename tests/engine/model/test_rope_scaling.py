@@ -20,8 +20,8 @@ from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError, UnsupportedModelError
 from paternoster_engine.model.families.read import config_from_hf
 from paternoster_engine.model.fields import Fields
+from paternoster_engine.model.layers.rotary import rotary_table
 from paternoster_engine.model.rope_scaling import Divided, Linear, Llama3, RopeScaling, Yarn, from_hf
-from paternoster_engine.model.rotary import rotary_table
 from paternoster_engine.model.source import resolve
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step

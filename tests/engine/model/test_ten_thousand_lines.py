@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from json_vocabularies import JSON_KINDS, LOSES_A_FIRST_SPACE, SPACE_BEHIND_TOKENS, json_tokenizer
+from json_vocabularies import JSON_KINDS, LOSES_A_FIRST_SPACE, LOSES_TEXT, SPACE_BEHIND_TOKENS, json_tokenizer
 from transformers import PreTrainedTokenizerFast
 from vocabularies import CONTROL, OWN, check_lines, corpus, lines_of, pair_of
 
@@ -38,6 +38,8 @@ def test_from_a_tokenizer_json(kind: str, tmp_path: Path) -> None:
     expected = theirs(lines, add_special_tokens=False)["input_ids"]
     texts = theirs.batch_decode(expected, clean_up_tokenization_spaces=False)
     check_lines(ours, expected, lines, texts)
+    if kind in LOSES_TEXT:
+        return
     if kind in LOSES_A_FIRST_SPACE:
         lines = [line.removeprefix(" ") for line in lines]
     if kind in SPACE_BEHIND_TOKENS:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from kept import Kept
 
-from paternoster_engine.bench.prompts import default_text
+from paternoster_engine.bench.requests.prompts import default_text
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.runner import device
 from paternoster_engine.runner.device import available_cpus, device_fault, resolve_device, resolve_dtype
 
 CPU = torch.device("cpu")
@@ -39,15 +40,19 @@ def test_without_a_cgroup(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "expected"),
+    ("native", "capabilities", "expected"),
     [
-        ({"amx_bf16": True}, torch.bfloat16),
-        ({"avx512_bf16": True}, torch.bfloat16),
-        ({"avx512_f": True, "amx_bf16": False}, torch.float32),
-        ({}, torch.float32),
+        (True, {}, torch.bfloat16),
+        (False, {"amx_bf16": True}, torch.bfloat16),
+        (False, {"avx512_bf16": True}, torch.bfloat16),
+        (False, {"avx512_f": True, "amx_bf16": False}, torch.float32),
+        (False, {}, torch.float32),
     ],
 )
-def test_auto_dtype_on_a_cpu(monkeypatch: pytest.MonkeyPatch, capabilities: dict, expected: torch.dtype) -> None:
+def test_auto_dtype_on_a_cpu(
+    monkeypatch: pytest.MonkeyPatch, native: bool, capabilities: dict, expected: torch.dtype
+) -> None:
+    monkeypatch.setattr(device, "library", lambda: object() if native else None)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert resolve_dtype("auto", CPU) == expected
     assert resolve_dtype("float32", CPU) == torch.float32

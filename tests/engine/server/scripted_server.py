@@ -75,7 +75,7 @@ class ScriptedRunner(SynchronousRunner):
             # The token itself, and less likely ones with the numbers after it.
             result.continuations[request] = [(token + i, -0.5 - i) for i in range(request.branching.num_continuations)]
         elif request.params.logprobs is not None:
-            result.logprobs[request] = _told(request, token, request.params.logprobs)
+            result.logprobs[request] = [_told(request, token, request.params.logprobs)]
 
 
 def _told(request: Request, token: int, num_top: int | None) -> TokenLogprobs:

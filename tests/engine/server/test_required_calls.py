@@ -1,19 +1,19 @@
 """``tool_choice`` that asks for a call: the grammar that an answer is held to, and the answers themselves."""
 
 import json
+from functools import cache
 from typing import Any
 
 import openai
 import pytest
+from following import follower
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from llguidance import LLMatcher
 from scripted_server import scripted_server
 from tool_templates import DEEPSEEK_R1, HARMONY, LLAMA3, MISTRAL, QWEN3
 from tools_tokenizer import with_special
 
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.parsers.call_form import RequiredCalls
 from paternoster_engine.server.parsers.events import Arguments, Call, Event, Reasoning, joined
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
@@ -42,6 +42,7 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
 }
 
 
+@cache
 def _form_of(tokenizer: Tokenizer, family: str) -> tuple[Tokenizer, AnswerFormat]:
     template, special = FAMILIES[family]
     made = with_special(tokenizer, *special, template=template)
@@ -51,15 +52,14 @@ def _form_of(tokenizer: Tokenizer, family: str) -> tuple[Tokenizer, AnswerFormat
 
 
 def _written(form: AnswerFormat, said: list[tuple[str, str]]) -> str:
-    assert form.tools is not None
-    assert form.tools.form is not None
-    how = form.tools.form
+    assert form.form is not None
+    how = form.form
     calls = [how.before % name + arguments + how.after for name, arguments in said]
     return how.opening + (how.between or "").join(calls) + how.closing
 
 
 def _parsed(form: AnswerFormat, text: str, prompt: str = "") -> list[Event]:
-    parser = form.parser(("weather", "now"), prompt)
+    parser = form.parser({"weather": CITY, "now": NOTHING}, prompt)
     return joined([*parser.push(text), *parser.finish()])
 
 
@@ -70,7 +70,7 @@ def test_what_is_required_is_what_the_parser_reads(
     tokenizer: Tokenizer, family: str, said: list[tuple[str, str]]
 ) -> None:
     _, form = _form_of(tokenizer, family)
-    if form.tools is not None and form.tools.form is not None and form.tools.form.between is None:
+    if form.form is not None and form.form.between is None:
         said = said[:1]
     assert _parsed(form, _written(form, said)) == [
         event for name, arguments in said for event in (Call(name), Arguments(arguments))
@@ -80,44 +80,35 @@ def test_what_is_required_is_what_the_parser_reads(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_grammar_takes_calls_and_nothing_else(tokenizer: Tokenizer, family: str) -> None:
     made, form = _form_of(tokenizer, family)
-    grammar = form.grammar(CALLS, "")
-    assert grammar is not None
-    matching = Vocabulary.of(made).tokenizer(made.encode)
-
-    def taken(text: str) -> tuple[int, bool]:
-        matcher = LLMatcher(matching, grammar)
-        assert not matcher.is_error(), matcher.get_error()
-        ids = made.encode(text)
-        count = matcher.try_consume_tokens(ids)
-        return len(ids) - count, matcher.is_accepting()
-
+    outline = form.required(CALLS, "")
+    assert outline is not None
+    follow = follower(made, form, outline)
     rome, now = ("weather", '{"city": "Rome"}'), ("now", "{}")
-    assert taken(_written(form, [rome])) == (0, True)
-    assert taken(_written(form, [now]))[0] == 0
-    several = taken(_written(form, [rome, now]))
-    if form.tools is not None and form.tools.form is not None and form.tools.form.between is not None:
-        assert several == (0, True)
+    assert follow(_written(form, [rome])) == ""
+    assert follow(_written(form, [now])) == ""
+    if form.form is not None and form.form.between is not None:
+        assert follow(_written(form, [rome, now])) == ""
     for wrong in (("weather", '{"city": "Paris"}'), ("other", "{}"), ("now", '{"a": 1}'), ("weather", "{}")):
-        assert taken(_written(form, [wrong]))[0] > 0
-    assert taken("It rains.")[0] > 0
+        assert follow(_written(form, [wrong])) != ""
+    assert follow("It rains.") == "It rains."
     if form.reasons:
-        marks = ("<think>\nHm {\n</think>\n\n", "") if form.reasoning else (
-            "<|channel|>analysis<|message|>Hm {<|end|><|start|>assistant", ""
+        begin, end = ("<think>\n", "\n</think>\n\n") if form.reasoning else (
+            "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"
         )  # fmt: skip
-        text = marks[0] + _written(form, [rome])
-        assert taken(text) == (0, True)
+        text = f"{begin}Hm {{{end}{_written(form, [rome])}"
+        assert follow(text) == ""
         assert _parsed(form, text) == [Reasoning("Hm {"), Call("weather"), Arguments('{"city": "Rome"}')]
+        assert follow(f"{begin}Hm") == "<end>"
 
 
 def test_reasoning_that_the_prompt_begins_must_end_before_the_calls(tokenizer: Tokenizer) -> None:
     form = AnswerFormat.of(DEEPSEEK_R1 + "<tool_call>", tokenizer.special_token_id)
-    grammar = form.grammar(CALLS, "<think>\n")
-    matching = Vocabulary.of(tokenizer).tokenizer(tokenizer.encode)
+    outline = form.required(CALLS, "<think>\n")
+    assert outline is not None
     text = "Hm.\n</think>\n\n" + _written(form, [("now", "{}")])
-    matcher = LLMatcher(matching, grammar)
-    ids = tokenizer.encode(text)
-    assert matcher.try_consume_tokens(ids) == len(ids)
-    assert matcher.is_accepting()
+    follow = follower(tokenizer, form, outline)
+    assert follow(text) == ""
+    assert follow("Hm.") == "<end>"
     assert _parsed(form, text, "<think>\n") == [Reasoning("Hm."), Call("now"), Arguments("{}")]
 
 

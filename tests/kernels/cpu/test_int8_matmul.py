@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from paternoster_kernels import reference
 from paternoster_kernels.cpu import int8_matmul as cpu
-from paternoster_kernels.cpu.library import library
 from paternoster_kernels.reference.int8_matmul import quantize_rows
 from paternoster_kernels.reference.weight_only_matmul import quantize_weight
 
-native = pytest.mark.skipif(library() is None, reason="no AMX, or no library and no C++ compiler")
+native = pytest.mark.usefixtures("instructions")
 
 
 def _normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -19,7 +18,7 @@ def _normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 @native
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     rows=st.integers(1, 70),
     outputs=st.integers(1, 6),

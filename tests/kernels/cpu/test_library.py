@@ -1,6 +1,8 @@
 """Finding, compiling and doing without the C++ library."""
 
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -9,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from paternoster_kernels.cpu import instruction_sets
 from paternoster_kernels.cpu import library as module
 from paternoster_kernels.cpu.library import COMPILERS, SIGNATURES, compile_library, library
+
+compiles = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
 
 
 @pytest.fixture(autouse=True)
@@ -21,18 +26,27 @@ def _looked_for_anew() -> Iterator[None]:
 
 
 @pytest.fixture
-def able(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not module._cpu_is_able():
-        pytest.skip("no AMX for bfloat16")
+def able() -> None:
+    if not instruction_sets.available():
+        pytest.skip("none of the instruction sets that there are operations for")
 
 
-@pytest.mark.usefixtures("able")
-@pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
-def test_compiles_once_into_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions that do nothing, for what does not look into them."""
+    sources = tmp_path / "native"
+    sources.mkdir()
+    functions = "".join(f'extern "C" void {name}() {{}}\n' for name in SIGNATURES)
+    (sources / "small.cpp").write_text(functions)
+    monkeypatch.setattr(module, "SOURCES", sources)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@compiles
+@pytest.mark.usefixtures("able", "small")
+def test_compiles_once_into_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = library()
     assert found is not None
-    assert all(hasattr(found, name) for name in SIGNATURES)
     [made] = (tmp_path / "paternoster" / "kernels").iterdir()
     library.cache_clear()
     monkeypatch.setenv("PATH", "")
@@ -41,16 +55,34 @@ def test_compiles_once_into_the_cache(tmp_path: Path, monkeypatch: pytest.Monkey
     assert again._name == str(made)
 
 
+@compiles
+@pytest.mark.usefixtures("able", "small")
+def test_says_which_it_runs_and_which_there_are(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    able = [found.name for found in instruction_sets.available()]
+    monkeypatch.setenv(instruction_sets.ENV, able[-1])
+    caplog.set_level("INFO", module.__name__)
+    assert library() is not None
+    assert caplog.messages == [f"native CPU operations for {able[-1]}; this processor has {', '.join(able)}"]
+
+
+@compiles
 @pytest.mark.usefixtures("able")
-@pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
-def test_an_image_carries_one(tmp_path: Path) -> None:
-    """Made beside the sources, as the image's build does, it serves where nothing can be compiled or written."""
+def test_an_image_carries_all(tmp_path: Path) -> None:
+    """Made beside the sources, as the image's build does, they serve where nothing can be compiled or written."""
     package = Path(module.__file__).parents[1]
-    shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    built = _python(tmp_path, "-m", module.__name__)
-    assert Path(built).parent == tmp_path / package.name / "cpu"
+    shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.cpp"))
+    sources = tmp_path / package.name / "cpu" / "native"
+    (sources / "small.cpp").write_text("".join(f'extern "C" void {name}() {{}}\n' for name in SIGNATURES))
+    built = _python(tmp_path, "-m", module.__name__).splitlines()
+    assert len(built) == len(instruction_sets.of_machine(platform.machine()))
+    assert {Path(path).parent for path in built} == {tmp_path / package.name / "cpu"}
     asks = f"from {module.__name__} import library; print(library()._name)"
-    assert _python(tmp_path, "-c", asks, PATH="", XDG_CACHE_HOME="/dev/null") == built
+    able = instruction_sets.available()[-1].name
+    environment = {instruction_sets.ENV: able, "PATH": "", "XDG_CACHE_HOME": "/dev/null"}
+    [carried] = [path for path in built if re.search(rf"paternoster_{able}_[0-9a-f]{{16}}\.so", path)]
+    assert _python(tmp_path, "-c", asks, **environment) == carried
 
 
 def _python(path: Path, *words: str, **environment: str) -> str:
@@ -64,23 +96,39 @@ def test_without_a_compiler_torch_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(module, "_name", lambda: "missing.so")
+    monkeypatch.setattr(module, "library_name", lambda instructions: "missing.so")
     monkeypatch.setenv("PATH", "")
     assert library() is None
-    assert "no C++ compiler: looked for g++, clang++" in caplog.text
+    assert "which is slower: no C++ compiler: looked for g++, clang++" in caplog.text
+
+
+@pytest.mark.usefixtures("able")
+def test_with_a_compiler_that_ends_half_way_torch_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiler = tmp_path / "g++"
+    compiler.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho half >"$2"\nexit 1\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(module, "library_name", lambda instructions: "missing.so")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert library() is None
+    assert f"which is slower: {compiler} exited with 1" in caplog.text
+    assert not any((tmp_path / "paternoster" / "kernels").iterdir())
 
 
 def test_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(module.DISABLE_ENV, "1")
+    monkeypatch.setenv(instruction_sets.ENV, instruction_sets.NONE)
     assert library() is None
 
 
-@pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
+@compiles
+@pytest.mark.usefixtures("able")
 def test_a_source_that_does_not_compile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = tmp_path / "native"
     sources.mkdir()
     (sources / "broken.cpp").write_text("int f( {")
     monkeypatch.setattr(module, "SOURCES", sources)
     with pytest.raises(OSError, match=r"broken\.cpp"):
-        compile_library(tmp_path / "out")
+        compile_library(tmp_path / "out", instruction_sets.available()[0])
     assert not any((tmp_path / "out").iterdir())

@@ -10,7 +10,7 @@ from paternoster_kernels.cpu import elementwise
 from paternoster_kernels.cpu import matmul as cpu
 from paternoster_kernels.cpu.library import library
 
-native = pytest.mark.skipif(library() is None, reason="no AMX, or no library and no C++ compiler")
+native = pytest.mark.usefixtures("instructions")
 BF16 = torch.bfloat16
 
 
@@ -27,7 +27,7 @@ def _near(got: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
 
 
 @native
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     rows=st.one_of(st.integers(1, 70), st.sampled_from([255, 257, 300, 511, 513, 540])),
     outputs=st.integers(1, 6),

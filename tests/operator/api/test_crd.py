@@ -36,6 +36,12 @@ def test_the_file_in_crds_is_current() -> None:
     assert (ROOT / "crds" / FILE_NAME).read_text() == render()
 
 
+def test_the_file_has_no_anchors() -> None:
+    tokens = list(yaml.scan(render()))
+    assert not [token for token in tokens if isinstance(token, (yaml.AnchorToken, yaml.AliasToken))]
+    assert yaml.safe_load(render()) == build_crd()
+
+
 def test_the_schema_is_structural() -> None:
     for path, node in nodes(schema()):
         assert node.get("type") or node.get("x-kubernetes-int-or-string"), f"{path} has no type"

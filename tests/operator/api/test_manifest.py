@@ -56,6 +56,9 @@ GOOD: list[dict[str, Any]] = [
     {"model": {"source": "gs://bucket", "cache": {"emptyDir": {"sizeLimit": "20Gi"}}}},
     {"model": {"source": f"https://host:8443/8b.gguf#sha256={'0' * 64}", "cache": {"claim": {"name": "models"}}}},
     {"model": {"source": "hf://org/name", "cache": {"hostPath": {"path": "/var/lib/models"}}}},
+    {"model": {"source": "oci://ghcr.io/org/8b:v1/models", "imagePullPolicy": "Always"}},
+    {"model": {"source": f"oci://localhost:5000/8b@sha256:{'0' * 64}", "credentialsSecretRef": {"name": "ghcr"}}},
+    {"model": {"source": "oci-archive:///models/8b.tar#tag=v1&path=models", "cache": {"emptyDir": {}}}},
     *pod_templates.GOOD,
 ]
 
@@ -165,6 +168,14 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
         {"model": {"source": "pvc://models", "credentialsSecretRef": {"name": "hub"}}},
         "spec.model.credentialsSecretRef: is {'name': 'hub'}: model.credentialsSecretRef must be unset unless",
     ),
+    (
+        {"model": {"source": "oci://ghcr.io/8b:v1", "cache": {"emptyDir": {}}}},
+        "spec.model.cache: is {'emptyDir': {}}: model.cache must be unset unless model.source is hf://",
+    ),
+    (
+        {"model": {"source": "hf://org/name", "imagePullPolicy": "Never"}},
+        "spec.model.imagePullPolicy: is 'Never': model.imagePullPolicy must be unset unless model.source is oci://",
+    ),
     *(
         (
             {"model": {"source": "hf://org/name", "cache": cache}},
@@ -217,6 +228,8 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
             "https://host",
             "https://host/8b.gguf?signature=x",
             "oci://registry/8b",
+            "oci://ghcr.io",
+            "oci-archive:///models/8b.tar?x",
         )
     ),
     (
@@ -269,6 +282,7 @@ UNSEEN_BY_A_SCHEMA: list[tuple[dict[str, Any], str]] = [
         for source, said in (
             ("hf://org/na..me", "'na..me' is no name of the hub; allowed: hf://org/name, "),
             ("hf://org/name@../main", "'..' is no branch, tag or commit"),
+            ("oci://ghcr.io/8b:v1/../y", "'../y' is no path below it"),
             ("hf://org/name/model.bin", "'model.bin' must be a .gguf file"),
             ("s3://bucket/../8b", "'../8b' is no path below it"),
             ("https://me@host/8b.gguf", "a model's https address must have a host, and neither user nor password"),

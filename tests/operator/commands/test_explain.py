@@ -12,9 +12,10 @@ import pytest
 import yaml
 from aiohttp import web
 
+from paternoster_contract.labels import OBJECTS
 from paternoster_operator.api.status_types import LLMDeploymentStatus
 from paternoster_operator.commands import explain as command
-from paternoster_operator.publish import OBJECTS, serve
+from paternoster_operator.publish import serve
 from paternoster_operator.terminal.explain import explain, summary
 
 NOW = "2026-11-20T12:00:00Z"

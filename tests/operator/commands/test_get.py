@@ -10,8 +10,9 @@ import pytest
 import yaml
 from aiohttp import web
 
+from paternoster_contract.labels import OBJECTS
 from paternoster_operator.api.columns import COLUMNS
-from paternoster_operator.publish import OBJECTS, serve
+from paternoster_operator.publish import serve
 from paternoster_operator.terminal.table import age
 
 OBJECT: dict[str, Any] = {

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from paternoster_operator.publish import OBJECTS, serve
+from paternoster_contract.labels import OBJECTS
+from paternoster_operator.publish import serve
 from paternoster_operator.terminal.profile import hardware_profile
 from paternoster_simulator.profile import parse_profile
 

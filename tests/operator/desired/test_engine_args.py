@@ -48,6 +48,7 @@ ENGINE: dict[str, tuple[dict[str, Any], Any]] = {
     "await_prefix": ({"scheduling": {"awaitPrefix": False}}, False),
     "admission": ({"scheduling": {"admission": "no-evict"}}, "no-evict"),
     "victim": ({"scheduling": {"victim": "last-in"}}, "last-in"),
+    "speculative": ({"scheduling": {"speculative": "ngram"}}, "ngram"),
     "priority_aging": ({"scheduling": {"priorityAgingSeconds": 30}}, 30),
     "pause_lower_classes": ({"order": "priority", "scheduling": {"pauseLowerClasses": True}}, True),
     "reserved_slots": ({"scheduling": {"reservedSlots": 4}}, 4),

@@ -6,7 +6,7 @@ import pytest
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.engine_args import engine_args
-from paternoster_operator.local.unsupported import unused, without_unused
+from paternoster_operator.local.unsupported import refused, unused, without_unused
 
 Resource = Callable[..., LLMDeployment]
 
@@ -30,6 +30,15 @@ def test_models_are_fetched_with_this_machines_environment_and_cache(resource: R
     )
     assert without_unused(fleet) == resource(model={"source": source})
     assert engine_args(without_unused(fleet)).model == source
+
+
+@pytest.mark.parametrize(
+    ("source", "said"), [("pvc://models", "PersistentVolumeClaims"), ("oci://a.b/8b", "skopeo copy")]
+)
+def test_what_needs_a_cluster_is_refused(resource: Resource, source: str, said: str) -> None:
+    (line,) = refused([resource(model={"source": source})])
+    assert line.startswith(f"ride: spec.model.source: is '{source}': must be another than")
+    assert said in line
 
 
 def test_nothing_is_said_of_a_resource_that_needs_no_cluster(resource: Resource) -> None:

@@ -11,6 +11,7 @@ from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
+from paternoster_operator.report.model_fetch import find_downloads
 from paternoster_operator.report.stall_reason import find_stall_reason
 
 SCHEDULER = yaml.safe_load(Path(__file__).with_name("scheduler_messages.yaml").read_text())
@@ -135,6 +136,24 @@ def test_pods(resource: Resource, found: dict[str, Any], reason: str | None, sai
     stall = find_stall_reason(Observed.from_cluster(None, [found]), resource().spec, NOW)
     assert (stall.reason if stall else None) == reason
     assert stall is None or (said in stall.message and "ride-1" in stall.message)
+
+
+def test_whether_it_is_the_models_image_that_is_missing(resource: Resource) -> None:
+    spec = resource(model={"source": "oci://ghcr.io/8b:v1/models"}).spec
+    for image, of in (("ghcr.io/8b:v1", "ride-1: model.source: "), ("ghcr.io/engine:v1", "ride-1: ")):
+        message = f'Back-off pulling image "{image}": ErrImagePull: not found'
+        stall = find_stall_reason(Observed.from_cluster(None, [waiting("ImagePullBackOff", message)]), spec, NOW)
+        assert stall is not None
+        assert (stall.reason, stall.message) == ("ImagePullFailed", f"{of}ImagePullBackOff: {message}")
+
+
+def test_an_image_on_its_way_is_told(resource: Resource) -> None:
+    observed = Observed.from_cluster(None, [waiting("ContainerCreating")])
+    told = find_downloads(observed, resource(model={"source": "oci://ghcr.io/8b:v1"}).spec)
+    assert told == "oci://ghcr.io/8b:v1 is pulled and mounted for ride-1"
+    assert find_downloads(observed, resource().spec) == ""
+    running = Observed.from_cluster(None, [pod(containerStatuses=[{"name": "engine", "state": {"running": {}}}])])
+    assert find_downloads(running, resource(model={"source": "oci://ghcr.io/8b:v1"}).spec) == ""
 
 
 @pytest.mark.parametrize("entry", SCHEDULER, ids=lambda entry: f"{entry['case']} {'+'.join(entry['versions'])}")

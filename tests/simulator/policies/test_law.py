@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paternoster_engine.bench.trace import TraceRow
-from paternoster_engine.bench.workload import Limits
+from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import constant, spike, step, synthetic
 from paternoster_simulator.failures import MetricsBlackout

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     def session() -> int:
-        from paternoster_engine.bench.calibration_session import CalibrationSession
+        from paternoster_engine.bench.calibration.session import CalibrationSession
 
         CalibrationSession.from_namespace(args).run()
         return 0

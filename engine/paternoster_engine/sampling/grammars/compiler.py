@@ -26,7 +26,7 @@ class Compiler:
 
     def compile(self, source: GrammarSource) -> Grammar:
         """Raises :class:`GrammarError`, and :class:`GrammarProcessLost` if the process was ended from outside."""
-        size = len(source.text.encode())
+        size = len(source.text.encode()) + len(source.outline.encode())
         if size > MAX_BYTES:
             raise GrammarError(f"it has {size} bytes, of at most {MAX_BYTES}")
         answer = self._try(source)
@@ -104,4 +104,4 @@ class GrammarCache:
 
 def _size(source: GrammarSource) -> int:
     """Bytes: small schemas were seen to take 120 KiB each, and one of 1.2 MB 24 times its text."""
-    return 128 * 2**10 + 24 * len(source.text)
+    return 128 * 2**10 + 24 * (len(source.text) + len(source.outline))

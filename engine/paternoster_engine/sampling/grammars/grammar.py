@@ -1,12 +1,13 @@
 """A compiled grammar, and its state after the tokens of one sequence."""
 
 import time
+from collections.abc import Sequence
 
 from llguidance import LLMatcher, LLTokenizer
 
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.limits import MASK_TIME, parser_limits
+from paternoster_engine.sampling.grammars.limits import FORCED_TIME, MASK_TIME, parser_limits
 
 TOO_SLOW = f"one of its masks takes more than {MASK_TIME:g} s of a processor: it forces too long a text"
 MAX_REASON = 300
@@ -18,11 +19,14 @@ class Grammar:
 
     def __init__(self, tokenizer: LLTokenizer, text: str) -> None:
         """Compile ``text``, a grammar of llguidance, without the interpreter's lock; raises :class:`GrammarError`."""
+        self._tokenizer = tokenizer
         self._start = LLMatcher(tokenizer, text, log_level=0, limits=parser_limits())
         if self._start.is_error():
             raise GrammarError(reason(self._start.get_error()))
         self.too_slow = False
         """One of its masks has held up everybody: it gets no other."""
+        self.forces = True
+        """What it forces is worth asking for: not where that is long to spell."""
         warnings = self._start.get_grammar_warnings()
         if warnings:
             # What llguidance only warns of it does not enforce.
@@ -39,7 +43,16 @@ class Grammar:
 
     def matcher(self) -> "Matcher":
         """At the beginning of an answer; some microseconds."""
-        return Matcher(self, self._start.deep_copy())
+        return Matcher(self, self.begin())
+
+    def begin(self) -> LLMatcher:
+        """Nothing taken yet."""
+        return self._start.deep_copy()
+
+    def spelled(self, text: bytes) -> list[int]:
+        """Tokens of ``text``, none of them a control token."""
+        tokens: list[int] = self._tokenizer.tokenize_bytes(text)
+        return tokens
 
 
 class Matcher:
@@ -48,39 +61,87 @@ class Matcher:
     def __init__(self, grammar: Grammar, matcher: LLMatcher) -> None:
         self._grammar = grammar
         self._matcher = matcher
+        self._ahead = matcher
         self._num_taken = 0
         self.fault: str | None = None
         """Why no token can be chosen any more; None while some can."""
         self.seconds = 0.0
         """Time that its masks took."""
 
-    def allowed(self, request: Request) -> bytes | None:
-        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; None, and a fault, if none can.
+    def allowed(self, row: Row) -> bytes | None:
+        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; None if any may, or with a fault if
+        none can.
 
-        Tokens that end an answer are allowed where the grammar can end: with ``ignore_eos``, and before ``min_tokens``,
-        only where it must.
+        No fault where that is so only if proposed tokens are right; those rows are asked for after the request, in
+        order. Tokens that end an answer are allowed where the grammar can end: with ``ignore_eos``, and before
+        ``min_tokens``, only where it must.
         """
         started, begun = time.perf_counter(), time.thread_time()
-        new = request.output[self._num_taken :]
-        self._num_taken += len(new)
-        if new:
-            self._matcher.consume_tokens(new)
-        mask = b"" if self._matcher.is_error() else self._matcher.compute_bitmask()
-        if self._matcher.is_error():
-            self.fault = reason(self._matcher.get_error())
-        elif self._matcher.is_stopped() and not any(mask):
-            self.fault = "it allows no token"
-        elif len(request.output) < request.params.min_tokens or request.params.ignore_eos:
-            mask = _without_ends(mask, request)
+        matcher, ahead = self._at(row), row.num_proposed > 0
+        mask, fault = self._free_mask(row), None
+        if mask is None:
+            mask, fault = _held_mask(matcher, row)
         if time.thread_time() - begun > MASK_TIME:
             self._grammar.too_slow = True
         if self._grammar.too_slow:
             self.fault = TOO_SLOW
+        elif fault is not None and not ahead:
+            self.fault = fault
         self.seconds += time.perf_counter() - started
-        return mask if self.fault is None else None
+        return mask if mask and fault is None and self.fault is None else None
+
+    def forced(self, row: Row) -> Sequence[int]:
+        """Tokens that spell what must come next as the model was taught to spell it; none where that is open."""
+        if not self._grammar.forces or self.fault is not None:
+            return []
+        started, begun = time.perf_counter(), time.thread_time()
+        matcher = self._at(row)
+        tokens = [] if matcher.is_error() or matcher.is_stopped() else matcher.compute_ff_tokens()
+        if time.thread_time() - begun > FORCED_TIME:
+            self._grammar.forces = False
+        self.seconds += time.perf_counter() - started
+        return tokens
+
+    def accepts(self, row: Row, tokens: Sequence[int]) -> int:
+        """How many of ``tokens`` may come next, one after another."""
+        matcher = self._at(row)
+        return 0 if matcher.is_error() or matcher.is_stopped() else matcher.validate_tokens(list(tokens))
+
+    def _at(self, row: Row) -> LLMatcher:
+        """As it is after the row's output; what is proposed is followed by a copy, which its rows share in order."""
+        if not row.num_proposed:
+            new = row.output[self._num_taken :]
+            self._num_taken += len(new)
+            self._take(new)
+            return self._matcher
+        if row.num_proposed == 1:
+            self._ahead = self._matcher.deep_copy()
+        self._ahead.consume_token(row.output[-1])
+        return self._ahead
+
+    def _take(self, tokens: Sequence[int]) -> None:
+        """Follow ``tokens``."""
+        if tokens:
+            self._matcher.consume_tokens(tokens)
+
+    def _free_mask(self, row: Row) -> bytes | None:
+        """What is allowed where the grammar says nothing, empty if everything is; None where it says something."""
+        return None
 
 
-def _without_ends(mask: bytes, request: Request) -> bytes:
+def _held_mask(matcher: LLMatcher, row: Row) -> tuple[bytes, str | None]:
+    """What the grammar allows, and why it allows nothing."""
+    mask = b"" if matcher.is_error() else matcher.compute_bitmask()
+    if matcher.is_error():
+        return b"", reason(matcher.get_error())
+    if matcher.is_stopped() and not any(mask):
+        return b"", "it allows no token"
+    if len(row.output) < row.params.min_tokens or row.params.ignore_eos:
+        mask = without_ends(mask, row)
+    return mask, None
+
+
+def without_ends(mask: bytes, request: Row) -> bytes:
     """``mask`` without tokens that end the request, unless no other is left."""
     ends = set(request.eos_token_ids)
     if len(request.output) < request.params.min_tokens:

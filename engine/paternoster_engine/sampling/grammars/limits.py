@@ -12,6 +12,8 @@ MASK_TIME = 0.1
 """Seconds of a processor for one mask. llguidance bounds its own work, but not how long a text a grammar may force:
 one of 200,000 bytes took 0.4 s, and 0.06 s to spell for each token.
 """
+FORCED_TIME = 0.005
+"""Seconds of a processor for what is forced, above which a grammar is not asked for it any more."""
 MEMORY = 2**30
 """Bytes of address space of the process that tries grammars; with a vocabulary of 49,152 it has 110 MiB."""
 STACK = 4 * 2**20

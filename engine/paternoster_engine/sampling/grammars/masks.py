@@ -5,7 +5,7 @@ from functools import cache
 
 import torch
 
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.matching import ProposedRow, Row
 from paternoster_kernels.upload import upload
 
 
@@ -19,16 +19,21 @@ def _penalties(device: torch.device) -> torch.Tensor:
     return torch.zeros(256, 8).masked_fill_(bits == 0, float("-inf")).to(device)
 
 
-def forbid_outside_grammar(logits: torch.Tensor, requests: Sequence[Request]) -> None:
+def forbid_outside_grammar(logits: torch.Tensor, requests: Sequence[Row]) -> None:
     """Rule out the tokens that the requests' grammars do not allow; ``logits [rows, vocab]`` (float32), in place.
 
     A request whose matcher has come to a fault keeps its row, for there is no right token: whoever samples drops it.
+    So does a proposed row that no token can follow.
     """
-    masks = [
-        (row, mask)
-        for row, request in enumerate(requests)
-        if request.matcher is not None and (mask := request.matcher.allowed(request)) is not None
-    ]
+    masks = []
+    for row, request in enumerate(requests):
+        if request.matcher is None:
+            continue
+        mask = request.matcher.allowed(request)
+        if mask is not None:
+            masks.append((row, mask))
+        elif isinstance(request, ProposedRow):
+            request.stuck = True
     if not masks:
         return
     vocab, device = logits.shape[1], logits.device

@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple
 from llguidance import LLMatcher, StructTag
 from llguidance.gbnf_to_lark import any_to_lark
 
+from paternoster_engine.sampling.grammars.json_schema import narrowed
+
 Kind = Literal["json", "regex", "choice", "grammar", "structural_tag", "lark"]
 
 
@@ -16,14 +18,21 @@ class GrammarSource(NamedTuple):
     kind: Kind
     text: str
     """A JSON schema, a regular expression, a JSON list of texts, Lark or GBNF, a structural tag, or Lark."""
+    outline: str = ""
+    """Lark of the whole answer, in which what ``text`` says is ``@answer``; empty: that is all."""
 
 
 def to_grammar(source: GrammarSource, specials: frozenset[str]) -> str:
     """The grammar, not yet checked; ``specials``: names of the vocabulary's control tokens. Raises ``ValueError``."""
-    return _TRANSLATIONS[source.kind](source.text, specials)
+    grammar = _TRANSLATIONS[source.kind](source.text, specials)
+    if not source.outline:
+        return grammar
+    parts = json.loads(grammar)["grammars"] if grammar.lstrip().startswith("{") else [{"lark_grammar": grammar}]
+    return json.dumps({"grammars": [{"lark_grammar": source.outline}, parts[0] | {"name": "answer"}, *parts[1:]]})
 
 
 def _json(text: str, _: frozenset[str]) -> str:
+    text = json.dumps(narrowed(json.loads(text)), allow_nan=False)
     # A schema may carry options for llguidance; none may turn what it does not know into nothing.
     return LLMatcher.grammar_from_json_schema(text, overrides={"lenient": False, "coerce_one_of": False})
 

@@ -18,7 +18,7 @@ def prepare(given: Mapping[str, Any]) -> Answer:
     specials = frozenset(tokens[i].decode(errors="replace") for i in vocabulary.special)
 
     def compiled(request: Mapping[str, Any]) -> dict[str, str]:
-        source = GrammarSource(request["kind"], request["text"])
+        source = GrammarSource(**request)
         try:
             text = to_grammar(source, specials)
         except (ValueError, RecursionError) as error:

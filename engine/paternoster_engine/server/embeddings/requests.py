@@ -1,38 +1,18 @@
-"""What clients may ask of a model that embeds. As for text, an unknown field is refused by name."""
+"""What clients may ask of a model that embeds. As for text, unknown fields are left out and named in the answer."""
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
-from paternoster_engine.server.openai.fields import Body, Text, whole_characters
+from paternoster_engine.server.openai.fields import Body, Text, only, texts_or_ids
 
 MAX_TEXTS = 2048
 """Texts of one call; OpenAI's limit of ``input``."""
 MAX_TOKENS = 300_000
 """Tokens of one call, over all its texts; OpenAI's limit of ``input``."""
 
-
-def _check_input(value: Any) -> list[str | list[int]]:
-    """The four forms of ``input`` made into one: a list whose items are texts or lists of token ids."""
-    one = isinstance(value, str) or (isinstance(value, list) and bool(value) and type(value[0]) is int)
-    texts = [value] if one else value
-    if not isinstance(texts, list) or not 1 <= len(texts) <= MAX_TEXTS:
-        count = f", not {len(texts)}" if isinstance(texts, list) else ""
-        raise ValueError(f"must be a text, a list of token ids, or a list of 1 to {MAX_TEXTS} of either{count}")
-    for text in texts:
-        ids = isinstance(text, list) and all(type(item) is int and item >= 0 for item in text)
-        if not text or not (isinstance(text, str) or ids):
-            raise ValueError("each must be a text or a list of token ids, and not empty")
-        if isinstance(text, str):
-            whole_characters(text)
-    return texts
-
-
-Input = Annotated[
-    list[str | list[int]],
-    PlainValidator(_check_input, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
-]
+Input = Annotated[list[str | list[int]], texts_or_ids(MAX_TEXTS)]
 NonEmpty = Annotated[Text, Field(min_length=1)]
 Texts = Annotated[
     list[NonEmpty],
@@ -66,6 +46,10 @@ class VectorRequest(Body):
         description="cut longer texts to so many tokens, those around a text counted; -1 is the model's length. A text "
         "that is too long is refused without it",
     )
+    add_special_tokens: Annotated[Any, only(True)] = True
+    normalize: Annotated[Any, only()] = None
+    activation: Annotated[Any, only()] = None
+    use_activation: Annotated[Any, only()] = None
 
 
 class EmbeddingRequest(VectorRequest):
@@ -81,6 +65,8 @@ class EmbeddingRequest(VectorRequest):
     prompt_name: Text | None = Field(
         default=None, description="which of the prompts in the model's own files comes before each text"
     )
+    embed_dtype: Annotated[Any, only("float32")] = "float32"
+    messages: Annotated[Any, only([])] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _check_prompt(self) -> Self:
@@ -98,7 +84,7 @@ class RerankRequest(VectorRequest):
 
     query: NonEmpty
     documents: list[NonEmpty | Document] = Field(min_length=1, max_length=MAX_TEXTS)
-    top_n: int | None = Field(default=None, ge=1, description="answer with so many, the best ones; all by default")
+    top_n: int | None = Field(default=None, ge=0, description="answer with so many, the best ones; 0 and null for all")
     return_documents: bool = Field(default=True, description="answer with their texts, too")
 
     @property

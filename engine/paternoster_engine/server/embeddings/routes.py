@@ -52,6 +52,7 @@ async def embeddings(request: Request, body: EmbeddingRequest, state: State, sen
 
 
 @router.post("/rerank", response_model_exclude_none=True)
+@router.post("/v2/rerank", response_model_exclude_none=True)
 @router.post("/v1/rerank", response_model_exclude_none=True)
 async def rerank(request: Request, body: RerankRequest, state: State, sender: From) -> Ranking:
     served, pooling = _embedding(state, body)
@@ -61,7 +62,7 @@ async def rerank(request: Request, body: RerankRequest, state: State, sender: Fr
         query = _first_prompt(pooling, "query") + query
         documents = [_first_prompt(pooling, "document", "passage") + text for text in texts]
     scores, usage = await _scores(request, served, body, [query], documents, "documents", name, sender)
-    best = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n]
+    best = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n or None]
     results = [
         RankedResult(
             index=index,
@@ -73,6 +74,7 @@ async def rerank(request: Request, body: RerankRequest, state: State, sender: Fr
     return Ranking(id=name, model=served.name, results=results, usage=usage)
 
 
+@router.post("/score")
 @router.post("/v1/score")
 async def score(request: Request, body: ScoreRequest, state: State, sender: From) -> ScoreList:
     served, pooling = _embedding(state, body)

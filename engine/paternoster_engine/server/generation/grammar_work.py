@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.compiler import Compiler, GrammarCache
@@ -12,18 +13,33 @@ from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarQue
 from paternoster_engine.sampling.grammars.grammar import TOO_SLOW, Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+from paternoster_engine.server.generation.turns import Turns
 from paternoster_engine.server.metrics.histograms import Histograms
 
 CACHE = 64 * 2**20
 """Bytes of compiled grammars that are kept: about 480 small schemas."""
 MAX_WAITING = 64
 """Grammars that may wait to be compiled, the one under way included."""
+MAX_OF_TENANT = MAX_WAITING // 2
+"""Of these, the ones that one tenant may have waiting."""
 NICE = 10
 """What the thread and the process for grammars leave to others; the steps of the model have the same CPUs."""
 
+Made = Grammar | GrammarError
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A grammar that somebody waits for."""
+
+    made: asyncio.Future[Made]
+    waiters: int = 0
+
 
 class GrammarWork:
-    """One thread with its process. Those who ask for the same grammar wait for the same work."""
+    """One thread with its process, for one tenant after the other. Those who ask for the same grammar wait for the same
+    work; what nobody waits for any more is left.
+    """
 
     def __init__(self, tokenizer: Tokenizer, histograms: Histograms) -> None:
         self._ends = bool(tokenizer.eos_token_ids)
@@ -31,9 +47,11 @@ class GrammarWork:
         self._cache = GrammarCache(CACHE)
         self._histograms = histograms
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=_be_nice)
-        self._under_way: dict[GrammarSource, asyncio.Task[Grammar | GrammarError]] = {}
+        self._turns: Turns[GrammarSource] = Turns()
+        self._asked: dict[GrammarSource, _Asked] = {}
+        self._working: asyncio.Task[None] | None = None
 
-    async def compile(self, source: GrammarSource) -> Grammar:
+    async def compile(self, source: GrammarSource, tenant: str = "") -> Grammar:
         """Raises :class:`GrammarError`, :class:`GrammarQueueFull` and :class:`GrammarProcessLost`."""
         if not self._ends:
             raise GrammarError("this model has no token that ends an answer")
@@ -41,8 +59,7 @@ class GrammarWork:
         if made is not None:
             self._histograms.grammars["cached"] += 1
         else:
-            # A client that goes away takes nothing from the others.
-            made = await asyncio.shield(self._work(source))
+            made = await self._wait(source, tenant)
         if isinstance(made, GrammarError) or made.too_slow:
             self._histograms.grammars["refused"] += 1
             raise GrammarError(str(made) if isinstance(made, GrammarError) else TOO_SLOW)
@@ -50,24 +67,59 @@ class GrammarWork:
 
     def close(self) -> None:
         """Take no more, and end the process."""
+        if self._working is not None:
+            self._working.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._compiler.close()
 
-    def _work(self, source: GrammarSource) -> "asyncio.Task[Grammar | GrammarError]":
-        task = self._under_way.get(source)
-        if task is None:
-            if len(self._under_way) >= MAX_WAITING:
-                raise GrammarQueueFull(len(self._under_way))
-            task = self._under_way[source] = asyncio.create_task(self._make(source))
-            task.add_done_callback(lambda _: self._under_way.pop(source))
-        return task
+    async def _wait(self, source: GrammarSource, tenant: str) -> Made:
+        asked = self._asked.get(source)
+        if asked is None and len(self._asked) >= MAX_WAITING:
+            raise GrammarQueueFull(len(self._asked))
+        if not self._turns.has(tenant, source):
+            if self._turns.waiting(tenant) >= MAX_OF_TENANT:
+                raise GrammarQueueFull(self._turns.waiting(tenant))
+            # Also where it waits for another tenant, whose turn may come later.
+            self._turns.add(tenant, source)
+        if asked is None:
+            asked = self._asked[source] = _Asked(asyncio.get_running_loop().create_future())
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+        asked.waiters += 1
+        try:
+            # A client that goes away takes nothing from the others.
+            return await asyncio.shield(asked.made)
+        finally:
+            asked.waiters -= 1
 
-    async def _make(self, source: GrammarSource) -> Grammar | GrammarError:
-        made, seconds = await asyncio.get_running_loop().run_in_executor(self._thread, self._compile, source)
+    async def _work(self) -> None:
+        """Until nobody waits."""
+        try:
+            while (source := self._turns.take()) is not None:
+                asked = self._asked.get(source)
+                if asked is None:
+                    continue
+                if asked.waiters:
+                    await self._make(source, asked.made)
+                del self._asked[source]
+        finally:
+            self._working = None
+            # None is left but at the end of the engine.
+            for asked in self._asked.values():
+                asked.made.cancel()
+
+    async def _make(self, source: GrammarSource, told: asyncio.Future[Made]) -> None:
+        try:
+            made, seconds = await asyncio.get_running_loop().run_in_executor(self._thread, self._compile, source)
+        except Exception as error:
+            told.set_exception(error)
+            # Whoever waits is told; that nobody does is no fault.
+            told.exception()
+            return
         self._cache.put(source, made)
         self._histograms.grammars["compiled"] += isinstance(made, Grammar)
         self._histograms.compiled(seconds)
-        return made
+        told.set_result(made)
 
     def _compile(self, source: GrammarSource) -> tuple[Grammar | GrammarError, float]:
         started = time.perf_counter()

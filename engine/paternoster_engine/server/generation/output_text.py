@@ -10,7 +10,7 @@ from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.stop_strings import StopStrings
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
-from paternoster_engine.server.parsers.events import Event, joined
+from paternoster_engine.server.parsers.events import Content, Event, joined
 
 
 class TokenText(NamedTuple):
@@ -33,10 +33,17 @@ class TextDelta:
     """What was taken in since the delta before, where log probabilities are asked for."""
     events: tuple[Event, ...] = ()
     """What the text is, where it is taken apart; what may become a mark is held back, so they can be behind it."""
+    content_tokens: tuple[TokenText, ...] = ()
+    """Those of the content among the events, where log probabilities are asked for."""
 
     def __add__(self, later: "TextDelta") -> "TextDelta":
-        events = tuple(joined((*self.events, *later.events)))
-        return TextDelta(self.text + later.text, later.finish_reason, self.tokens + later.tokens, events)
+        return TextDelta(
+            self.text + later.text,
+            later.finish_reason,
+            self.tokens + later.tokens,
+            tuple(joined((*self.events, *later.events))),
+            self.content_tokens + later.content_tokens,
+        )
 
 
 class OutputText:
@@ -65,6 +72,8 @@ class OutputText:
         self._num_characters = 0
         self._held_back: list[TokenText] = []
         """Tokens whose text is held back."""
+        self._undecided: list[TokenText] = []
+        """Tokens of which it is not known whether they are of the content."""
 
     @property
     def stop_string(self) -> str | None:
@@ -111,10 +120,26 @@ class OutputText:
 
     def _delta(self, text: str, finish_reason: FinishReason | None) -> TextDelta:
         events = self._take_apart(text, finish_reason)
+        content = self._decide(events) if self._undecided else ()
         if not self._held_back or not (text or finish_reason):
-            return TextDelta(text, finish_reason, events=events)
+            return TextDelta(text, finish_reason, events=events, content_tokens=content)
         tokens, self._held_back = tuple(self._held_back), []
-        return TextDelta(text, finish_reason, tokens, events)
+        return TextDelta(text, finish_reason, tokens, events, content)
+
+    def _decide(self, events: tuple[Event, ...]) -> tuple[TokenText, ...]:
+        """The tokens of the content that became known; a token that is of two parts counts as content."""
+        if not events:
+            return ()
+        tokens, self._undecided = self._undecided, []
+        first = next((event.text for event in events if isinstance(event, Content)), None)
+        if first is None:
+            return ()
+        # White space around what is no content belongs to that.
+        start = 0 if first[:1].isspace() else next((i for i, told in enumerate(tokens) if not self._blank(told)), 0)
+        return tuple(tokens[start:])
+
+    def _blank(self, told: TokenText) -> bool:
+        return self._tokenizer.token_bytes(told.token).isspace()
 
     def _take_apart(self, text: str, finish_reason: FinishReason | None) -> tuple[Event, ...]:
         """Called once for each token."""
@@ -122,5 +147,8 @@ class OutputText:
             return ()
         reasoned = self._parser.reasoning
         events = self._parser.push(text)
-        self.num_reasoning_tokens += reasoned or self._parser.reasoning
+        reasoned = reasoned or self._parser.reasoning
+        self.num_reasoning_tokens += reasoned
+        if self._params.logprobs is not None and not reasoned:
+            self._undecided.append(self._held_back[-1])
         return (*events, *(() if finish_reason is None else self._parser.finish()))

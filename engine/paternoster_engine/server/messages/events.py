@@ -3,10 +3,11 @@
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
+from paternoster_engine.server.generation.output_text import TokenText
 from paternoster_engine.server.messages.objects import (
     BlockDelta,
     BlockDeltaEvent,
@@ -57,7 +58,7 @@ class MessageAnswer:
         self._message.usage = _usage(usage)
         yield MessageStart(message=self._message.model_copy(update={"content": []}))
 
-    def push(self, events: Iterable[Event]) -> Iterator[MessageEvent]:
+    def push(self, events: Iterable[Event], tokens: Sequence[TokenText] = ()) -> Iterator[MessageEvent]:
         for event in events:
             match event:
                 case Content(text):
@@ -144,4 +145,8 @@ def _input(arguments: str) -> dict[str, object]:
 
 
 def _usage(usage: Usage) -> MessageUsage:
-    return MessageUsage(input_tokens=usage.prompt_tokens, output_tokens=usage.completion_tokens)
+    return MessageUsage(
+        input_tokens=usage.prompt_tokens - usage.cached_tokens,
+        cache_read_input_tokens=usage.cached_tokens,
+        output_tokens=usage.completion_tokens,
+    )

@@ -29,7 +29,10 @@ OutputBlock = TextOutput | ThinkingOutput | ToolUseOutput
 
 
 class MessageUsage(BaseModel):
-    """``input_tokens`` are all of the prompt's: none is told as cached, as none was marked to be."""
+    """``input_tokens`` are those of the prompt that the cache did not have: both together are the prompt.
+
+    https://docs.claude.com/en/docs/build-with-claude/prompt-caching. Writing costs nothing here, and none is told.
+    """
 
     input_tokens: int
     cache_creation_input_tokens: int = 0

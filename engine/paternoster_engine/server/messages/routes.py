@@ -34,7 +34,7 @@ async def messages(request: Request, body: MessagesRequest, state: State, sender
 
 @router.post("/v1/messages/count_tokens", responses=REFUSED)
 async def count_tokens(body: CountTokensRequest, state: State) -> TokenCount:
-    """As many as ``usage.input_tokens`` of the message would tell."""
+    """As many as ``usage.input_tokens`` and ``usage.cache_read_input_tokens`` of the message would tell together."""
     served = state.named(body.model)
     chat = chat_request(prompt_body(body), NAMES)
     with named(NAMES):

@@ -1,6 +1,7 @@
 """Prometheus exposition of what the contract declares, under our names and, if wanted, vLLM's."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -9,8 +10,10 @@ from prometheus_client.registry import Collector
 from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
 from paternoster_contract.metrics import Metric as Declared
 from paternoster_contract.stats import StartPart
+from paternoster_engine.core.drafting import MOST
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import FinishReason, RequestStatus
+from paternoster_engine.core.speculation import PROPOSERS
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
 
@@ -111,6 +114,12 @@ def _counters(loop: EngineLoop) -> dict[str, Values]:
         # Every reason from the start: a counter that appears with its first event hides that event from rate().
         "requests_finished": {(reason,): finished[reason] for reason in FinishReason},
         "requests_rejected": {(reason,): rejected[reason] for reason in REJECTION_REASONS},
+        "spec_decode_num_drafts": _of_proposers(counters.proposals),
+        "spec_decode_num_draft_tokens": _of_proposers(counters.proposed_tokens),
+        "spec_decode_num_accepted_tokens": _of_proposers(counters.accepted_tokens),
+        "spec_decode_num_accepted_tokens_per_pos": {
+            (str(place),): counters.accepted_at[place] for place in range(MOST)
+        },
         "swapped_blocks": {("out",): counters.swapped_out_blocks, ("in",): counters.swapped_in_blocks},
         "stage_seconds": {
             ("schedule",): seconds.schedule,
@@ -118,6 +127,10 @@ def _counters(loop: EngineLoop) -> dict[str, Values]:
             ("update",): seconds.update,
         },
     }
+
+
+def _of_proposers(counts: Counter[str]) -> Values:
+    return {(proposer,): counts[proposer] for proposer in PROPOSERS}
 
 
 def _unlabelled(values: Mapping[str, float]) -> dict[str, Values]:

@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from pydantic import BaseModel
@@ -39,8 +40,8 @@ class ApiResponse(Protocol):
 
     def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> BaseModel: ...
 
-    def opening(self) -> list[BaseModel]:
-        """Chunks that come before any text."""
+    def opening(self, usage: Usage | None) -> list[BaseModel]:
+        """Chunks that come before any text; ``usage``: before it, where each chunk tells it."""
         ...
 
     def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel | None:
@@ -91,9 +92,10 @@ class ChatResponse:
             **prompt_logprobs,
         )
 
-    def opening(self) -> list[BaseModel]:
+    def opening(self, usage: Usage | None) -> list[BaseModel]:
         delta = Delta(role="assistant", content="")
-        return [self._chunk(index, delta, None, None, {}) for index in range(self._body.n)]
+        told = {} if usage is None else {"usage": self._usage(usage)}
+        return [self._chunk(index, delta, None, None, told) for index in range(self._body.n)]
 
     def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
         told = self._choices[index].delta(delta.events)
@@ -106,15 +108,7 @@ class ChatResponse:
         return self._chunk(index, told, logprobs, reason, {} if usage is None else {"usage": self._usage(usage)})
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
-        return ChatCompletionChunk(
-            id=self.id,
-            object="chat.completion.chunk",
-            created=self._created,
-            model=self._model,
-            system_fingerprint=self._fingerprint,
-            choices=[],
-            usage=self._usage(usage),
-        )
+        return self._frame([], {"usage": self._usage(usage)})
 
     def _usage(self, usage: Usage) -> UsageObject:
         told = _usage(usage)
@@ -138,13 +132,17 @@ class ChatResponse:
         reason: FinishReasonName | None,
         usage: Mapping[str, UsageObject],
     ) -> ChatCompletionChunk:
+        choice = ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)
+        return self._frame([choice], usage)
+
+    def _frame(self, choices: list[ChunkChoice], usage: Mapping[str, UsageObject]) -> ChatCompletionChunk:
         return ChatCompletionChunk(
             id=self.id,
             object="chat.completion.chunk",
             created=self._created,
             model=self._model,
             system_fingerprint=self._fingerprint,
-            choices=[ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)],
+            choices=choices,
             **usage,
         )
 
@@ -167,7 +165,7 @@ class TextResponse:
                 choice.prompt_logprobs = told[choice.index // self._body.n]
         return self._completion(choices, usage=_usage(usage))
 
-    def opening(self) -> list[BaseModel]:
+    def opening(self, usage: Usage | None) -> list[BaseModel]:
         return []
 
     def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
@@ -205,7 +203,8 @@ async def frames(
     def told(index: int, delta: TextDelta) -> BaseModel | None:
         return response.chunk(index, delta, generation.usage if body.continuous_usage else None)
 
-    for opening in response.opening():
+    before = replace(generation.usage, completion_tokens=0, reasoning_tokens=0) if body.continuous_usage else None
+    for opening in response.opening(before):
         yield opening
     if (chunk := told(*first)) is not None:
         yield chunk

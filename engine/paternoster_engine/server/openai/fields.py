@@ -44,7 +44,8 @@ MAX_NAME = 64
 """Characters of each."""
 
 
-@dataclass(frozen=True)
+# Not equal by value: 1 == True, and typing takes equal annotations for one.
+@dataclass(frozen=True, eq=False)
 class Only:
     """Marks a field of a feature that the engine does not have: just the values that do not ask for it."""
 
@@ -80,25 +81,27 @@ def whole_characters(text: str) -> str:
 Text = Annotated[str, AfterValidator(whole_characters)]
 
 
-def _check_prompts(value: Any) -> list[str | list[int]]:
-    """The four forms of ``prompt`` made into one: a list whose items are texts or lists of token ids."""
-    one = isinstance(value, str) or (isinstance(value, list) and any(type(item) is int for item in value))
-    prompts = [value] if one else value
-    if not isinstance(prompts, list) or not 1 <= len(prompts) <= MAX_PROMPTS:
-        raise ValueError(f"must be a text, a list of token ids, or a list of 1 to {MAX_PROMPTS} of either")
-    for prompt in prompts:
-        ids = isinstance(prompt, list) and all(type(item) is int and item >= 0 for item in prompt)
-        if not prompt or not (isinstance(prompt, str) or ids):
-            raise ValueError("each prompt must be a text or a list of token ids, and not empty")
-        if isinstance(prompt, str):
-            whole_characters(prompt)
-    return prompts
+def texts_or_ids(most: int) -> Any:
+    """A text, a list of token ids, or a list of up to ``most`` of either, made into one form: the last."""
+
+    def check(value: Any) -> list[str | list[int]]:
+        one = isinstance(value, str) or (isinstance(value, list) and any(type(item) is int for item in value))
+        texts = [value] if one else value
+        if not isinstance(texts, list) or not 1 <= len(texts) <= most:
+            count = f", not {len(texts)}" if isinstance(texts, list) else ""
+            raise ValueError(f"must be a text, a list of token ids, or a list of 1 to {most} of either{count}")
+        for text in texts:
+            ids = isinstance(text, list) and all(type(item) is int and item >= 0 for item in text)
+            if not text or not (isinstance(text, str) or ids):
+                raise ValueError("each must be a text or a list of token ids, and not empty")
+            if isinstance(text, str):
+                whole_characters(text)
+        return texts
+
+    return PlainValidator(check, json_schema_input_type=str | list[str] | list[int] | list[list[int]])
 
 
-Prompts = Annotated[
-    list[str | list[int]],
-    PlainValidator(_check_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
-]
+Prompts = Annotated[list[str | list[int]], texts_or_ids(MAX_PROMPTS)]
 StopStrings = Annotated[
     list[Annotated[Text, Field(min_length=1)]],
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]),

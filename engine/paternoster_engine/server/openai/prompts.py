@@ -12,15 +12,12 @@ from paternoster_engine.chat.marks import MARK
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.beam_search import BeamSearch
-from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.grammar import Grammar
-from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.beam_fields import beam_params
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, texts_of
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
-from paternoster_engine.server.openai.structured_fields import Structured
+from paternoster_engine.server.openai.structure import NewMatcher, matcher_of_chat, matcher_of_text
 from paternoster_engine.server.state import ServedModel
 
 ENDING = 64
@@ -106,8 +103,8 @@ async def chat_requests(
     prompt = await token_ids(served, encoding, 1 if cuts_limit else body.limit or 1)
     room = max(1, served.longest_request - len(prompt))
     limit = room if body.limit is None or (cuts_limit and body.limit > room) else body.limit
-    grammar = await _grammar(served, body, _required_calls(served, body, ending))
-    return _requests(served, body, [prompt], limit, name, sender, grammar), ending
+    matcher = await matcher_of_chat(served, body, ending, sender.tenant(body))
+    return _requests(served, body, [prompt], limit, name, sender, matcher), ending
 
 
 async def completion_requests(served: ServedModel, body: CompletionRequest, name: str, sender: Caller) -> list[Request]:
@@ -123,7 +120,8 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
         else:
             check_token_ids(served, "prompt", prompt)
             prompts.append(prompt)
-    return _requests(served, body, prompts, most, name, sender, await _grammar(served, body))
+    matcher = await matcher_of_text(served, body, sender.tenant(body))
+    return _requests(served, body, prompts, most, name, sender, matcher)
 
 
 async def token_ids(served: ServedModel, encoding: Encoding, max_tokens: int) -> list[int]:
@@ -149,40 +147,6 @@ def _short(number: int) -> str:
     return digits if len(digits) <= 20 else digits[:20] + "..."
 
 
-def _required_calls(served: ServedModel, body: ChatCompletionRequest, ending: str) -> Structured | None:
-    """Calls that an answer must have; raises :class:`InvalidValue` where the model's format of them is not known."""
-    if body.required_calls is None:
-        return None
-    text = served.answer_format.grammar(body.required_calls, ending)
-    if text is None:
-        raise InvalidValue(
-            "tool_choice",
-            "tool_choice: that a tool must be called is not supported for this model: no grammar describes its calls; "
-            'send "auto" or "none"',
-        )
-    return Structured("tool_choice", GrammarSource("lark", text))
-
-
-async def _grammar(served: ServedModel, body: GenerationRequest, required: Structured | None = None) -> Grammar | None:
-    """What each answer must be; raises :class:`InvalidValue` besides what :meth:`GrammarWork.compile` raises.
-
-    ``required``: what it must be besides, of which there can be one.
-    """
-    structured = body.structured()
-    if structured is not None and required is not None:
-        raise InvalidValue(required.field, f"{required.field}: not allowed together with {structured.field}")
-    structured = structured or required
-    if structured is None:
-        return None
-    field = structured.field
-    if body.use_beam_search:
-        raise InvalidValue(field, f"{field}: not allowed with use_beam_search=true: leave one of the two out")
-    try:
-        return await served.grammars.compile(structured.source)
-    except GrammarError as error:
-        raise InvalidValue(field, f"{field}: cannot be enforced: {error}") from error
-
-
 def _requests(
     served: ServedModel,
     body: GenerationRequest,
@@ -190,7 +154,7 @@ def _requests(
     max_tokens: int,
     name: str,
     sender: Caller,
-    grammar: Grammar | None,
+    new_matcher: NewMatcher | None,
 ) -> list[Request]:
     """All sequences of each prompt, next to each other, or its one search.
 
@@ -221,7 +185,7 @@ def _requests(
             cache_scope=scope,
             deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
             branching=None if beam is None else BeamSearch(beam, params, eos_token_ids),
-            matcher=None if grammar is None else grammar.matcher(),
+            matcher=None if new_matcher is None else new_matcher(),
         )
         for index, prompt in enumerate(prompts)
         for choice in range(count)

@@ -34,7 +34,7 @@ from paternoster_engine.server.openai.unserved_fields import UnservedChatFields,
 class StreamOptions(Body):
     include_usage: bool = Field(default=False, description="one more chunk at the end, which tells the usage")
     continuous_usage_stats: bool = Field(
-        default=False, description="the usage so far in each chunk, as vLLM's extension"
+        default=False, description="the usage so far in each chunk, too; needs `include_usage`, as vLLM's extension"
     )
     include_obfuscation: Annotated[Any, only(False)] = False
 
@@ -141,7 +141,7 @@ class GenerationRequest(StructuredFields, UnservedFields):
 
     @property
     def continuous_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.continuous_usage_stats
+        return self.include_usage and self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     def sampling_params(self, max_tokens: int) -> SamplingParams:
         ranks_samples = not self.use_beam_search and self.sequences > self.n

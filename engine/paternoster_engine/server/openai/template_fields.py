@@ -66,9 +66,9 @@ class Function(Body):
     name: FunctionName
     description: Text | None = None
     parameters: Annotated[JsonObject, AfterValidator(_small)] | None = Field(
-        default=None, description="a JSON schema; the engine does not read it"
+        default=None, description="a JSON schema; enforced where strict is true or a call is required"
     )
-    strict: bool | None = Field(default=None, description="taken and given to the template: no answer is checked")
+    strict: bool | None = Field(default=None, description="true: arguments of each call are held to parameters")
 
 
 class Tool(Body):

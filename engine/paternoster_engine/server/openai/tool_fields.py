@@ -53,9 +53,11 @@ class ToolFields(TemplateFields):
         return value
 
     @property
-    def callable_tools(self) -> tuple[str, ...]:
-        """Names of the functions that may be called."""
-        return () if self.tool_choice == "none" else tuple(tool.function.name for tool in self.tools)
+    def callable_tools(self) -> dict[str, dict[str, Any]]:
+        """Functions that may be called, and the schemas of their arguments."""
+        if self.tool_choice == "none":
+            return {}
+        return {tool.function.name: tool.function.parameters or {} for tool in self.tools}
 
     @property
     def required_calls(self) -> RequiredCalls | None:
@@ -63,12 +65,23 @@ class ToolFields(TemplateFields):
         if self.tool_choice in ("none", "auto"):
             return None
         named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
-        tools = [
-            (tool.function.name, tool.function.parameters or {})
-            for tool in self.tools
-            if named in (None, tool.function.name)
-        ]
+        tools = [(name, schema) for name, schema in self.callable_tools.items() if named in (None, name)]
         return RequiredCalls(tools, several=named is None and self.parallel_tool_calls)
+
+    @property
+    def possible_calls(self) -> RequiredCalls | None:
+        """What may be called, None where nothing may. Arguments of tools that are not strict are any object."""
+        if self.tool_choice != "auto" or not self.tools:
+            return None
+        tools = {
+            tool.function.name: (tool.function.parameters or {}) if tool.function.strict else {} for tool in self.tools
+        }
+        return RequiredCalls(list(tools.items()), several=self.parallel_tool_calls)
+
+    @property
+    def strict(self) -> bool:
+        """Whether arguments of some tool must be of its schema."""
+        return any(tool.function.strict for tool in self.tools)
 
     def variables(self) -> dict[str, Any]:
         variables = super().variables()

@@ -1,12 +1,15 @@
 """Which format a model writes calls and reasoning in: what its chat template has marks of, or what a setting says."""
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
-from paternoster_engine.server.parsers import harmony, hermes, llama3_json, mistral, pythonic, think
+from paternoster_engine.sampling.grammars.free_text import FreeText, Thought
+from paternoster_engine.server.parsers import glm45, harmony, hermes, llama3_json, mistral, pythonic, qwen3_coder, think
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
-from paternoster_engine.server.parsers.call_form import CallForm, RequiredCalls, Thought, lark
+from paternoster_engine.server.parsers.call_form import CallForm, Marked, Outline, RequiredCalls, lark, lark_of_begun
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.think import Marks
@@ -20,32 +23,38 @@ def _same_id(call_id: str) -> str:
     return call_id
 
 
+Tools = Mapping[str, Mapping[str, Any]]
+"""Names of functions -> JSON schemas of their arguments."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
     """How calls are written."""
 
-    read: Callable[[Reader, Collection[str]], Read[None]]
-    """Reads an answer to its end, with calls of the functions named."""
+    read: Callable[[Reader, Tools], Read[None]]
+    """Reads an answer to its end, with calls of those tools."""
     markers: tuple[str, ...]
     """What may be control tokens in a vocabulary."""
     new_id: Callable[[], str] = _new_id
     id_for_template: Callable[[str], str] = _same_id
-    form: CallForm | None = None
-    """How calls are written that must be made; None where no grammar says it."""
+    form: Callable[[str], CallForm] | None = None
+    """How calls are written by the model of a template; None where no grammar says it."""
 
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = {
-    "hermes": ToolFormat(hermes.read, (hermes.BEGIN, hermes.END), form=hermes.FORM),
-    "llama3_json": ToolFormat(llama3_json.read, (llama3_json.BEGIN,), form=llama3_json.FORM),
+    "hermes": ToolFormat(hermes.read, (hermes.BEGIN, hermes.END), form=lambda _: hermes.FORM),
+    "llama3_json": ToolFormat(llama3_json.read, (llama3_json.BEGIN,), form=lambda _: llama3_json.FORM),
     "mistral": ToolFormat(
         mistral.read,
         (mistral.BEGIN, mistral.ARGS, mistral.CALL_ID),
         new_id=mistral.new_id,
         id_for_template=mistral.id_for_template,
-        form=mistral.FORM,
+        form=mistral.form,
     ),
+    "qwen3_coder": ToolFormat(qwen3_coder.read, (qwen3_coder.BEGIN, qwen3_coder.END)),
+    "glm45": ToolFormat(glm45.read, (glm45.BEGIN, glm45.END, glm45.KEY, glm45.KEY_END, glm45.VALUE, glm45.VALUE_END)),
     "pythonic": ToolFormat(pythonic.read, (pythonic.BEGIN, pythonic.END)),
-    "harmony": ToolFormat(harmony.read, harmony.MARKERS, form=harmony.FORM),
+    "harmony": ToolFormat(harmony.read, harmony.MARKERS, form=lambda _: harmony.FORM),
 }
 REASONING_FORMATS: Mapping[str, Marks] = {"think": think.THINK, "mistral": think.MISTRAL}
 """``harmony`` besides, whose channels have calls and reasoning alike."""
@@ -62,6 +71,8 @@ class AnswerFormat:
     """Whether all of it is in harmony's channels."""
     special: Mapping[str, int] = field(default_factory=dict)
     """Marks that are control tokens of the vocabulary -> their ids."""
+    form: CallForm | None = None
+    """How calls are written; None where no grammar says it."""
 
     @classmethod
     def of(
@@ -78,7 +89,8 @@ class AnswerFormat:
         channels = "harmony" in (tool_name, reasoning_name)
         markers = {*(tools.markers if tools else ()), *(reasoning or ()), *(harmony.MARKERS if channels else ())}
         ids = {marker: token for marker in markers if (token := special_token_id(marker)) is not None}
-        return cls(tools, reasoning, channels, ids)
+        form = None if tools is None or tools.form is None else tools.form(template or "")
+        return cls(tools, reasoning, channels, ids, form)
 
     @property
     def reasons(self) -> bool:
@@ -93,30 +105,65 @@ class AnswerFormat:
         """The id of a call as the model's template takes it."""
         return call_id if self.tools is None else self.tools.id_for_template(call_id)
 
-    def parser(self, names: Collection[str] = (), prompt: str = "") -> AnswerParser:
-        """``names``: functions that may be called. ``prompt``: its end at least, in which reasoning may have begun."""
+    def parser(self, tools: Tools | None = None, prompt: str = "") -> AnswerParser:
+        """``tools``: that may be called. ``prompt``: its end at least, in which reasoning may have begun."""
 
         def read(reader: Reader) -> Read[None]:
             if self.reasoning is not None:
                 yield from think.read(reader, self.reasoning, self.reasoning.begun(prompt))
             if self.channels:
-                yield from harmony.read(reader, names if self.tools is not None else ())
-            elif self.tools is not None and names:
-                yield from self.tools.read(reader, names)
+                yield from harmony.read(reader, tools or {} if self.tools is not None else ())
+            elif self.tools is not None and tools:
+                yield from self.tools.read(reader, tools)
             yield from reader.pass_rest(Content)
 
         return AnswerParser(read, frozenset(self.special.values()))
 
-    def grammar(self, calls: RequiredCalls, prompt: str) -> str | None:
-        """Of answers that have calls, in llguidance's Lark; None where none can be said. ``prompt`` as above."""
-        if self.tools is None or self.tools.form is None:
+    def required(self, calls: RequiredCalls, prompt: str) -> Outline | None:
+        """Of answers that have calls; None where no grammar says how they are written. ``prompt`` as above."""
+        return None if self.form is None else self._outline(prompt, calls)
+
+    def of_answer(self, calls: RequiredCalls | None, prompt: str) -> Outline | None:
+        """Of answers that are ``@answer``, or have ``calls`` in its place; None where that is all there is to them.
+
+        Calls that begin as JSON may are left out: what has begun could not be told from an answer.
+        """
+        if self.form is None or self.form.begins_as_json(self.special):
+            calls = None
+        if calls is None and self._thought(prompt) is None:
             return None
-        thought = None
-        if self.reasoning is not None and not self.reasoning.over(prompt):
-            thought = Thought(*self.reasoning, begun=self.reasoning.begun(prompt))
-        elif self.channels:
-            thought = harmony.THOUGHT
-        return lark(self.tools.form, calls, thought, self.special)
+        return self._outline(prompt, calls, harmony.ANSWER if self.channels else "")
+
+    def auto(self, calls: RequiredCalls, prompt: str) -> Outline | None:
+        """Of answers that may have calls anywhere; None where no grammar says how they are written."""
+        begun = None if self.form is None else self.form.begun
+        if begun is None:
+            return None
+        names = "|".join(re.escape(name) for name, _ in calls.tools)
+        free = FreeText(
+            # In channels a call is known by its header alone.
+            None if self.channels else self._thought(prompt),
+            begun.by.replace("%s", names),
+            begun.several,
+            self.special,
+        )
+        return Outline(lark_of_begun(begun, calls, self.special), free)
+
+    def _outline(self, prompt: str, calls: RequiredCalls | None, answer: str | None = None) -> Outline:
+        thought = self._thought(prompt)
+        marked = None
+        if self.channels:
+            marked = harmony.THOUGHT
+        elif thought is not None:
+            marked = Marked("" if thought.begun else thought.begin, " ")
+        return Outline(lark(self.form, calls, marked, self.special, answer), FreeText(thought, special=self.special))
+
+    def _thought(self, prompt: str) -> Thought | None:
+        if self.channels:
+            return Thought(harmony.THOUGHT.begin, harmony.THOUGHT_END, begun=False)
+        if self.reasoning is None or self.reasoning.over(prompt):
+            return None
+        return Thought(*self.reasoning, begun=self.reasoning.begun(prompt))
 
 
 def _tool_format(template: str) -> str:
@@ -126,8 +173,9 @@ def _tool_format(template: str) -> str:
     if "[TOOL_CALLS]" in template:
         return "mistral"
     if "<tool_call>" in template:
-        # Qwen3-Coder and GLM have XML between the same marks.
-        return "none" if "<function=" in template or "<arg_key>" in template else "hermes"
+        if "<function=" in template:
+            return "qwen3_coder"
+        return "glm45" if "<arg_key>" in template else "hermes"
     if "<|python_start|>" in template or "func_name1(params_name1" in template:
         return "pythonic"
     if "<|python_tag|>" in template or ("<|start_header_id|>" in template and '"parameters"' in template):

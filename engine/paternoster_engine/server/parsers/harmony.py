@@ -7,15 +7,30 @@ downloads; this reads text.
 import re
 from collections.abc import Callable, Collection
 
-from paternoster_engine.server.parsers.call_form import CallForm, Thought
+from paternoster_engine.server.parsers.call_form import Begun, CallForm, Marked
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Read, Reasoning
 from paternoster_engine.server.parsers.reader import Reader
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
 MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS)
-FORM = CallForm(f"{CHANNEL}commentary to=functions.%s {CONSTRAIN}json{MESSAGE}", "")
-THOUGHT = Thought(f"{CHANNEL}analysis{MESSAGE}", f"<|end|>{START}assistant", begun=False)
+FORM = CallForm(
+    f"{CHANNEL}commentary to=functions.%s {CONSTRAIN}json{MESSAGE}",
+    "",
+    begun=Begun(
+        r"(?:<\|channel\|>|<\|start\|>)[^<]*\bto=functions\.",
+        tuple(
+            f"%s{channel}{constrain}{MESSAGE}"
+            for channel in ("", f"{CHANNEL}commentary")
+            for constrain in (f" {CONSTRAIN}json", " json", "")
+        ),
+        "",
+        several=False,
+    ),
+)
+THOUGHT = Marked(f"{CHANNEL}analysis{MESSAGE}", f"{START}assistant")
+THOUGHT_END = "<|end|>"
+ANSWER = f"{CHANNEL}final{MESSAGE}"
 MAX_HEADER = 1024
 """Characters before ``<|message|>``; what has more is no header."""
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")

@@ -5,14 +5,19 @@ SmolLM2 writes a list of such objects between the marks.
 
 from collections.abc import Collection
 
-from paternoster_engine.server.parsers.call_form import CallForm
+from paternoster_engine.server.parsers.call_form import Begun, CallForm
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.json_calls import read_calls
 from paternoster_engine.server.parsers.reader import Reader
 
 BEGIN = "<tool_call>"
 END = "</tool_call>"
-FORM = CallForm(f'{BEGIN}\n{{"name": "%s", "arguments": ', f"}}\n{END}", between="\n")
+FORM = CallForm(
+    f'{BEGIN}\n{{"name": "%s", "arguments": ',
+    f"}}\n{END}",
+    between="\n",
+    begun=Begun(BEGIN, ('{ "name": "%s", "arguments": ',), " }", listed=True, end=END),
+)
 
 
 def read(reader: Reader, names: Collection[str]) -> Read[None]:

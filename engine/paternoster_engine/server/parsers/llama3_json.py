@@ -5,13 +5,24 @@ Several calls have ``;``, a comma or nothing but white space between them.
 
 from collections.abc import Collection
 
-from paternoster_engine.server.parsers.call_form import CallForm
+from paternoster_engine.server.parsers.call_form import Begun, CallForm
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.json_calls import read_calls
 from paternoster_engine.server.parsers.reader import Reader
 
 BEGIN = "<|python_tag|>"
-FORM = CallForm('{"name": "%s", "parameters": ', "}", between="; ")
+FORM = CallForm(
+    '{"name": "%s", "parameters": ',
+    "}",
+    between="; ",
+    begun=Begun(
+        # The name alone tells a call from other JSON.
+        r"(?:\A\s*[;,]?\s*|<\|python_tag\|>\s*)\{\s*(?:\"type\"\s*:\s*\"function\"\s*,\s*)?\"name\"\s*:\s*\""
+        r"(?P<held>(?:%s)\")",
+        ('%s" , "parameters": ', '%s" , "arguments": '),
+        " }",
+    ),
+)
 
 
 def read(reader: Reader, names: Collection[str]) -> Read[None]:

@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Collection
 
-from paternoster_engine.server.parsers.call_form import CallForm
+from paternoster_engine.server.parsers.call_form import Begun, CallForm
 from paternoster_engine.server.parsers.events import Call, Content, Read
 from paternoster_engine.server.parsers.json_calls import pass_object, read_calls
 from paternoster_engine.server.parsers.reader import Reader
@@ -16,9 +16,22 @@ from paternoster_engine.server.parsers.reader import Reader
 BEGIN = "[TOOL_CALLS]"
 ARGS = "[ARGS]"
 CALL_ID = "[CALL_ID]"
-FORM = CallForm('{"name": "%s", "arguments": ', "}", between=", ", opening=f"{BEGIN} [", closing="]")
+LIST = CallForm(
+    '{"name": "%s", "arguments": ',
+    "}",
+    between=", ",
+    opening=f"{BEGIN} [",
+    closing="]",
+    begun=Begun(re.escape(BEGIN), ('{ "name": "%s", "arguments": ',), " }", listed=True),
+)
+NAMED = CallForm(f"{BEGIN}%s{ARGS}", "", between="", begun=Begun(re.escape(BEGIN), (f"%s{ARGS}", "%s"), ""))
+"""Of later vocabularies."""
 _NAME = re.compile(r"[\w.-]+")
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
+
+
+def form(template: str) -> CallForm:
+    return NAMED if ARGS in template else LIST
 
 
 def read(reader: Reader, names: Collection[str]) -> Read[None]:

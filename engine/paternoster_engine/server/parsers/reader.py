@@ -81,6 +81,18 @@ class Reader:
             if not (yield from self.more()):
                 return None
 
+    def until(self, markers: tuple[str, ...], most: int | None = None) -> Read[str | None]:
+        """Take the text up to the first marker; None where there is none, or none within ``most`` characters."""
+        start, looked, longest = self.place, self.place, max(map(len, markers))
+        while True:
+            found = [place for marker in markers if (place := self.held.find(marker, looked)) >= 0]
+            if found and (most is None or min(found) - start <= most):
+                self.place = min(found)
+                return self.held[start : self.place]
+            looked = max(start, len(self.held) - longest + 1)
+            if (most is not None and looked - start > most) or not (yield from self.more()):
+                return None
+
     def pass_until(self, markers: tuple[str, ...], make: Callable[[str], Event]) -> Read[str]:
         """Give text away up to the first marker and the white space before it, which are held, and return the marker.
 

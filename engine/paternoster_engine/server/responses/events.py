@@ -2,11 +2,13 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
+from paternoster_engine.server.generation.output_text import TokenText
+from paternoster_engine.server.openai.logprobs import ChatLogprobs, ChatTokenLogprob
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
 from paternoster_engine.server.responses.objects import (
     FunctionCallItem,
@@ -31,25 +33,37 @@ from paternoster_engine.server.translation.answer import End
 class ResponseAnswer:
     """One response while it grows. A whole answer is what the stream's last event has."""
 
-    def __init__(self, model: str, body: ResponsesRequest, new_call_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        model: str,
+        body: ResponsesRequest,
+        new_call_id: Callable[[], str],
+        spelled: Callable[[Sequence[TokenText]], ChatLogprobs],
+    ) -> None:
+        """``spelled``: how likely tokens were, in the words of the chat API."""
         self.id = _new_id("resp")
         self._response = _asked(self.id, model, body)
         self._new_call_id = new_call_id
+        self._spelled = spelled
         self._sequence = 0
         self._item: OutputItem | None = None
         self._text: list[str] = []
         """Pieces of the open item's text or arguments."""
+        self._logprobs: list[ChatTokenLogprob] = []
+        """Of the open message."""
 
     def begin(self, usage: Usage) -> Iterator[StreamEvent]:
         yield self._event("response.created", response=self._snapshot())
         yield self._event("response.in_progress", response=self._snapshot())
 
-    def push(self, events: Iterable[Event]) -> Iterator[StreamEvent]:
+    def push(self, events: Iterable[Event], tokens: Sequence[TokenText] = ()) -> Iterator[StreamEvent]:
         for event in events:
             match event:
                 case Content(text):
                     yield from self._message()
-                    yield self._delta("output_text", text, content_index=0, logprobs=[])
+                    told, tokens = self._spelled(tokens).content, ()
+                    self._logprobs += told
+                    yield self._delta("output_text", text, content_index=0, logprobs=_without_bytes(told))
                 case Reasoning(text):
                     yield from self._reasoning()
                     yield self._delta("reasoning_text", text, content_index=0)
@@ -112,8 +126,9 @@ class ResponseAnswer:
         text = "".join(self._text)
         match item:
             case MessageItem():
-                said = OutputText(text=text)
-                yield self._of_item("output_text.done", text=text, content_index=0, logprobs=[])
+                said = OutputText(text=text, logprobs=self._logprobs)
+                logprobs = _without_bytes(self._logprobs)
+                yield self._of_item("output_text.done", text=text, content_index=0, logprobs=logprobs)
                 yield self._part("done", said)
                 item.content = [said]
             case ReasoningItem():
@@ -127,7 +142,7 @@ class ResponseAnswer:
         item.status = status
         yield self._event("response.output_item.done", output_index=len(self._response.output), item=item)
         self._response.output.append(item)
-        self._item, self._text = None, []
+        self._item, self._text, self._logprobs = None, [], []
 
     def _delta(self, kind: str, text: str, **fields: Any) -> StreamEvent:
         self._text.append(text)
@@ -172,8 +187,19 @@ def _asked(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
         tool_choice=choice,
         tools=[{"strict": None, "parameters": None} | tool.model_dump(exclude_none=True) for tool in body.tools],
         top_p=body.top_p,
+        top_logprobs=body.top_logprobs,
         user=body.user,
     )
+
+
+def _without_bytes(told: Sequence[ChatTokenLogprob]) -> list[dict[str, Any]]:
+    """As events of streams have them."""
+    fields = {"token", "logprob"}
+    return [
+        token.model_dump(include=fields)
+        | {"top_logprobs": [top.model_dump(include=fields) for top in token.top_logprobs]}
+        for token in told
+    ]
 
 
 def _usage(usage: Usage) -> ResponseUsage:

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from paternoster_engine.server.openai.logprobs import ChatTokenLogprob
+
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
@@ -11,7 +13,7 @@ class OutputText(BaseModel):
     type: Literal["output_text"] = "output_text"
     text: str
     annotations: list[Any] = []
-    logprobs: list[Any] = []
+    logprobs: list[ChatTokenLogprob] = []
 
 
 class ReasoningText(BaseModel):
@@ -104,7 +106,7 @@ class ResponseObject(BaseModel):
     previous_response_id: None = None
     service_tier: str = "default"
     store: bool = False
-    top_logprobs: int = 0
+    top_logprobs: int
     truncation: str = "disabled"
 
 

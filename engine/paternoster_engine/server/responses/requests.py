@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, field_validator, model_validator
 
-from paternoster_engine.server.openai.fields import MAX_MESSAGES, Body, Text, only, whole_characters
+from paternoster_engine.server.openai.fields import MAX_LOGPROBS, MAX_MESSAGES, Body, Text, only, whole_characters
 from paternoster_engine.server.openai.template_fields import MAX_TOOLS, JsonObject
 from paternoster_engine.server.translation.fields import PassedFields
 
@@ -168,8 +168,11 @@ class ResponsesRequest(PassedFields):
     stream_options: ResponseStreamOptions | None = None
     metadata: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_METADATA, description="told in the answer")
     user: Text | None = None
-    include: list[Literal["reasoning.encrypted_content"]] = Field(
-        default_factory=list, max_length=1, description="of no effect: reasoning is told in plain text"
+    include: list[Literal["reasoning.encrypted_content", "message.output_text.logprobs"]] = Field(
+        default_factory=list, max_length=8, description="encrypted_content is of no effect: reasoning is plain text"
+    )
+    top_logprobs: int = Field(
+        default=0, ge=0, le=MAX_LOGPROBS, description="told with include message.output_text.logprobs"
     )
     prompt_cache_key: Text | None = Field(default=None, description="taken and not used: every prompt is cached")
     prompt_cache_retention: Text | None = Field(default=None, description="taken and not used")
@@ -183,9 +186,13 @@ class ResponsesRequest(PassedFields):
     prompt: Annotated[Any, only()] = Field(default=None, description="a template that is kept elsewhere")
     truncation: Annotated[Any, only("disabled")] = "disabled"
     service_tier: Annotated[Any, only("auto", "default")] = "auto"
-    top_logprobs: Annotated[Any, only(0)] = 0
     context_management: Annotated[Any, only([])] = Field(default_factory=list)
     moderation: Annotated[Any, only()] = None
+
+    @property
+    def logprobs(self) -> bool:
+        """Whether those of the text are told."""
+        return "message.output_text.logprobs" in self.include
 
     @field_validator("metadata")
     @classmethod

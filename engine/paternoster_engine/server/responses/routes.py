@@ -5,6 +5,7 @@ from fastapi import APIRouter, Request, Response
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.streaming import STREAMED
 from paternoster_engine.server.identity import From
+from paternoster_engine.server.openai.logprobs import LogprobsWriter
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.objects import ResponseObject
 from paternoster_engine.server.responses.requests import ResponsesRequest
@@ -18,5 +19,6 @@ router = APIRouter()
 async def responses(request: Request, body: ResponsesRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     chat = chat_request(chat_body(body), NAMES)
-    answer = ResponseAnswer(served.name, body, served.answer_format.new_id)
+    writer = LogprobsWriter(served.tokenizer)
+    answer = ResponseAnswer(served.name, body, served.answer_format.new_id, writer.chat)
     return await respond(request, served, chat, answer, sender, NAMES, stream=body.stream)

@@ -41,6 +41,8 @@ def chat_body(body: ResponsesRequest) -> dict[str, Any]:
         chat["tool_choice"] = _choice(body.tool_choice)
     if body.max_output_tokens is not None:
         chat["max_tokens"] = body.max_output_tokens
+    if body.logprobs:
+        chat |= {"logprobs": True, "top_logprobs": body.top_logprobs}
     if body.user is not None:
         chat["user"] = body.user
     if body.reasoning.effort is not None:

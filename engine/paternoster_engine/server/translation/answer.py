@@ -1,6 +1,6 @@
 """What such an API makes of an answer to a chat: pure, one object for the plain answer and for the stream."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
+from paternoster_engine.server.generation.output_text import TokenText
 from paternoster_engine.server.parsers.events import Arguments, Call, Event
 
 
@@ -39,7 +40,9 @@ class Answer(Protocol):
         """``usage``: of the prompt, as far as is known."""
         ...
 
-    def push(self, events: Iterable[Event]) -> Iterator[Frame]: ...
+    def push(self, events: Iterable[Event], tokens: Sequence[TokenText] = ()) -> Iterator[Frame]:
+        """``tokens``: of the content among ``events``, where log probabilities are asked for."""
+        ...
 
     def end(self, end: End) -> Iterator[Frame]: ...
 

@@ -72,21 +72,15 @@ async def respond(
     told: Callable[[Iterable[Event]], Iterable[Event]] = _all if chat.parallel_tool_calls else OneCall()
     try:
         await generation.start()
+        deltas = generation.deltas()
+        _, first = await unless_gone(request, anext(deltas))
+        frames = _frames(answer, generation, told, first, deltas)
         if stream:
-            deltas = generation.deltas()
-            _, first = await unless_gone(request, anext(deltas))
-            frames = _frames(answer, generation, told, first, deltas)
             return EventStream(frames, generation, partial(_events, fail=answer.fail))
-        (whole,) = await unless_gone(request, generation.complete())
+        await unless_gone(request, _passed(frames))
     except BaseException:
         generation.close()
         raise
-    for _ in (
-        *answer.begin(generation.usage),
-        *answer.push(told(whole.events)),
-        *answer.end(_end(generation, whole)),
-    ):
-        pass
     return Response(answer.whole().model_dump_json(), media_type="application/json")
 
 
@@ -109,14 +103,20 @@ async def _frames(
     first: TextDelta,
     later: AsyncIterator[tuple[int, TextDelta]],
 ) -> AsyncIterator[Frame]:
-    for frame in (*answer.begin(generation.usage), *answer.push(told(first.events))):
+    for frame in (*answer.begin(generation.usage), *answer.push(told(first.events), first.content_tokens)):
         yield frame
     last = first
     async for _, last in later:
-        for frame in answer.push(told(last.events)):
+        for frame in answer.push(told(last.events), last.content_tokens):
             yield frame
     for frame in answer.end(_end(generation, last)):
         yield frame
+
+
+async def _passed(frames: AsyncIterator[Frame]) -> None:
+    """Let the answer grow to its end."""
+    async for _ in frames:
+        pass
 
 
 async def _events(frames: AsyncIterator[Frame], fail: Callable[[str], Iterator[Frame]]) -> AsyncIterator[str]:

@@ -1,4 +1,4 @@
-// Norm, the gate of the MLP, and the best token of a row; all bfloat16.
+// Norm, the gate of the MLP, and the best token of a row; all bfloat16, rows in whole 16.
 #include <cmath>
 #include <limits>
 
@@ -8,9 +8,9 @@ namespace {
 
 Row residual_sum(const bf16* x, bf16* residual, int64_t i) {
   if (residual == nullptr) return load_bf16(x + i);
-  const Row sum = _mm512_add_ps(load_bf16(residual + i), load_bf16(x + i));
-  store_bf16(residual + i, sum);
-  return round_bf16(sum);
+  const Halves sum = narrow(load_bf16(residual + i) + load_bf16(x + i));
+  store(residual + i, sum);
+  return widen(sum);
 }
 
 }  // namespace
@@ -24,15 +24,15 @@ void rms_norm(bf16* out, const bf16* x, bf16* residual, const bf16* weight, int6
   for (int64_t row = 0; row < rows; row++) {
     const bf16* from = x + row * n;
     bf16* kept = residual == nullptr ? nullptr : residual + row * n;
-    Row squares = _mm512_setzero_ps();
-    for (int64_t i = 0; i < n; i += 16) {
+    Row squares = all(0.0f);
+    for (int64_t i = 0; i < n; i += LANES) {
       const Row values = residual_sum(from, kept, i);
-      squares = _mm512_fmadd_ps(values, values, squares);
+      squares = fma(values, values, squares);
     }
-    const Row scale = _mm512_set1_ps(1.0f / std::sqrt(_mm512_reduce_add_ps(squares) / float(n) + eps));
+    const float scale = 1.0f / std::sqrt(sum(squares) / float(n) + eps);
     const bf16* normed = kept == nullptr ? from : kept;
-    for (int64_t i = 0; i < n; i += 16)
-      store_bf16(out + row * n + i, _mm512_mul_ps(_mm512_mul_ps(load_bf16(normed + i), scale), load_bf16(weight + i)));
+    for (int64_t i = 0; i < n; i += LANES)
+      store_bf16(out + row * n + i, load_bf16(normed + i) * scale * load_bf16(weight + i));
   }
 }
 
@@ -41,9 +41,8 @@ void silu_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int threa
 #pragma omp parallel for num_threads(threads) if (rows * n > PARALLEL_ELEMENTS)
   for (int64_t row = 0; row < rows; row++) {
     const bf16 *gates = gate_up + row * 2 * n, *ups = gates + n;
-    for (int64_t i = 0; i < n; i += 16) {
-      store_bf16(out + row * n + i, _mm512_mul_ps(silu(load_bf16(gates + i)), load_bf16(ups + i)));
-    }
+    for (int64_t i = 0; i < n; i += LANES)
+      store_bf16(out + row * n + i, silu(load_bf16(gates + i)) * load_bf16(ups + i));
   }
 }
 
@@ -52,18 +51,17 @@ void argmax(int64_t* out, const bf16* logits, int64_t rows, int64_t n, int threa
 #pragma omp parallel for num_threads(threads) if (rows * n > PARALLEL_ELEMENTS)
   for (int64_t row = 0; row < rows; row++) {
     const bf16* values = logits + row * n;
-    Row best = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-    __m512i where = _mm512_setzero_si512();
-    __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    for (int64_t i = 0; i < n; i += 16) {
+    Row best = all(-std::numeric_limits<float>::infinity());
+    Ints where{}, index = lane_numbers();
+    for (int64_t i = 0; i < n; i += LANES, index += LANES) {
       const Row next = load_bf16(values + i);
-      const __mmask16 better = _mm512_cmp_ps_mask(next, best, _CMP_GT_OQ);
-      best = _mm512_mask_mov_ps(best, better, next);
-      where = _mm512_mask_mov_epi32(where, better, index);
-      index = _mm512_add_epi32(index, _mm512_set1_epi32(16));
+      const Ints better = next > best;
+      best = better ? next : best;
+      where = better ? index : where;
     }
-    const __mmask16 equal = _mm512_cmp_ps_mask(best, _mm512_set1_ps(_mm512_reduce_max_ps(best)), _CMP_EQ_OQ);
-    out[row] = _mm512_mask_reduce_min_epi32(equal, where);
+    const Ints equal = best == highest(best);
+    const Ints found = equal ? where : Ints{} + std::numeric_limits<int32_t>::max();
+    out[row] = fold<int32_t>(found, [](int32_t a, int32_t b) { return a < b ? a : b; });
   }
 }
 

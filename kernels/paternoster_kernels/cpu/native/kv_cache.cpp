@@ -4,11 +4,11 @@
 namespace {
 
 void rotate(bf16* head, const float* angles, int64_t half) {
-  for (int64_t i = 0; i < half; i += 16) {
-    const Row cos = _mm512_loadu_ps(angles + i), sin = _mm512_loadu_ps(angles + half + i);
+  for (int64_t i = 0; i < half; i += LANES) {
+    const Row cos = load_row(angles + i), sin = load_row(angles + half + i);
     const Row low = load_bf16(head + i), high = load_bf16(head + half + i);
-    store_bf16(head + i, _mm512_fnmadd_ps(high, sin, _mm512_mul_ps(low, cos)));
-    store_bf16(head + half + i, _mm512_fmadd_ps(low, sin, _mm512_mul_ps(high, cos)));
+    store_bf16(head + i, low * cos - high * sin);
+    store_bf16(head + half + i, high * cos + low * sin);
   }
 }
 

@@ -7,8 +7,7 @@
 #include "tiles.h"
 #include "vectors.h"
 
-constexpr int STEP = 32;               // tokens, or dimensions, that one tile instruction sums over
-constexpr int64_t TILE = ROWS * STEP;  // numbers of a tile
+constexpr int STEP = LINE;  // tokens, or dimensions, of a tile
 
 struct Pages {
   bf16* data;
@@ -28,9 +27,14 @@ struct Pages {
     for (int64_t pair = 0; pair < head_dim / 2; pair++) to[pair * ROWS] = ((const uint32_t*)key)[pair];
     bf16* row = values(block, kv_head, offset) + token / 2 * STEP;
     const int odd = token % 2;
+    // The other token of the pair may be stored by another thread meanwhile, so nothing is written in its place.
     for (int64_t i = 0; i < head_dim; i += ROWS, row += TILE) {
+#if defined(__AVX512BW__)
       const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)(value + i)));
       _mm512_mask_storeu_epi16(row, 0x55555555u << odd, _mm512_slli_epi32(wide, 16 * odd));
+#else
+      for (int64_t lane = 0; lane < ROWS; lane++) row[2 * lane + odd] = value[i + lane];
+#endif
     }
   }
 };

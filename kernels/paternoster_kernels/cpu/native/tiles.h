@@ -1,10 +1,15 @@
-// AMX: eight tiles of 16 rows of 64 bytes.
+// What the right operands of products lie in, whatever multiplies them: tiles of 1 KiB, 16 lines of 64 bytes. A line has
+// two bfloat16 inputs, or four int8 ones, of each of 16 outputs.
 #pragma once
-#include <immintrin.h>
-
 #include <cstdint>
 
-constexpr int ROWS = 16;  // rows of a tile
+constexpr int ROWS = 16;                // lines of a tile, and outputs of a line
+constexpr int64_t LINE = 2 * ROWS;      // bfloat16 numbers of a line
+constexpr int64_t TILE = ROWS * LINE;   // and of a tile
+constexpr int64_t LINE_INT8 = 4 * ROWS;  // int8 numbers of a line
+
+#if defined(__AMX_TILE__)
+#include <immintrin.h>
 
 struct TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -13,3 +18,4 @@ struct TileConfig {
 };
 // In static storage: gcc 12 takes the intrinsic to read 8 bytes and drops other stores to a local one.
 alignas(64) static const TileConfig TILES;
+#endif

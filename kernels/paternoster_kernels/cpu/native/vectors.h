@@ -1,39 +1,161 @@
-// bfloat16 rows as AVX-512 vectors of 16 floats.
+// bfloat16 rows as vectors of as many floats as the instruction set's registers hold.
+//
+// Arithmetic is the compiler's own on vectors, which it lowers for any set; intrinsics are used where it has no operator
+// or misses an instruction.
 #pragma once
-#include <immintrin.h>
-
 #include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
 
 using bf16 = uint16_t;
-using Row = __m512;
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+#elif defined(__AVX2__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+
+typedef float Row __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
 // Rows below this many elements together are done by one thread: waking a second one costs more.
 constexpr int64_t PARALLEL_ELEMENTS = 16384;
 
-inline Row load_bf16(const bf16* from) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)from)), 16));
+template <class Vector, class Number>
+inline Vector load(const Number* from) {
+  Vector values;
+  std::memcpy(&values, from, sizeof values);
+  return values;
 }
 
-inline void store_bf16(bf16* to, Row values) { _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh(values)); }
+template <class Vector, class Number>
+inline void store(Number* to, Vector values) {
+  std::memcpy(to, &values, sizeof values);
+}
+
+inline Row load_row(const float* from) { return load<Row>(from); }
+
+inline Row all(float value) { return value - Row{}; }
+
+inline Row fma(Row a, Row b, Row c) { return a * b + c; }
+
+// The second where either is no number.
+inline Row max(Row a, Row b) {
+#if defined(__AVX512F__)
+  return _mm512_max_ps(a, b);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+inline Row min(Row a, Row b) {
+#if defined(__AVX512F__)
+  return _mm512_min_ps(a, b);
+#elif defined(__AVX2__)
+  return _mm256_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+inline Row magnitude(Row values) { return (Row)((Words)values & 0x7fffffffu); }
+
+// The number of each lane.
+inline Ints lane_numbers() {
+  alignas(64) static const int32_t NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return load<Ints>(NUMBERS);
+}
+
+// The first `count` lanes, the others replaced.
+inline Row first(int count, Row values, float other) { return lane_numbers() < count ? values : all(other); }
+
+// Halves with each other until one number is left.
+template <class Number, class Vector, class Combine>
+inline Number fold(Vector values, Combine combine) {
+  alignas(64) Number numbers[LANES];
+  std::memcpy(numbers, &values, sizeof values);
+  for (int width = LANES / 2; width > 0; width /= 2)
+    for (int lane = 0; lane < width; lane++) numbers[lane] = combine(numbers[lane], numbers[lane + width]);
+  return numbers[0];
+}
+
+inline float sum(Row values) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps(values);
+#else
+  return fold<float>(values, [](float a, float b) { return a + b; });
+#endif
+}
+
+inline float highest(Row values) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps(values);
+#else
+  return fold<float>(values, [](float a, float b) { return a > b ? a : b; });
+#endif
+}
+
+inline Row widen(Halves values) { return (Row)(__builtin_convertvector(values, Words) << 16); }
+
+// To the nearest, to the even one of two; what is no number stays none.
+inline Halves narrow(Row values) {
+#if defined(__AVX512BF16__)
+  return (Halves)_mm512_cvtneps_pbh(values);
+#else
+  const Words bits = (Words)values, rounded = bits + 0x7fffu + (bits >> 16 & 1u), none = (Words)(values != values);
+  return __builtin_convertvector(((rounded & ~none) | ((bits | 0x400000u) & none)) >> 16, Halves);
+#endif
+}
+
+inline Row load_bf16(const bf16* from) { return widen(load<Halves>(from)); }
+
+inline void store_bf16(bf16* to, Row values) { store(to, narrow(values)); }
 
 // What a float is after a store and a load.
-inline Row round_bf16(Row values) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(values)), 16));
+inline Row round_bf16(Row values) { return widen(narrow(values)); }
+
+// The nearest whole numbers, the even one of two.
+inline Ints nearest(Row values) {
+#if defined(__AVX512F__)
+  return (Ints)_mm512_cvtps_epi32(values);
+#elif defined(__AVX2__)
+  return (Ints)_mm256_cvtps_epi32(values);
+#elif defined(__ARM_NEON)
+  return (Ints)vcvtnq_s32_f32((float32x4_t)values);
+#else
+  Ints whole;
+  for (int lane = 0; lane < LANES; lane++) whole[lane] = int32_t(__builtin_rintf(values[lane]));
+  return whole;
+#endif
 }
+
+// Added to a float below 2**22 in size it leaves the nearest whole number in the lowest bits.
+constexpr float WHOLE = 12582912.0f;
 
 // 2**x for x <= 127, and the smallest normal number below -126. Taylor polynomial of 2**x on [-0.5, 0.5].
 inline Row exp2(Row x) {
-  x = _mm512_max_ps(x, _mm512_set1_ps(-126.0f));
-  const Row whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const Row part = _mm512_sub_ps(x, whole);
-  Row y = _mm512_set1_ps(1.5403530393381610e-4f);
-  y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(1.3333558146428443e-3f));
-  y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(9.6181291076284772e-3f));
-  y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(5.5504108664821580e-2f));
-  y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(2.4022650695910071e-1f));
-  y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(6.9314718055994531e-1f));
-  y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(y, whole);
+  x = max(x, all(-126.0f));
+  const Row shifted = x + WHOLE, part = x - (shifted - WHOLE);
+  Row y = all(1.5403530393381610e-4f);
+  y = fma(y, part, all(1.3333558146428443e-3f));
+  y = fma(y, part, all(9.6181291076284772e-3f));
+  y = fma(y, part, all(5.5504108664821580e-2f));
+  y = fma(y, part, all(2.4022650695910071e-1f));
+  y = fma(y, part, all(6.9314718055994531e-1f));
+  y = fma(y, part, all(1.0f));
+  // The whole number goes into the exponent.
+  return y * (Row)(((Words)shifted << 23) + 0x3f800000u);
 }
 
 constexpr float LOG2E = 1.44269504088896341f;

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from paternoster_contract import labels
-from paternoster_operator.api.model_types import REMOTE
+from paternoster_operator.api.model_types import FETCHED, REMOTE
 from paternoster_operator.api.rule import Rule
 
 TMP_FOLDER = "/tmp"
@@ -147,13 +147,13 @@ POD_TEMPLATE_RULES: tuple[Rule, ...] = (
     Rule(
         f"{_FETCHED} || " + _each("initContainers", f"!({_IS_FETCH})"),
         f"initContainers of podTemplate must have other names than {labels.MODEL_CONTAINER} unless model.source is "
-        "hf://, s3://, gs:// or https://: it fetches these",
+        f"{FETCHED}: it fetches these",
         f"{_FIELD}.initContainers",
     ),
     Rule(
         f"!{_FETCHED} || " + _each("containers", f"!({_IS_FETCH})"),
-        f"containers of podTemplate must have other names than {labels.MODEL_CONTAINER} where model.source is hf://, "
-        "s3://, gs:// or https://: that is who fetches these",
+        f"containers of podTemplate must have other names than {labels.MODEL_CONTAINER} where model.source is "
+        f"{FETCHED}: that is who fetches these",
         f"{_FIELD}.containers",
     ),
     *(

@@ -48,6 +48,12 @@ def says(server: Server, tokenizer: Tokenizer, text: str) -> None:
     server.runner.tokens = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
 
 
+def _prompt(message: Message) -> int:
+    """Tokens of it, as Anthropic's clients add them up."""
+    usage = message.usage
+    return usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+
+
 async def test_text_in_text_out(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one two three") as (server, client):
         answer = await client.messages.create(**ASK, system="Be brief.")
@@ -70,6 +76,10 @@ async def test_a_stream_says_what_the_plain_answer_says(tokenizer: Tokenizer) ->
             texts = [piece async for piece in stream.text_stream]
             final = await stream.get_final_message()
         assert [block.type for block in whole.content] == ["thinking", "text", "tool_use", "tool_use"]
+        # The second found the first one's prompt in the cache.
+        assert _prompt(final) == _prompt(whole) == whole.usage.input_tokens
+        assert final.usage.cache_read_input_tokens == _prompt(final) // 8 * 8
+        final.usage = whole.usage
         assert _known(final) == _known(whole)
         assert len(texts) > 1
         assert whole.stop_reason == "tool_use"
@@ -93,7 +103,7 @@ async def test_three_turns_with_tools(tokenizer: Tokenizer) -> None:
             says(server, tokenizer, said)
             answer = await client.messages.create(**ASK | {"messages": conversation}, tools=[WEATHER])
             counted = await client.messages.count_tokens(model="scripted", messages=conversation, tools=[WEATHER])
-            assert counted.input_tokens == answer.usage.input_tokens
+            assert counted.input_tokens == _prompt(answer)
             calls = [block for block in answer.content if block.type == "tool_use"]
             assert len(calls) == (2, 1, 0)[turn]
             conversation.append({"role": "assistant", "content": answer.content})

@@ -1,7 +1,7 @@
 """Every format: calls come out as they were meant, wherever the text is cut; what is no call stays text."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -10,14 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, joined
-from paternoster_engine.server.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, AnswerFormat
+from paternoster_engine.server.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, AnswerFormat, Tools
+from paternoster_engine.server.parsers.typed_values import json_of
 
 NAMES = ("f", "get_weather", "a.b-c")
+ANY: Tools = {name: {} for name in NAMES}
+"""Tools of which nothing is known but their names."""
+XML = ("qwen3_coder", "glm45")
 FORMATS = {name: AnswerFormat(tools=tools, channels=name == "harmony") for name, tools in TOOL_FORMATS.items()}
 
 
-def parse(form: AnswerFormat, pieces: Iterable[str], prompt: str = "", names: Iterable[str] = NAMES) -> list[Event]:
-    parser = form.parser(tuple(names), prompt)
+def parse(form: AnswerFormat, pieces: Iterable[str], prompt: str = "", tools: Tools = ANY) -> list[Event]:
+    parser = form.parser(tools, prompt)
     events = [event for piece in pieces for event in parser.push(piece)]
     return joined([*events, *parser.finish()])
 
@@ -69,10 +73,42 @@ def write(name: str, said: list[tuple[str, Any]], *, ascii_only: bool, indent: i
             return f"[TOOL_CALLS] [{', '.join(objects('arguments'))}]"
         case "pythonic":
             return "[" + ", ".join(f"{n}({', '.join(f'{k}={v!r}' for k, v in a.items())})" for n, a in said) + "]"
+        case "qwen3_coder":
+            return "\n".join(
+                f"<tool_call>\n<function={n}>\n"
+                + "".join(f"<parameter={k}>\n{_plain(v, text)}\n</parameter>\n" for k, v in a.items())
+                + "</function>\n</tool_call>"
+                for n, a in said
+            )
+        case "glm45":
+            return "\n".join(
+                f"<tool_call>{n}\n"
+                + "".join(f"<arg_key>{k}</arg_key>\n<arg_value>{_plain(v, text)}</arg_value>\n" for k, v in a.items())
+                + "</tool_call>"
+                for n, a in said
+            )
         case _:
             return "<|start|>assistant".join(
                 f"<|channel|>commentary to=functions.{n} <|constrain|>json<|message|>{text(a)}<|call|>" for n, a in said
             )
+
+
+def _plain(value: Any, text: Callable[[Any], str]) -> str:
+    return value if isinstance(value, str) else text(value)
+
+
+def _schema(said: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of tools whose arguments have the types that they have in these calls."""
+    types: dict[str, str] = {}
+    for _, arguments in said:
+        for name, value in arguments.items():
+            types[name] = "string" if isinstance(value, str) else "other"
+    return {
+        "properties": {
+            name: {"type": "string"} if kind == "string" else {"type": ["null", "boolean", "number", "array", "object"]}
+            for name, kind in types.items()
+        }
+    }
 
 
 def _cut(text: str, cuts: Iterable[int]) -> list[str]:
@@ -95,11 +131,18 @@ def test_calls_come_out_wherever_the_text_is_cut(
     if name == "harmony" and "<|call|>" in json.dumps(said):
         # There it is a token, which no argument can have.
         return
+    tools = {n: _schema([call for call in said if call[0] == n]) for n in NAMES}
+    if name in XML:
+        # One tool's argument has one type; no text of an argument can have the marks around it.
+        said = [(n, a) for i, (n, a) in enumerate(said) if n not in [m for m, _ in said[:i]]]
+        tools = {n: _schema([call for call in said if call[0] == n]) for n in NAMES}
+        if "</" in json.dumps(said):
+            return
     text = ("" if whole_answer else before) + write(name, said, ascii_only=ascii_only, indent=indent, swapped=swapped)
-    events = parse(FORMATS[name], list(text) if each else _cut(text, cuts))
+    events = parse(FORMATS[name], list(text) if each else _cut(text, cuts), tools=tools)
     assert calls(events) == [(n, a) for n, a in said], text
     assert content(events) == ("" if whole_answer else before.rstrip())
-    assert events == parse(FORMATS[name], [text])
+    assert events == parse(FORMATS[name], [text], tools=tools)
 
 
 FRAGMENTS = st.sampled_from(
@@ -108,6 +151,8 @@ FRAGMENTS = st.sampled_from(
         "}", '{"name": "f", "arguments": {', '"a": 1', '"name"', ": ", ", ", '"f"', "f", "f(", "a=1", ")", ";", "\n",
         " ", '"', "\\", "'", "é", "<|channel|>", "analysis", "final", "<|message|>", "<|end|>", "<|start|>assistant",
         "text", " to=functions.f", "<|call|>", "<", "[TOOL", "<|chan", "null", "[[", "<|python_start|>", "-", "f{",
+        "<function=f>", "<parameter=a>", "</parameter>", "</function>", "<arg_key>", "</arg_key>", "<arg_value>",
+        "</arg_value>",
     ]
 )  # fmt: skip
 REASONING: dict[str, Any] = {**REASONING_FORMATS, "none": None}
@@ -154,6 +199,12 @@ def test_any_text_gives_the_same_wherever_it_is_cut(
         ("pythonic", "[f(a='\\ud800')]"),
         ("pythonic", "call [f()]"),
         ("harmony", "Just text without channels."),
+        ("qwen3_coder", "I would write <tool_call> and so on"),
+        ("qwen3_coder", "<tool_call><function=unknown></function></tool_call>"),
+        ("qwen3_coder", "a <function=f and more"),
+        ("qwen3_coder", '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
+        ("glm45", "<tool_call>unknown</tool_call>"),
+        ("glm45", "<tool_call>f and more"),
         ("harmony", "to=nobody in particular"),
     ],
 )
@@ -189,6 +240,15 @@ def test_what_only_looks_like_a_call_is_text(name: str, text: str) -> None:
         ("pythonic", "<|python_start|>[f(a=true, b=-1, c=('x',), d={'k': None})]<|python_end|>",
          [Call("f"), Arguments('{"a": true, "b": -1, "c": ["x"], "d": {"k": null}}')]),
         ("pythonic", "[f(), g()]", [Call("f"), Arguments("{}"), Content(", g()]")]),
+        ("qwen3_coder", "a\n<function=f>\n<parameter=a>\n x\n\n</parameter>\n<parameter=b>1<parameter=a>2</function> b",
+         [Content("a"), Call("f"), Arguments('{"a": " x\\n", "b": 1}'), Content("b")]),
+        # Cut off: what is whole is told.
+        ("qwen3_coder", "<tool_call><function=f><parameter=a>1</parameter><parameter=b>2",
+         [Call("f"), Arguments('{"a": 1')]),
+        ("glm45", "a <tool_call>f\n<arg_key>a</arg_key>\n<arg_value> x</arg_value><arg_key>b</arg_key><arg_value>[1]"
+         "</arg_value></tool_call>\nb", [Content("a"), Call("f"), Arguments('{"a": " x", "b": [1]}'), Content("b")]),
+        ("glm45", "<tool_call>f<arg_key>a</arg_key><arg_value>1", [Call("f"), Arguments("{")]),
+        ("glm45", "<tool_call>f</tool_call>", [Call("f"), Arguments("{}")]),
         ("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>"
          "I look.<|end|><|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>",
          [Reasoning("Hm."), Content("I look."), Call("f"), Arguments("{}")]),
@@ -224,7 +284,7 @@ def test_reasoning_comes_before_calls(text: str, prompt: str, events: list[Event
 
 
 def test_arguments_are_told_while_they_are_written() -> None:
-    parser = FORMATS["hermes"].parser(NAMES)
+    parser = FORMATS["hermes"].parser(ANY)
     assert parser.push('<tool_call>{"name": "f", "arguments": {"te') == [Call("f"), Arguments('{"te')]
     assert parser.push('xt": "one') == [Arguments('xt": "one')]
     assert parser.push(' two"}}</tool_') == [Arguments(' two"}')]
@@ -233,11 +293,39 @@ def test_arguments_are_told_while_they_are_written() -> None:
 
 def test_without_tools_nothing_is_a_call() -> None:
     for name, said in (("hermes", '<tool_call>{"name": "f"}</tool_call>'), ("pythonic", "[f()]")):
-        assert parse(FORMATS[name], [said], names=()) == [Content(said)]
+        assert parse(FORMATS[name], [said], tools={}) == [Content(said)]
 
 
 def test_text_is_told_at_once() -> None:
-    parser = FORMATS["hermes"].parser(NAMES)
+    parser = FORMATS["hermes"].parser(ANY)
     assert [parser.push(piece) for piece in ("one", " two", " <", "b", "\n")] == [
         [Content("one")], [Content(" two")], [], [Content(" <b")], [],
     ]  # fmt: skip
+
+
+TYPED: dict[str, Any] = {
+    "$defs": {"size": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+    "properties": {
+        "text": {"type": "string"}, "count": {"type": "integer"}, "share": {"type": "number"},
+        "on": {"type": "boolean"}, "list": {"type": "array"}, "size": {"$ref": "#/$defs/size"},
+        "either": {"type": ["string", "null"]}, "kind": {"enum": ["1", "2"]}, "free": {},
+        "loop": {"$ref": "#/properties/loop"}, "odd": {"type": [["x"]]},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("text", "5", "5"), ("text", " null\n", " null\n"), ("count", "5", 5), ("count", " 5.0 ", 5),
+        ("count", "five", "five"), ("count", "true", "true"), ("share", "0.5", 0.5), ("share", "NaN", "NaN"),
+        ("on", "True", True), ("on", "false", False), ("list", "['a', 1]", ["a", 1]), ("list", '["a"]', ["a"]),
+        ("size", "None", None), ("size", "7", 7), ("either", "null", None), ("either", "5", "5"), ("kind", "1", "1"),
+        ("free", "[1]", [1]), ("free", "5", 5), ("free", "so", "so"), ("loop", "1", 1), ("odd", "1", 1),
+        ("unknown", "{'a': 1}", {"a": 1}), ("count", "9" * 5000, "9" * 5000), ("list", "[" * 9999, "[" * 9999),
+    ],
+)  # fmt: skip
+def test_plain_text_becomes_what_the_schema_says(name: str, text: str, value: Any) -> None:
+    said = json.loads(json_of(text, name, TYPED))
+    assert said == value
+    assert type(said) is type(value)

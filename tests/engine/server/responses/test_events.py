@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
+from paternoster_engine.server.openai.logprobs import ChatLogprobs
 from paternoster_engine.server.parsers.events import Content, Event
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.requests import ResponsesRequest
@@ -25,7 +26,8 @@ ENDS = {FinishReason.STOP: "completed", FinishReason.LENGTH: "incomplete"}
 
 def answer(**fields: Any) -> ResponseAnswer:
     ids = count()
-    return ResponseAnswer("m", ResponsesRequest.model_validate({"input": "Hi"} | fields), lambda: f"call_{next(ids)}")
+    body = ResponsesRequest.model_validate({"input": "Hi"} | fields)
+    return ResponseAnswer("m", body, lambda: f"call_{next(ids)}", lambda tokens: ChatLogprobs(content=[], refusal=None))
 
 
 def stream(made: ResponseAnswer, pieces: list[list[Event]], reason: FinishReason) -> list[dict[str, Any]]:

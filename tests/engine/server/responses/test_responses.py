@@ -73,6 +73,53 @@ async def test_a_stream_says_what_the_plain_answer_says(tokenizer: Tokenizer) ->
         assert whole.usage.output_tokens_details.reasoning_tokens > 0
 
 
+async def test_log_probabilities_of_the_text_alone(tokenizer: Tokenizer) -> None:
+    """As chat completions tell them, without those of reasoning and calls; in events without bytes."""
+    text = "<think>\nLet me see.\n</think>\n\nIt < rains.\n" + CALL % "Rome"
+    async with serving(tokenizer, text, paced=True) as (server, client):
+        ask: dict[str, Any] = {"model": "scripted", "input": "Weather?", "tools": [WEATHER], "top_logprobs": 2}
+        whole = await client.responses.create(**ask, include=["message.output_text.logprobs"])
+        Response.model_validate(whole.model_dump(), strict=True)
+        message = next(item for item in whole.output if item.type == "message")
+        (part,) = message.content
+        assert part.type == "output_text"
+        assert part.logprobs is not None
+        assert "".join(told.token for told in part.logprobs).strip() == part.text == "It < rains."
+        assert all(len(told.top_logprobs) == 2 and bytes(told.bytes).decode() == told.token for told in part.logprobs)
+        tools = [{"type": "function", "function": {key: WEATHER[key] for key in ("name", "parameters")}}]
+        body = {"messages": [{"role": "user", "content": "Weather?"}], "tools": tools, "seed": 1}
+        chat = await server.client.post("/v1/chat/completions", json=body | {"logprobs": True, "top_logprobs": 2})
+        all_told = {told["token"] for told in chat.json()["choices"][0]["logprobs"]["content"]}
+        assert all_told > {told.token for told in part.logprobs}
+
+        stream = await client.responses.create(**ask, include=["message.output_text.logprobs"], stream=True)
+        events = [event async for event in stream]
+        for event in events:
+            assert EVENT.validate_python(event.model_dump()).type == event.type
+        deltas = [event for event in events if event.type == "response.output_text.delta"]
+        done = next(event for event in events if event.type == "response.output_text.done")
+        streamed = [told for event in deltas for told in event.logprobs]
+        assert [told.token for told in streamed] == [told.token for told in part.logprobs]
+        assert [told.model_dump() for told in done.logprobs] == [told.model_dump() for told in streamed]
+        last = events[-1]
+        assert last.type == "response.completed"
+        assert last.response.top_logprobs == 2
+        assert _texts_told(last.response) == _texts_told(whole)
+        plain = await client.responses.create(**ask)
+        assert all(part.logprobs == [] for item in plain.output if item.type == "message" for part in item.content)
+
+
+def _texts_told(response: Response) -> list[str]:
+    return [
+        told.token
+        for item in response.output
+        if item.type == "message"
+        for part in item.content
+        if part.type == "output_text"
+        for told in part.logprobs or []
+    ]
+
+
 def _known(response: Response) -> Any:
     """Without what differs between any two."""
     told = response.model_dump(exclude={"id", "created_at", "completed_at", "usage"})
@@ -200,8 +247,8 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"background": True}, "background"),
     ({"prompt": {"id": "p"}}, "prompt"),
     ({"truncation": "auto"}, "truncation"),
-    ({"include": ["message.output_text.logprobs"]}, "include.0"),
-    ({"top_logprobs": 2}, "top_logprobs"),
+    ({"include": ["web_search_call.results"]}, "include.0"),
+    ({"top_logprobs": 21}, "top_logprobs"),
     ({"service_tier": "flex"}, "service_tier"),
     ({"max_output_tokens": 0}, "max_output_tokens"),
     ({"max_output_tokens": 4000}, None),

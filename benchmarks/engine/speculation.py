@@ -1,0 +1,109 @@
+"""What proposing tokens gains and costs: output tokens per second with `--speculative ngram` over `off`, in turns.
+
+    python benchmarks engine.speculation --dtype float32 --repeats 3
+
+Two kinds of prompts: quoting, a text said twice and begun once more, as when a document is edited; plain, cuts of a
+text, whose continuation stands nowhere. Each alone and many at once; one turn of either setting after the other, so
+that whatever else the machine does falls on both alike. Outputs are greedy, and it is told how many are not equal.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from paternoster_contract.engine_args import EngineArgs
+from paternoster_engine.bench.requests.prompts import PromptSource, read_text
+from paternoster_engine.build import build_engine
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.core.speculation import LOOKUP
+from paternoster_engine.engine import Engine
+
+SETTINGS = ("off", "ngram")
+TEXT = 96
+"""Tokens of a prompt's text."""
+
+
+def quoting(source: PromptSource, i: int) -> list[int]:
+    text = source.prompt(i, TEXT)
+    return [*text, *text, *text[: TEXT // 8]]
+
+
+def plain(source: PromptSource, i: int) -> list[int]:
+    return source.prompt(i, TEXT)
+
+
+PROMPTS = {"quoting": quoting, "plain": plain}
+
+
+def turn(engine: Engine, prompts: Sequence[list[int]], tokens: int, at_once: int) -> tuple[float, list[list[int]]]:
+    """Output tokens per second, and the outputs; ``at_once`` requests run until the last prompt is served."""
+    params = SamplingParams(max_tokens=tokens, temperature=0.0, ignore_eos=True)
+    work = [Request(f"r{i}", prompt, params) for i, prompt in enumerate(prompts)]
+    started, left = time.perf_counter(), iter(work)
+    for request, _ in zip(left, range(at_once), strict=False):
+        engine.scheduler.add(request)
+    while engine.scheduler.has_work:
+        for output in engine.step():
+            if output.finish_reason is not None and (following := next(left, None)) is not None:
+                engine.scheduler.add(following)
+    seconds = time.perf_counter() - started
+    return sum(len(request.output) for request in work) / seconds, [request.output for request in work]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="What proposing tokens gains and costs, in turns.")
+    parser.add_argument("--concurrency", type=int, default=64, metavar="N", help="many at once (default: 64)")
+    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="output tokens of each (default: 64)")
+    parser.add_argument("--alone", type=int, default=4, metavar="N", help="requests one at a time (default: 4)")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="turns of each kind (default: 3)")
+    parser.add_argument("--json", metavar="FILE", help="write every turn")
+    EngineArgs.add_flags(parser.add_argument_group("engine"))
+    options = parser.parse_args()
+    if min(options.concurrency, options.tokens, options.alone, options.repeats) < 1:
+        parser.error("concurrency, tokens, alone and repeats must be at least 1")
+    built, tokenizer, _ = build_engine(EngineArgs.from_namespace(options))
+    config, source = built.scheduler.config, PromptSource(tokenizer.encode(read_text(None)))
+    config = config.model_copy(update={"prefix_cache": False})
+    told: list[dict[str, Any]] = []
+    for kind, make in PROMPTS.items():
+        for at_once, count in ((1, options.alone), (options.concurrency, options.concurrency)):
+            prompts = [make(source, i) for i in range(count)]
+            rates: dict[str, list[float]] = {setting: [] for setting in SETTINGS}
+            differ = proposed = accepted = 0
+            for repeat in range(-1, options.repeats):
+                outputs = {}
+                for setting in SETTINGS:
+                    scheduler = Scheduler(config.model_copy(update={"speculative": setting}))
+                    rate, outputs[setting] = turn(Engine(scheduler, built.runner), prompts, options.tokens, at_once)
+                    if repeat >= 0:
+                        rates[setting].append(rate)
+                        proposed += scheduler.counters.proposed_tokens[LOOKUP]
+                        accepted += scheduler.counters.accepted_tokens[LOOKUP]
+                differ += sum(a != b for a, b in zip(outputs["off"], outputs["ngram"], strict=True))
+            ratio = statistics.median(on / off for off, on in zip(rates["off"], rates["ngram"], strict=True))
+            told.append(
+                {
+                    "prompts": kind,
+                    "at_once": at_once,
+                    "tokens_per_second": rates,
+                    "ratio": ratio,
+                    "proposed": proposed,
+                    "accepted": accepted,
+                    "outputs_that_differ": differ,
+                }
+            )
+            print(
+                f"{kind}, {at_once} at once: {statistics.median(rates['off']):.0f} to "
+                f"{statistics.median(rates['ngram']):.0f} tokens/s, {ratio:.2f} times; {accepted} of {proposed} "
+                f"proposed tokens accepted; {differ} outputs differ",
+                flush=True,
+            )
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(told, file, indent=1)
+    return 0

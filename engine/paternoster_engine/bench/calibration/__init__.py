@@ -1,0 +1,1 @@
+"""What steps cost on a machine: measured, fitted, written as a profile."""

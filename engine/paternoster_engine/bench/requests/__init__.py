@@ -1,0 +1,1 @@
+"""Which requests a benchmark sends, how long they are, and when."""

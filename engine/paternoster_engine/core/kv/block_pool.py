@@ -1,0 +1,190 @@
+"""KV blocks and who holds them: reference counts, a free list in order of reuse, and the cache of full blocks."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+
+class KVCacheBlock:
+    """One block of the KV pool; ``prev`` and ``next`` link it into the free list while nobody holds it."""
+
+    __slots__ = ("block_id", "key", "next", "prev", "ref_count")
+
+    def __init__(self, block_id: int) -> None:
+        self.block_id = block_id
+        self.ref_count = 0
+        self.key: bytes | None = None
+        """Prefix-cache key of the block's content, once it is full and computed."""
+        self.prev: KVCacheBlock | None = None
+        self.next: KVCacheBlock | None = None
+
+
+class FreeList:
+    """Doubly linked through the blocks themselves: O(1) removal from anywhere when the prefix cache revives a block."""
+
+    def __init__(self) -> None:
+        self._root = KVCacheBlock(-1)
+        self._root.prev = self._root.next = self._root
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[KVCacheBlock]:
+        block = self._root.next
+        while block is not self._root:
+            assert block is not None
+            yield block
+            block = block.next
+
+    def append(self, block: KVCacheBlock) -> None:
+        """Last to be reused."""
+        self._insert(block, self._root.prev, self._root)
+
+    def prepend(self, block: KVCacheBlock) -> None:
+        """First to be reused."""
+        self._insert(block, self._root, self._root.next)
+
+    def popleft(self) -> KVCacheBlock:
+        block = self._root.next
+        assert block is not None
+        if block is self._root:
+            raise IndexError("no free block")
+        self.remove(block)
+        return block
+
+    def remove(self, block: KVCacheBlock) -> None:
+        assert block.prev is not None
+        assert block.next is not None
+        block.prev.next, block.next.prev = block.next, block.prev
+        block.prev = block.next = None
+        self._length -= 1
+
+    def _insert(self, block: KVCacheBlock, prev: KVCacheBlock | None, after: KVCacheBlock | None) -> None:
+        assert prev is not None
+        assert after is not None
+        block.prev, block.next = prev, after
+        prev.next = after.prev = block
+        self._length += 1
+
+
+class BlockPool:
+    """Blocks 1..num_blocks. Block 0 is the null block: never handed out, and in a table it stands for none."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self._blocks = [KVCacheBlock(i) for i in range(num_blocks + 1)]
+        self._free = FreeList()
+        for block in self._blocks[1:]:
+            self._free.append(block)
+        self._by_key: dict[bytes, KVCacheBlock] = {}
+        self.num_cached = 0
+        """Blocks that nobody holds and the prefix cache can still serve."""
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that can be handed out now, cached ones included."""
+        return len(self._free)
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that nobody holds and that hold nothing of use."""
+        return len(self._free) - self.num_cached
+
+    @property
+    def num_used(self) -> int:
+        return self.num_blocks - len(self._free)
+
+    def lookup(self, key: bytes) -> int | None:
+        """The block with this content, held or not."""
+        block = self._by_key.get(key)
+        return None if block is None else block.block_id
+
+    def num_unheld(self, block_ids: Sequence[int]) -> int:
+        """How many of ``block_ids`` nobody holds: taking them uses up that many available blocks."""
+        return sum(i != 0 and self._blocks[i].ref_count == 0 for i in block_ids)
+
+    def freed_by(self, tables: Iterable[Sequence[int]]) -> set[int]:
+        """Blocks that would become available if all of ``tables`` were released."""
+        held = Counter(i for table in tables for i in table)
+        return {i for i, count in held.items() if self._blocks[i].ref_count == count}
+
+    def take_new(self, count: int) -> list[int]:
+        """Hand out ``count`` blocks, the least recently useful first.
+
+        Raises ``IndexError``, with nothing changed, when fewer are available.
+        """
+        if count > len(self._free):
+            raise IndexError(f"{count} blocks were asked for, {len(self._free)} are available")
+        return [self._take_one() for _ in range(count)]
+
+    def is_shared(self, block_id: int) -> bool:
+        """Whether the block has more than one holder: then it must not be written to."""
+        return self._blocks[block_id].ref_count > 1
+
+    def share(self, block_ids: Sequence[int]) -> None:
+        """One more holder for each of these blocks, which are held or cached."""
+        for i in block_ids:
+            if i == 0:
+                continue
+            block = self._blocks[i]
+            if block.ref_count == 0:
+                self._free.remove(block)
+                self.num_cached -= 1
+            block.ref_count += 1
+
+    def release(self, block_ids: Iterable[int]) -> None:
+        """One holder less for each, in the order given; content of use is kept until the space is needed."""
+        for i in block_ids:
+            if i == 0:
+                continue
+            block = self._blocks[i]
+            assert block.ref_count > 0, f"block {i} released twice"
+            block.ref_count -= 1
+            if block.ref_count > 0:
+                continue
+            if block.key is None:
+                self._free.prepend(block)
+            else:
+                self._free.append(block)
+                self.num_cached += 1
+
+    def remember(self, block_id: int, key: bytes) -> None:
+        """The block's content is ``key`` from now on; the first block with a content stays the one that is found."""
+        block = self._blocks[block_id]
+        if block.key is None and key not in self._by_key:
+            block.key = key
+            self._by_key[key] = block
+
+    def forget_all(self) -> int:
+        """Empty the prefix cache; blocks that requests hold stay theirs. Returns how many became free of content."""
+        freed = self.num_cached
+        for block in self._by_key.values():
+            block.key = None
+        self._by_key.clear()
+        self.num_cached = 0
+        return freed
+
+    def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
+        """Every block is accounted for by ``tables`` (the block tables of all holders); raises ``AssertionError``."""
+        held = [0] * len(self._blocks)
+        for table in tables:
+            blocks = [i for i in table if i]
+            assert len(set(blocks)) == len(blocks), f"a table names a block twice: {table}"
+            for i in blocks:
+                held[i] += 1
+        free = list(self._free)
+        assert len(free) == len(self._free)
+        counts = [block.ref_count for block in self._blocks]
+        assert counts == held, f"references: {counts}, holders: {held}"
+        assert {block.block_id for block in free} == {i for i, count in enumerate(held) if i and not count}
+        assert len([block for block in free if block.key is not None]) == self.num_cached
+        assert [block.key for block in self._by_key.values()] == list(self._by_key)
+
+    def _take_one(self) -> int:
+        block = self._free.popleft()
+        if block.key is not None:
+            del self._by_key[block.key]
+            block.key = None
+            self.num_cached -= 1
+        block.ref_count = 1
+        return block.block_id

@@ -1,0 +1,139 @@
+"""What came of a step, brought into its requests: tokens that were sampled or verified, ends, and where beams go on."""
+
+from collections.abc import Callable, Iterator
+
+from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.kv.forking import advance_group
+from paternoster_engine.core.kv.kv_cache import KVCache
+from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
+from paternoster_engine.core.reservation import Slots
+from paternoster_engine.core.speculation import Speculation
+from paternoster_engine.core.stats import Counters
+from paternoster_engine.core.validation import TenantQuota
+from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
+
+Finish = Callable[[Request, FinishReason], None]
+
+
+class StepUpdate:
+    """Gives requests their tokens and ends those that are done."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        queue: WaitingQueue,
+        running: list[Request],
+        slots: Slots,
+        kv: KVCache,
+        quota: TenantQuota,
+        speculation: Speculation,
+        counters: Counters,
+        finish: Finish,
+    ) -> None:
+        """``running``: the scheduler's own list. ``finish``: ends a request and gives back what it holds."""
+        self._max_model_len = config.max_model_len
+        self._meters_output = config.uses_tenants
+        self._queue = queue
+        self._running = running
+        self._slots = slots
+        self._kv = kv
+        self._quota = quota
+        self._speculation = speculation
+        self._counters = counters
+        self._finish = finish
+
+    def apply(self, batch: Batch, result: StepResult, now: float) -> list[StepOutput]:
+        """Take in what came of the step; requests ended since are skipped."""
+        result.deliver()
+        outputs: list[StepOutput] = []
+        groups: dict[SequenceGroup, None] = {}
+        for item, token in zip(batch.scheduled, result.tokens, strict=True):
+            request = item.request
+            if request.leader.finished:
+                continue
+            # The plan of the next step may have taken its blocks meanwhile.
+            if request.status is RequestStatus.RUNNING:
+                self._kv.keep(request, item.known_stop)
+            if not item.samples:
+                continue
+            if request.num_pending:
+                request.num_pending -= 1
+            if request.group is not None:
+                groups[request.group] = None
+                continue
+            if token is None and request.stuck:
+                self._finish(request, FinishReason.ERROR)
+                outputs.append(StepOutput(request, None, FinishReason.ERROR))
+                continue
+            request.first_token = now if request.first_token is None else request.first_token
+            request.last_token = now
+            if request.params.max_tokens == 0:
+                self._finish(request, FinishReason.STOP)
+                outputs.append(StepOutput(request, None, FinishReason.STOP))
+                continue
+            assert token is not None, f"request {request.request_id} was to be sampled and was not"
+            self._give(item, token, result, now, outputs)
+        return outputs + [output for group in groups for output in self._advance(group, now)]
+
+    def _give(
+        self, item: ScheduledRequest, token: int, result: StepResult, now: float, outputs: list[StepOutput]
+    ) -> None:
+        """Append what ``item`` was given, of which ``token`` is the first, up to the token that ends it."""
+        request, reason = item.request, None
+        tokens = result.verified(item, token) if item.proposed else (token,)
+        before = len(request.output)
+        for each in tokens:
+            request.output.append(each)
+            if self._meters_output or request.limits is not None:
+                self._meter_output(request, now)
+            reason = request.ends_with(each, self._max_model_len)
+            outputs.append(StepOutput(request, each, reason))
+            if reason is not None:
+                break
+        count = len(request.output) - before
+        self._counters.generation_tokens += count
+        if request.params.logprobs is not None and request in result.logprobs:
+            request.logprobs += result.logprobs[request][:count]
+        if item.proposed:
+            self._verify(item, count - 1)
+        if reason is not None:
+            self._finish(request, reason)
+
+    def _verify(self, item: ScheduledRequest, accepted: int) -> None:
+        """The first ``accepted`` of the proposed tokens are known now, so they are computed; the others never were."""
+        request = item.request
+        self._speculation.learn(item, accepted)
+        if self._meters_output and accepted < len(item.proposed):
+            self._queue.wasted(request, len(item.proposed) - accepted)
+        if request.status is RequestStatus.RUNNING:
+            # Also where nothing could be sampled after the last one accepted: that one is computed again.
+            request.num_computed = request.num_tokens - 1
+            request.max_computed = max(request.max_computed, request.num_computed)
+            self._kv.keep(request, request.num_computed)
+
+    def _advance(self, group: SequenceGroup, now: float) -> Iterator[StepOutput]:
+        """Some sequences of a group were computed: when all are, it goes on; its end is an output."""
+        request, folded = group.leader, group.folded
+        count = advance_group(group, self._kv)
+        if folded and not group.folded:
+            index = self._running.index(request) + 1
+            self._running[index:index] = group.sequences[1:]
+            self._slots.promised.discard(group)
+        if count == 0:
+            return
+        request.first_token = now if request.first_token is None else request.first_token
+        request.last_token = now
+        self._counters.generation_tokens += count
+        if self._meters_output or request.limits is not None:
+            for _ in range(count):
+                self._meter_output(request, now)
+        if group.ended:
+            output, reason = group.branching.outcome
+            self._finish(request, reason)
+            request.output = list(output)
+            yield StepOutput(request, None, reason)
+
+    def _meter_output(self, request: Request, now: float) -> None:
+        self._queue.sampled(request)
+        self._quota.charge(request, 1, now)

@@ -1,0 +1,104 @@
+"""Fair shares of the engine for tenants."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from paternoster_engine.core.request import Request, RequestStatus
+
+PROMPT_TOKEN_COST = 1.0
+OUTPUT_TOKEN_COST = 2.0
+"""An output token takes a row in every step; the weights of the VTC paper and of common price lists."""
+
+MAX_COUNTERS = 4096
+"""Tenants remembered besides those that wait or run."""
+
+
+class FairShare:
+    """The tenant that was served least goes first: the weighted virtual token counter (VTC, Sheng et al., OSDI '24).
+
+    A tenant's counter grows by what it is served over its weight, by its prompt on admission and by each token sampled.
+    A tenant that comes back is lifted to the least counter of those that wait: nobody saves up idle time. Within a
+    tenant, preempted requests lead and others are served in order of arrival.
+    """
+
+    preempts = False
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        """``weights``: share of tenants whose requests bring none, relative to others; 1 for those not named."""
+        self._weights = weights
+        self._queues: dict[str, deque[Request]] = {}
+        """Tenants that wait; none of the queues is empty."""
+        self.counters: dict[str, float] = {}
+        """Service of each tenant so far, in token costs over its weight."""
+        self._last_to_leave: str | None = None
+
+    @property
+    def waiting(self) -> Sequence[Request]:
+        # Only of copies, which sorted() and tuple() make in one go: other threads look at this.
+        queues = sorted(self._queues.items(), key=lambda item: self.counters.get(item[0], 0.0))
+        return [request for _, queue in queues for request in tuple(queue)]
+
+    def insert(self, request: Request) -> None:
+        tenant = request.tenant
+        if tenant not in self._queues:
+            self._lift(tenant)
+            self._queues[tenant] = deque()
+        queue = self._queues[tenant]
+        index = len(queue)
+        if request.status is RequestStatus.PREEMPTED:
+            index = sum(r.status is RequestStatus.PREEMPTED and r.arrival <= request.arrival for r in queue)
+        queue.insert(index, request)
+
+    def remove(self, request: Request) -> None:
+        queue = self._queues[request.tenant]
+        queue.remove(request)
+        if not queue:
+            del self._queues[request.tenant]
+            self._last_to_leave = request.tenant
+
+    def candidates(self) -> Iterator[Request]:
+        passed: dict[str, int] = {}
+        while True:
+            open_ = [tenant for tenant, queue in self._queues.items() if passed.get(tenant, 0) < len(queue)]
+            if not open_:
+                return
+            tenant = min(open_, key=self.counters.__getitem__)
+            request = self._queues[tenant][passed.get(tenant, 0)]
+            yield request
+            if request.status is not RequestStatus.RUNNING:
+                passed[tenant] = passed.get(tenant, 0) + 1
+
+    def outranks(self, request: Request, running: Request) -> bool:
+        return False
+
+    def admitted(self, request: Request) -> None:
+        self._charge(request, PROMPT_TOKEN_COST * request.num_prompt)
+
+    def sampled(self, request: Request) -> None:
+        self._charge(request, OUTPUT_TOKEN_COST)
+
+    def wasted(self, request: Request, num_tokens: int) -> None:
+        self._charge(request, PROMPT_TOKEN_COST * num_tokens)
+
+    def _charge(self, request: Request, cost: float) -> None:
+        tenant, limits = request.tenant, request.limits
+        weight = self._weights.get(tenant, 1.0) if limits is None else limits.weight
+        self.counters[tenant] = self.counters.get(tenant, 0.0) + cost / weight
+
+    def _lift(self, tenant: str) -> None:
+        """``tenant`` comes to a queue it was not in."""
+        if self._queues:
+            floor = min(self.counters[other] for other in self._queues)
+        else:
+            floor = self.counters.get(self._last_to_leave or "", 0.0)
+        if len(self.counters) >= MAX_COUNTERS:
+            self._forget(floor)
+        self.counters[tenant] = max(self.counters.get(tenant, 0.0), floor)
+
+    def _forget(self, floor: float) -> None:
+        """Those whose counters a return would lift anyway; where they are few, the least served half of all."""
+        absent = {t: c for t, c in self.counters.items() if t not in self._queues and c > floor}
+        if len(absent) > MAX_COUNTERS // 2:
+            absent = dict(sorted(absent.items(), key=lambda item: item[1])[-(MAX_COUNTERS // 2) :])
+        self.counters = {t: c for t, c in self.counters.items() if t in self._queues or t == self._last_to_leave}
+        self.counters |= absent

@@ -1,0 +1,78 @@
+"""A layer's attention over the paged KV cache."""
+
+from typing import Any
+
+import torch
+
+from paternoster_engine.model.config import Layer
+from paternoster_engine.model.layers.parts import Parts
+
+
+class Attention:
+    """Grouped-query attention (arXiv 2305.13245) with what the model's :class:`Block` and its :class:`Layer` say."""
+
+    def __init__(self, parts: Parts, prefix: str, layer: Layer, rotary: torch.Tensor | None) -> None:
+        """``rotary``: the table of the layer's embedding, None for a layer without."""
+        config, block = parts.config, parts.config.block
+        self._config, self._ranks = config, parts.ranks
+        self.qkv = parts.linear(*(f"{prefix}{part}_proj" for part in "qkv"), bias=block.qkv_bias)
+        """Rows: all query heads, then all key heads, then all value heads."""
+        self.out = parts.linear(prefix + "o_proj", bias=block.out_bias)
+        self._rotary = rotary
+        self._scale = config.head_dim**-0.5 if block.attention_scale is None else block.attention_scale
+        # Named only where they are, as not every implementation has them.
+        self._options: dict[str, Any] = {}
+        if layer.window is not None:
+            self._options["window"] = layer.window
+        if block.attention_softcap is not None:
+            self._options["softcap"] = block.attention_softcap
+        if block.sinks:
+            self._options["sinks"] = parts.weight(prefix + "sinks")
+        self._norms: tuple[torch.Tensor, ...] = ()
+        if block.head_norm != "none":
+            self._norms = parts.weight(prefix + "q_norm"), parts.weight(prefix + "k_norm")
+        self._head_norm = parts.operation("head_norm")
+        self._rms_norm = parts.operation("rms_norm")
+        self._kv_write = parts.operation("kv_write")
+        self._rope_kv_write = parts.operation("rope_kv_write")
+        self._paged_attention = parts.operation("paged_attention")
+
+    def __call__(self, hidden: torch.Tensor, cache: torch.Tensor, positions: torch.Tensor, plan: Any) -> torch.Tensor:
+        """What is added to the residual, ``[tokens, hidden]``; keys and values are left in ``cache``.
+
+        ``positions [tokens]``; ``plan``: of the layer's group.
+        """
+        config = self._config
+        qkv = self.qkv(hidden)
+        if self._norms:
+            self._norm(qkv)
+        heads = qkv.view(len(qkv), -1, config.head_dim)
+        if self._rotary is None:
+            keys, values = heads[:, config.num_heads :].split(config.num_kv_heads, 1)
+            self._kv_write(keys, values, cache, plan.slots)
+        else:
+            self._rope_kv_write(qkv, positions, self._rotary, cache, plan.slots)
+        queries = heads[:, : config.num_heads]
+        mixed = self._paged_attention(queries, cache, plan, self._scale, **self._options)
+        return self._ranks.sum(self.out(mixed.view(len(hidden), -1)))
+
+    def _norm(self, qkv: torch.Tensor) -> None:
+        """Of queries and keys, in place."""
+        config = self._config
+        if config.block.head_norm == "each":
+            self._head_norm(qkv, *self._norms, config.num_kv_heads, config.rms_norm_eps)
+            return
+        keys_from = config.num_heads * config.head_dim
+        keys_to = keys_from + config.num_kv_heads * config.head_dim
+        for part, weight in zip((qkv[:, :keys_from], qkv[:, keys_from:keys_to]), self._norms, strict=True):
+            part.copy_(self._norm_of_all(part.contiguous(), weight))
+
+    def _norm_of_all(self, part: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Over all heads of all ranks."""
+        eps, size = self._config.rms_norm_eps, self._ranks.size
+        if size == 1:
+            normed: torch.Tensor = self._rms_norm(part, weight, eps)
+            return normed
+        wide = part.float()
+        squares = self._ranks.sum(wide.square().sum(-1, keepdim=True))
+        return (wide * torch.rsqrt(squares / (size * part.shape[1]) + eps)).to(part.dtype) * weight

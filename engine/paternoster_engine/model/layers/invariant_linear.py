@@ -1,0 +1,21 @@
+"""A weight matrix whose products with a row do not depend on what other rows there are."""
+
+import torch
+
+from paternoster_engine.model.layers.linear import Gate, Linear
+from paternoster_kernels import pick
+from paternoster_kernels.invariant.matmul import in_tiles
+
+
+class InvariantLinear(Linear):
+    """As :class:`Linear`: by one shape of tile in Triton on CUDA, natively on CPUs, or else in tiles of rows."""
+
+    def __init__(
+        self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None, *, silu: bool = True
+    ) -> None:
+        super().__init__(weight, gate, bias, silu=silu)
+        if weight.is_cuda:
+            self._product = pick("matmul", weight.device)
+        elif not self.in_native_tiles(self.weight):
+            product = self._product
+            self._product = lambda x, weight: in_tiles(lambda rows: product(rows, weight), x)

@@ -1,0 +1,82 @@
+"""What the answers of a call are held to: a grammar of the client's, calls of tools, or both."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from paternoster_engine.core.request import Matcher
+from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.free_text import FreeText
+from paternoster_engine.sampling.grammars.lazy import LazyMatcher
+from paternoster_engine.sampling.grammars.source import GrammarSource
+from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, GenerationRequest
+from paternoster_engine.server.openai.structured_fields import Structured
+from paternoster_engine.server.parsers.call_form import Outline
+from paternoster_engine.server.state import ServedModel
+
+NewMatcher = Callable[[], Matcher]
+"""Makes that of one sequence."""
+
+
+async def matcher_of_text(served: ServedModel, body: GenerationRequest, tenant: str) -> NewMatcher | None:
+    """Of a text completion; raises :class:`InvalidValue`, and what :meth:`GrammarWork.compile` raises besides."""
+    return await _compiled(served, body, body.structured(), FreeText(), tenant)
+
+
+async def matcher_of_chat(
+    served: ServedModel, body: ChatCompletionRequest, ending: str, tenant: str
+) -> NewMatcher | None:
+    """Of a chat whose prompt ends with ``ending``; raises as :func:`matcher_of_text`.
+
+    What is asked for comes after the thinking. Calls may come in place of JSON, unless the body says that none may.
+    """
+    structured, form = body.structured(), served.answer_format
+    required, possible = body.required_calls, body.possible_calls
+    if structured is not None and required is not None:
+        raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {structured.field}")
+    if structured is not None:
+        outline = form.of_answer(possible if structured.source.kind == "json" else None, ending)
+        if outline is None:
+            return await _compiled(served, body, structured, FreeText(), tenant)
+        whole = structured._replace(source=structured.source._replace(outline=outline.lark))
+        return await _compiled(served, body, whole, outline.free, tenant)
+    if required is not None:
+        return await _calls(served, body, "tool_choice", form.required(required, ending), tenant)
+    if possible is not None and body.strict:
+        auto = form.auto(possible, ending)
+        return None if auto is None else await _calls(served, body, "tools", auto, tenant)
+    return None
+
+
+async def _calls(
+    served: ServedModel, body: GenerationRequest, field: str, outline: Outline | None, tenant: str
+) -> NewMatcher | None:
+    if outline is None:
+        raise InvalidValue(
+            field,
+            f"{field}: that a tool must be called is not supported for this model: no grammar describes its calls; "
+            'send "auto" or "none"',
+        )
+    return await _compiled(served, body, Structured(field, GrammarSource("lark", outline.lark)), outline.free, tenant)
+
+
+async def _compiled(
+    served: ServedModel, body: GenerationRequest, structured: Structured | None, free: FreeText, tenant: str
+) -> NewMatcher | None:
+    if structured is None:
+        return None
+    field = structured.field
+    if body.use_beam_search:
+        raise InvalidValue(field, f"{field}: not allowed with use_beam_search=true: leave one of the two out")
+    try:
+        grammar = await served.grammars.compile(structured.source, tenant)
+    except GrammarError as error:
+        raise InvalidValue(field, f"{field}: cannot be enforced: {error}") from error
+    if free.thought is None and free.call is None:
+        return grammar.matcher
+    seen = served.seen_tokens
+    if free.thought is not None:
+        # Not in the engine's thread, and not in this one.
+        await asyncio.to_thread(seen.beyond, free.thought.end.encode())
+    return partial(LazyMatcher, grammar, free, seen)

@@ -1,0 +1,56 @@
+"""``<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>``: GLM-4.5 and later.
+
+Text that is no string in the tool's schema is JSON. An argument is told when it is whole.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
+from paternoster_engine.server.parsers.reader import Reader
+from paternoster_engine.server.parsers.typed_values import json_of
+
+BEGIN, END = "<tool_call>", "</tool_call>"
+KEY, KEY_END = "<arg_key>", "</arg_key>"
+VALUE, VALUE_END = "<arg_value>", "</arg_value>"
+MAX_NAME = 1024
+
+
+def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
+    """White space between calls, and before the first, is none of the answer's."""
+    while (yield from reader.pass_until((BEGIN,), Content)):
+        opened = reader.place
+        name = yield from reader.until((KEY, END), MAX_NAME)
+        if name is None or name.strip() not in tools:
+            yield Content(reader.reject(opened))
+            continue
+        reader.commit()
+        yield Call(name.strip())
+        yield from _read_arguments(reader, tools[name.strip()])
+
+
+def _read_arguments(reader: Reader, schema: Mapping[str, Any]) -> Read[None]:
+    yield Arguments("{")
+    seen: set[str] = set()
+    while (yield from reader.peek_solid()) and (yield from reader.take(KEY)):
+        key = yield from reader.until((KEY_END,))
+        yield from reader.take(KEY_END)
+        yield from reader.peek_solid()
+        yield from reader.take(VALUE)
+        text = yield from reader.until((VALUE_END, END))
+        if key is None or text is None:
+            # Cut off.
+            reader.reject(len(reader.held))
+            return
+        yield from reader.take(VALUE_END)
+        reader.commit()
+        key = key.strip()
+        if key not in seen:
+            comma = ", " if seen else ""
+            yield Arguments(f"{comma}{json.dumps(key, ensure_ascii=False)}: {json_of(text, key, schema)}")
+            seen.add(key)
+    if (yield from reader.take(END)) or (yield from reader.peek()) != "":
+        yield Arguments("}")
+    yield from reader.peek_solid()
+    reader.commit()

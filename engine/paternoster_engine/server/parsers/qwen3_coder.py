@@ -1,0 +1,70 @@
+"""``<tool_call><function=f><parameter=a>1</parameter></function></tool_call>``: Qwen3-Coder, and later Qwen.
+
+An argument is told when it is whole. Some answers leave ``<tool_call>`` out, and some what ends an argument.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
+from paternoster_engine.server.parsers.reader import Reader
+from paternoster_engine.server.parsers.typed_values import json_of
+
+BEGIN, END = "<tool_call>", "</tool_call>"
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+_NAME = re.compile(r"[^<>\n]+")
+MAX_NAME = 1024
+
+
+def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
+    """White space between calls, and before the first, is none of the answer's."""
+    while marker := (yield from reader.pass_until((BEGIN, FUNCTION), Content)):
+        opened = reader.place
+        if marker == BEGIN:
+            yield from reader.peek_solid()
+        if (marker == BEGIN and not (yield from reader.take(FUNCTION))) or not (yield from _read_call(reader, tools)):
+            yield Content(reader.reject(opened))
+            continue
+        yield from reader.peek_solid()
+        if (yield from reader.take(END)):
+            yield from reader.peek_solid()
+        reader.commit()
+
+
+def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[bool]:
+    name = yield from _named(reader)
+    if name is None or name not in tools:
+        return False
+    reader.commit()
+    yield Call(name)
+    yield Arguments("{")
+    seen: set[str] = set()
+    while True:
+        yield from reader.peek_solid()
+        if not (yield from reader.take(PARAMETER)):
+            break
+        key = yield from _named(reader)
+        text = None if key is None else (yield from reader.until((PARAMETER_END, PARAMETER, FUNCTION_END)))
+        if key is None or text is None:
+            # Cut off.
+            reader.reject(len(reader.held))
+            return True
+        yield from reader.take(PARAMETER_END)
+        reader.commit()
+        if key not in seen:
+            value = json_of(text.removeprefix("\n").removesuffix("\n"), key, tools[name])
+            yield Arguments(f"{', ' if seen else ''}{json.dumps(key, ensure_ascii=False)}: {value}")
+            seen.add(key)
+    if (yield from reader.take(FUNCTION_END)) or (yield from reader.peek()) != "":
+        yield Arguments("}")
+    reader.commit()
+    return True
+
+
+def _named(reader: Reader) -> Read[str | None]:
+    """A name and the ``>`` behind it."""
+    name = yield from reader.match(_NAME, MAX_NAME)
+    return name.strip() if name is not None and (yield from reader.take(">")) else None

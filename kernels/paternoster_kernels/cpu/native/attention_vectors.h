@@ -1,0 +1,64 @@
+// The products of attention on vectors.
+#pragma once
+#include "sums.h"
+
+constexpr int QUERIES = SUM_ROWS;  // queries, rows of (token, head), that are multiplied at once
+
+template <int DIM>
+class Products {
+ public:
+  explicit Products(int64_t chunk) : chunk(chunk) {}
+
+  // Before products with so many queries.
+  void begin(int queries) { rows = queries; }
+
+  // scores[queries, chunk] of `count` tokens, in whole steps; keys_at(i) is the step that token i begins, whose values
+  // lie behind its keys.
+  template <class KeysAt>
+  void score(const Factor* queries, float* scores, int64_t count, const KeysAt& keys_at) const {
+    with_rows(rows, [&](auto constant) {
+      constexpr int COUNT = decltype(constant)::value, WIDTH = tiles_at_once<COUNT>(2);
+      const bf16* next = keys_at(0);
+      for (int64_t i = 0; i < count; i += LINE) {
+        const bf16* keys = next;
+        if (i + LINE < count) next = keys_at(i + LINE);
+        for (int tile = 0; tile < 2; tile += WIDTH) {
+          Sums<COUNT, WIDTH> total;
+          total.begin();
+          // What single tokens read comes from memory, and the processor looks ahead within 4 KiB only. Of this step's
+          // values and the next one's keys as much as of these keys.
+          int64_t at = tile * DIM * ROWS;
+          total.add(queries, DIM, keys + at, DIM * ROWS, DIM / 2, [&] {
+            for (int line = 0; line < WIDTH; line++, at += LINE) {
+              __builtin_prefetch(next + at, 0, 2);
+              __builtin_prefetch(keys + LINE * DIM + at, 0, 2);
+            }
+          });
+          total.store(scores + i + tile * ROWS, chunk);
+        }
+      }
+    });
+  }
+
+  // Adds weights[queries, chunk] x values to out[queries, DIM], or begins with them.
+  template <class ValuesAt>
+  void mix(const Factor* weights, float* out, int64_t count, bool first, const ValuesAt& values_at) const {
+    with_rows(rows, [&](auto constant) {
+      constexpr int COUNT = decltype(constant)::value, WIDTH = tiles_at_once<COUNT>(4);
+      for (int tile = 0; tile < DIM / ROWS; tile += WIDTH) {
+        Sums<COUNT, WIDTH> total;
+        if (first)
+          total.begin();
+        else
+          total.load(out + tile * ROWS, DIM);
+        for (int64_t i = 0; i < count; i += LINE)
+          total.add(weights + i, chunk, values_at(i) + tile * TILE, TILE, ROWS);
+        total.store(out + tile * ROWS, DIM);
+      }
+    });
+  }
+
+ private:
+  const int64_t chunk;
+  int rows = 0;
+};

@@ -1,0 +1,47 @@
+"""What an answer's matcher makes of a text, token by token as a model would write it."""
+
+from collections.abc import Callable
+
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.lazy import LazyMatcher, SeenTokens
+from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
+from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+from paternoster_engine.server.parsers.call_form import Outline
+from paternoster_engine.server.parsers.formats import AnswerFormat
+
+
+def seen_tokens(tokenizer: Tokenizer, form: AnswerFormat) -> SeenTokens:
+    marks = {token: mark.encode() for mark, token in form.special.items()}
+    return SeenTokens(
+        tokenizer.largest_id + 1,
+        lambda token: marks.get(token, b"") if tokenizer.is_special(token) else tokenizer.token_bytes(token),
+    )
+
+
+def follower(
+    tokenizer: Tokenizer, form: AnswerFormat, outline: Outline, answer: GrammarSource | None = None
+) -> Callable[[str], str]:
+    """Gives of a text, as its tokens are spelled, what is not allowed any more: nothing where all of it is.
+
+    ``<end>`` where the answer could not end then.
+    """
+    source = GrammarSource("lark", outline.lark) if answer is None else answer._replace(outline=outline.lark)
+    grammar = Grammar(Vocabulary.of(tokenizer).tokenizer(tokenizer.encode), to_grammar(source, frozenset()))
+    seen, ends = seen_tokens(tokenizer, form), tokenizer.eos_token_ids
+
+    def follow(text: str) -> str:
+        matcher = LazyMatcher(grammar, outline.free, seen)
+        request = Request("r", [1], SamplingParams(max_tokens=9), eos_token_ids=ends, matcher=matcher)
+        ids = tokenizer.encode(text)
+        for place, token in enumerate([*ids, ends[0]]):
+            mask = matcher.allowed(request)
+            assert matcher.fault is None
+            if mask is not None and not mask[token // 8] >> token % 8 & 1:
+                return tokenizer.decode(ids[place:], skip_special_tokens=False) or "<end>"
+            request.output.append(token)
+        return ""
+
+    return follow

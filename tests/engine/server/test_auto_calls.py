@@ -1,0 +1,288 @@
+"""Calls that a model begins by itself: from there on they are held to the tools' schemas, and all else is free."""
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import jsonschema_rs
+import numpy as np
+import openai
+import pytest
+from following import follower, seen_tokens
+from scripted_server import scripted_server
+from test_required_calls import FAMILIES
+from tool_templates import QWEN3
+from tools_tokenizer import with_special
+
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.lazy import LazyMatcher
+from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
+from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+from paternoster_engine.server.parsers.call_form import RequiredCalls
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, joined
+from paternoster_engine.server.parsers.formats import AnswerFormat
+
+ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
+SCHEMA = {
+    "type": "object",
+    "$defs": {"unit": {"enum": ["C", "°F"]}},
+    "properties": {
+        "city": {"type": "string", "minLength": 1, "maxLength": 4},
+        "days": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}, "maxItems": 2},
+        "unit": {"$ref": "#/$defs/unit"},
+    },
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+}
+LOOSE = {"type": "object", "maxProperties": 0}
+CALLS = RequiredCalls([("weather", SCHEMA), ("now.here", LOOSE)], several=True)
+TOOLS = dict(CALLS.tools)
+ROME = '{"city": "Rome", "unit": "C"}'
+FORMS = FAMILIES | {
+    "mistral_named": ("[TOOL_CALLS][ARGS]{{ tools }}", ["[TOOL_CALLS]", "[ARGS]"]),
+    "hermes_text": (QWEN3 + "{{ 1 }}", []),
+}
+BEGINNINGS: dict[str, Sequence[str]] = {
+    "hermes": ("<tool_call>",),
+    "hermes_text": ("Well <tool_call>", "<think>\n<tool_call></think><tool_call>"),
+    "llama3_json": (
+        '{"name": "weather"',
+        '<|python_tag|>{"type": "function", "name":"now.here"',
+        ' {\n"name" :"weather"',
+    ),
+    "mistral": ("[TOOL_CALLS]",),
+    "mistral_named": ("[TOOL_CALLS]",),
+    "harmony": (
+        "<|channel|>commentary to=functions.",
+        "<|channel|>analysis<|message|>to=functions.x<|end|><|start|>assistant to=functions.",
+    ),
+}
+WRITTEN: dict[str, Sequence[str]] = {
+    "hermes": (
+        '<tool_call>\n{"name": "weather", "arguments": %s}\n</tool_call>',
+        '<tool_call>{"name":"weather","arguments":%s}</tool_call> and so on',
+        '<tool_call>[{"name": "now.here", "arguments": {}}, {"name": "weather", "arguments": %s}]</tool_call>',
+        '<think>\n<tool_call>no</think>Yes. <tool_call>\n{"name": "weather", "arguments": %s}\n</tool_call>',
+    ),
+    "llama3_json": (
+        '{"name": "weather", "parameters": %s}',
+        '<|python_tag|>{"type": "function", "name": "weather", "parameters": %s}',
+        '{"name": "now.here", "parameters": {}} ; {"name":"weather","arguments":%s}',
+    ),
+    "mistral": (
+        '[TOOL_CALLS] [{"name": "weather", "arguments": %s}]',
+        'So[TOOL_CALLS][{"name": "weather", "arguments": %s}]',
+    ),
+    "mistral_named": ("[TOOL_CALLS]weather[ARGS]%s", "So[TOOL_CALLS]now.here{}[TOOL_CALLS]weather%s"),
+    "harmony": (
+        "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>%s",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant to=functions.weather<|channel|>commentary json"
+        "<|message|>%s",
+        "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.weather"
+        "<|message|>%s",
+    ),
+}  # fmt: skip
+WRITTEN["hermes_text"] = WRITTEN["hermes"]
+FREE: dict[str, Sequence[str]] = {
+    "hermes": ("I would write <tool_", "<think>\nHm"),
+    "llama3_json": ('{"name": "Bob", "parameters": {}}', '{"a": 1}', 'See {"name": "weather", "parameters": {}}'),
+    "mistral": ('[{"name": "weather"}]',),
+    "mistral_named": ("weather{}",),
+    "harmony": (
+        "<|channel|>final<|message|>Use to=functions.weather here",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+    ),
+}
+
+
+def _form_of(tokenizer: Tokenizer, name: str) -> tuple[Tokenizer, AnswerFormat]:
+    template, special = FORMS[name]
+    made = with_special(tokenizer, *special, template=template)
+    return made, AnswerFormat.of(template, made.special_token_id)
+
+
+def _parsed(form: AnswerFormat, text: str) -> list[Event]:
+    parser = form.parser(TOOLS, "")
+    return joined([*parser.push(text), *parser.finish()])
+
+
+def _calls(events: Sequence[Event]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for event in events:
+        if isinstance(event, Call):
+            found.append((event.name, ""))
+        elif isinstance(event, Arguments):
+            found[-1] = (found[-1][0], found[-1][1] + event.text)
+    return found
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_calls_as_models_write_them_and_text(tokenizer: Tokenizer, name: str) -> None:
+    made, form = _form_of(tokenizer, name)
+    outline = form.auto(CALLS, "")
+    assert outline is not None
+    follow = follower(made, form, outline)
+    for written in WRITTEN[name]:
+        text = written % ROME
+        assert follow(text) == "", text
+        assert _calls(_parsed(form, text))[-1] == ("weather", ROME)
+        for wrong in ('{"city": "Rome"}', '{"city": "", "unit": "C"}', '{"city": "Rome", "unit": "K"}', "{}"):
+            assert follow(written % wrong) != "", wrong
+        # It cannot end within.
+        assert follow((written % ROME[:-3]).split(ROME[:-3])[0] + ROME[:-3]) == "<end>"
+    for text in FREE.get(name, ()):
+        assert follow(text) == "", text
+        assert not _calls(_parsed(form, text))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_whatever_is_sampled_every_call_is_of_its_schema(tokenizer: Tokenizer, name: str) -> None:
+    """Any token is as likely as any other, but that calls are begun and that answers end."""
+    made, form = _form_of(tokenizer, name)
+    outline = form.auto(CALLS, "")
+    assert outline is not None
+    grammar = Grammar(
+        Vocabulary.of(made).tokenizer(made.encode), to_grammar(GrammarSource("lark", outline.lark), frozenset())
+    )
+    seen, (end,) = seen_tokens(made, form), made.eos_token_ids
+    validators = {tool: jsonschema_rs.Draft202012Validator(schema) for tool, schema in CALLS.tools}
+    text_tokens = [made.encode(text) for text in ("So", " x", "<", "tool", "\n", " {")]
+    num_calls = num_ended = 0
+    for seed in range(8):
+        pick = random.Random(seed)
+        matcher = LazyMatcher(grammar, outline.free, seen)
+        request = Request("r", [1], SamplingParams(max_tokens=200), eos_token_ids=made.eos_token_ids, matcher=matcher)
+        said: list[int] = []
+        free_of: list[int] = []
+        while len(said) < 200:
+            mask = matcher.allowed(request)
+            assert matcher.fault is None
+            if mask is None:
+                if not free_of:
+                    begun = made.encode(pick.choice(BEGINNINGS[name]))
+                    free_of = begun if pick.random() < 0.5 or not said else list(pick.choice(text_tokens))
+                    if said and pick.random() < 0.2:
+                        free_of = [end]
+                token = free_of.pop(0)
+            else:
+                free_of = []
+                bits = np.unpackbits(np.frombuffer(mask, dtype=np.uint8), bitorder="little")
+                allowed = np.flatnonzero(bits).tolist()
+                short = [t for t in allowed if len(seen.spelled(t)) == 1 and not seen.spelled(t).isspace()]
+                token = pick.choice(short if short and pick.random() < 0.7 else allowed)
+            if token == end:
+                break
+            said.append(token)
+            request.output.append(token)
+        text = b"".join(seen.spelled(token) for token in said).decode(errors="replace")
+        if token != end:
+            continue
+        num_ended += 1
+        for tool, arguments in _calls(_parsed(form, text)):
+            num_calls += 1
+            assert validators[tool].is_valid(json.loads(arguments)), (text, arguments)
+    assert num_ended >= 2
+    assert num_calls >= 2
+
+
+def test_a_beginning_that_is_no_call_is_text(tokenizer: Tokenizer) -> None:
+    """Its last token goes on with what no call has; then there may be others."""
+    made, form = _form_of(tokenizer, "mistral")
+    outline = form.auto(CALLS, "")
+    assert outline is not None
+    follow = follower(made, form, outline)
+    hermes, hermes_form = _form_of(tokenizer, "hermes_text")
+    token = next(t for t in range(hermes.vocab_size) if hermes.token_bytes(t) == b"></")
+    assert follow("[TOOL") == ""
+    auto = hermes_form.auto(CALLS, "")
+    assert auto is not None
+    grammar = Grammar(
+        Vocabulary.of(hermes).tokenizer(hermes.encode), to_grammar(GrammarSource("lark", auto.lark), frozenset())
+    )
+    matcher = LazyMatcher(grammar, auto.free, seen_tokens(hermes, hermes_form))
+    request = Request("r", [1], SamplingParams(max_tokens=9), eos_token_ids=hermes.eos_token_ids, matcher=matcher)
+    request.output += [*hermes.encode("<tool_call"), token]
+    assert matcher.allowed(request) is None
+    request.output += hermes.encode("<tool_call>")
+    assert matcher.allowed(request) is not None
+
+
+def test_a_minimum_of_tokens_holds_in_free_text(tokenizer: Tokenizer) -> None:
+    made, form = _form_of(tokenizer, "hermes")
+    outline = form.auto(CALLS, "")
+    assert outline is not None
+    grammar = Grammar(
+        Vocabulary.of(made).tokenizer(made.encode), to_grammar(GrammarSource("lark", outline.lark), frozenset())
+    )
+    (end,) = made.eos_token_ids
+    for params in ({"min_tokens": 2}, {"ignore_eos": True}):
+        matcher = LazyMatcher(grammar, outline.free, seen_tokens(made, form))
+        asked = SamplingParams(max_tokens=9, **params)  # type: ignore[arg-type]
+        request = Request("r", [1], asked, eos_token_ids=made.eos_token_ids, matcher=matcher)
+        mask = matcher.allowed(request)
+        assert mask is not None
+        assert sum(byte.bit_count() for byte in mask) == made.largest_id
+        assert not mask[end // 8] >> end % 8 & 1
+        assert len(mask) == len(grammar.begin().compute_bitmask())
+
+
+async def test_only_strict_tools_are_held_to_their_schemas(tokenizer: Tokenizer) -> None:
+    """Without any nothing is compiled; a schema that cannot be enforced is refused where it should be."""
+    chat: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+    odd = {"type": "array", "uniqueItems": True}
+
+    def tool(strict: bool | None, schema: Any) -> dict[str, Any]:
+        return {
+            "type": "function",
+            "function": {"name": "f", "parameters": {"properties": {"a": schema}}, "strict": strict},
+        }
+
+    async with scripted_server(tokenizer.with_template(QWEN3))("one two", **ROOM) as server:
+        told = server.loop._observer.grammars
+        for strict, schema, status, compiled in (
+            (None, odd, 200, 0),
+            (False, {}, 200, 0),
+            (True, {}, 200, 1),
+            (True, odd, 400, 1),
+        ):
+            response = await server.client.post("/v1/chat/completions", json=chat | {"tools": [tool(strict, schema)]})
+            assert (response.status_code, told["compiled"]) == (status, compiled), response.text
+        assert response.json()["error"]["param"] == "tools"
+        assert "uniqueItems" in response.json()["error"]["message"]
+        none = chat | {"tools": [tool(True, odd)], "tool_choice": "none"}
+        assert (await server.client.post("/v1/chat/completions", json=none)).status_code == 200
+        item = {"type": "function", "name": "f", "parameters": {"properties": {"a": odd}}, "strict": True}
+        response = await server.client.post("/v1/responses", json={"input": "Hi", "tools": [item]})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "tools")
+
+
+def test_a_real_model_that_is_made_to_begin_a_call(run_engine: Any) -> None:
+    """At a temperature at which it would write anything."""
+    with run_engine("--chat-template", QWEN3, "--dtype", "float32", "--max-model-len", "1024") as engine:
+        client = openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
+        function = {"name": "weather", "parameters": SCHEMA, "strict": True}
+        shown: Any = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "<tool_call> it is."}]
+        ask: Any = {
+            "model": client.models.list().data[0].id, "messages": [*shown * 4, shown[0]], "max_tokens": 90,
+            "top_p": 0.9, "tools": [{"type": "function", "function": function}],
+        }  # fmt: skip
+        validator = jsonschema_rs.Draft202012Validator(SCHEMA)
+        reasons = []
+        for seed in range(3):
+            (choice,) = client.chat.completions.create(**ask, temperature=1.0, seed=seed).choices
+            reasons.append(choice.finish_reason)
+            calls = choice.message.tool_calls or []
+            for call in calls if choice.finish_reason == "tool_calls" else calls[:-1]:
+                assert call.type == "function"
+                assert validator.is_valid(json.loads(call.function.arguments))
+        assert "tool_calls" in reasons
+
+
+def test_what_comes_out_of_free_text(tokenizer: Tokenizer) -> None:
+    form = AnswerFormat.of(QWEN3, tokenizer.special_token_id)
+    said = _parsed(form, "<think>\nHm.\n</think>\n\nYes.")
+    assert said == [Reasoning("Hm."), Content("Yes.")]

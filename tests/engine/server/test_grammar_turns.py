@@ -1,0 +1,90 @@
+"""Tenants take turns at the thread that compiles grammars."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarQueueFull
+from paternoster_engine.sampling.grammars.source import GrammarSource
+from paternoster_engine.server.generation.grammar_work import MAX_OF_TENANT, MAX_WAITING, GrammarWork, Made
+from paternoster_engine.server.generation.turns import Turns
+from paternoster_engine.server.metrics.histograms import Histograms
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=30))
+def test_each_tenant_gets_its_share(asked: Sequence[str]) -> None:
+    turns: Turns[tuple[str, int]] = Turns()
+    for number, tenant in enumerate(asked):
+        turns.add(tenant, (tenant, number))
+    taken = list(iter(turns.take, None))
+    assert sorted(taken) == sorted((tenant, number) for number, tenant in enumerate(asked))
+    for tenant in "abc":
+        own = [number for name, number in taken if name == tenant]
+        assert own == sorted(own), "each one's own in its order"
+        places = [place for place, (name, _) in enumerate(taken) if name == tenant]
+        # Between two of one tenant's each other tenant has one at most.
+        assert all(later - earlier <= len(set(asked)) for earlier, later in pairwise(places))
+
+
+class Gated(GrammarWork):
+    """Its work waits until it is let go on, and what was worked on is known."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer, Histograms("x"))
+        self.order: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def _compile(self, source: GrammarSource) -> tuple[Made, float]:
+        self.order.append(source.text)
+        assert self.gate.wait(30)
+        return GrammarError(source.text), 0.0
+
+
+async def test_one_tenants_grammars_do_not_hold_up_anothers(tokenizer: Tokenizer) -> None:
+    work = Gated(tokenizer)
+    work.gate.clear()
+    slow = [asyncio.create_task(work.compile(GrammarSource("regex", f"slow {i}"), "one")) for i in range(20)]
+    other = [asyncio.create_task(work.compile(GrammarSource("regex", text), "two")) for text in ("slow 15", "mine")]
+    while not work.order:
+        await asyncio.sleep(0)
+    work.gate.set()
+    await asyncio.gather(*slow, *other, return_exceptions=True)
+    assert work.order[:5] == ["slow 0", "slow 15", "slow 1", "mine", "slow 2"]
+    assert sorted(work.order) == sorted({*(f"slow {i}" for i in range(20)), "mine"}), "each once"
+    work.close()
+
+
+async def test_one_tenant_cannot_take_every_place(tokenizer: Tokenizer) -> None:
+    work = Gated(tokenizer)
+
+    async def ask(tenant: str, count: int) -> list[BaseException | object]:
+        sources = [GrammarSource("regex", f"{tenant} {i}") for i in range(count)]
+        return await asyncio.gather(*(work.compile(source, tenant) for source in sources), return_exceptions=True)
+
+    told = await asyncio.gather(ask("one", MAX_WAITING), ask("two", 5), ask("three", MAX_WAITING))
+    refused = [sum(isinstance(one, GrammarQueueFull) for one in of_tenant) for of_tenant in told]
+    assert refused == [MAX_WAITING - MAX_OF_TENANT, 0, MAX_OF_TENANT + 5]
+    work.close()
+
+
+async def test_what_nobody_waits_for_is_left(tokenizer: Tokenizer) -> None:
+    work = Gated(tokenizer)
+    sources = [GrammarSource("regex", str(i)) for i in range(3)]
+    work.gate.clear()
+    tasks = [asyncio.create_task(work.compile(source)) for source in sources]
+    while not work.order:
+        await asyncio.sleep(0)
+    tasks[1].cancel()
+    work.gate.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert work.order == ["0", "2"]
+    with pytest.raises(GrammarError, match="1"):
+        await work.compile(sources[1])
+    work.close()

@@ -1,0 +1,65 @@
+"""The C++ operations in each instruction set that this processor has, in AMX's by emulation, and in other machines'."""
+
+import os
+import platform
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import another_machine
+import pytest
+import torch
+
+from paternoster_kernels.cpu import instruction_sets
+from paternoster_kernels.cpu import library as module
+from paternoster_kernels.cpu.instruction_sets import SETS, InstructionSet
+from paternoster_kernels.cpu.library import library
+
+TILES = Path(__file__).with_name("emulated_tiles.h")
+EMULATED = "amx_emulated"
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[InstructionSet], Path]:
+    """Compiles for an emulator, once for each instruction set."""
+    return cache(lambda found: another_machine.compile_program(tmp_path_factory.mktemp("program"), found))
+
+
+@pytest.fixture(scope="module", params=[*(found.name for found in SETS), EMULATED])
+def instructions(request: pytest.FixtureRequest, program: Callable[[InstructionSet], Path]) -> Iterator[str]:
+    """The name of the instruction set that operations run in meanwhile."""
+    other = next((found for found in SETS if found.name == request.param and found.machine != platform.machine()), None)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == EMULATED:
+            made = tuple(
+                InstructionSet(EMULATED, found.machine, found.needs, (*found.flags, "-include", str(TILES)))
+                for found in instruction_sets.available()[:1]
+                if found.machine == "x86_64"
+            )
+            patch.setattr(instruction_sets, "available", lambda: made)
+        if other is not None:
+            _become(other, patch, program)
+        if request.param not in [found.name for found in instruction_sets.available()]:
+            pytest.skip(f"this processor has no {request.param}")
+        patch.setitem(os.environ, instruction_sets.ENV, request.param)
+        library.cache_clear()
+        found = library()
+        if found is None:
+            pytest.skip(f"no library and no C++ compiler of {', '.join(module.COMPILERS)}")
+        yield request.param
+        if other is not None:
+            found.close()
+    library.cache_clear()
+
+
+def _become(other: InstructionSet, patch: pytest.MonkeyPatch, program: Callable[[InstructionSet], Path]) -> None:
+    """Another kind of machine, by emulation."""
+    tool = another_machine.missing_tool()
+    if other.machine != "aarch64" or tool is not None:
+        pytest.skip(f"{other.name} is another machine's, and there is no {tool or 'emulator'} here")
+    path, sizes = program(other), another_machine.Sizes()
+    patch.setattr(torch.Tensor, "data_ptr", lambda tensor: sizes.data_ptr(tensor))
+    patch.setattr(instruction_sets, "available", lambda: (other,))
+    patch.setattr(module, "compile_library", lambda folder, instructions: path)
+    patch.setattr(module, "ctypes", SimpleNamespace(CDLL=lambda path: another_machine.Program(path, sizes)))

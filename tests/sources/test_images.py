@@ -1,0 +1,467 @@
+"""Models in images that lie on this machine: every way of writing one, laid layer over layer, and hostile ones."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import tarfile
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from image_layouts import INDEX, LAYER, MANIFEST, PACKED, Layout, fetched, files_layer, folder, member, tar, whole
+from model_files import AT_ONCE, model_files
+
+from paternoster_engine.model.errors import ModelSourceError
+from paternoster_engine.model.source import resolve
+from paternoster_sources import fetch as fetching
+from paternoster_sources.cache import Cache, Model
+from paternoster_sources.errors import (
+    AmbiguousWeights,
+    Corrupted,
+    InvalidAddress,
+    NoSpace,
+    NoWeights,
+    RevisionNotFound,
+    SourceError,
+    SourceNotFound,
+    TooLarge,
+    UnsafeListing,
+    UnsafeWeights,
+)
+from paternoster_sources.fetch import fetch
+from paternoster_sources.image import ImageAddress, parse_image
+from paternoster_sources.plan import RemoteFile
+from paternoster_sources.remote import layers
+from paternoster_sources.remote import tar as tars
+from paternoster_sources.remote.image_files import ImageFiles
+from paternoster_sources.remote.layers import Changes, Entry, lay_over
+
+FILES = model_files()
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path / "layout")
+
+
+def got(address: str, cache: Cache, **more: Any) -> Model:
+    return fetch(address, cache, retry=AT_ONCE, **more)
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("top", ["models", "", "some/where"])
+def test_an_image_becomes_a_folder(layout: Layout, cache: Cache, packed: str, top: str, tmp_path: Path) -> None:
+    layout.image(tar(folder("etc"), member("etc/os-release", b"x")), files_layer(FILES, top), packed=packed)
+    inside = f"#path={top}" if "/" in top else ""
+    model = got(layout.address + inside, cache)
+    assert (model.format, whole(model.path)) == ("safetensors", fetched(FILES))
+    assert model.revision == layout.images[0]["digest"]
+    assert whole(got(layout.archive(tmp_path / "image.tar") + inside, cache).path) == fetched(FILES)
+    assert resolve(layout.address + inside).path == model.path
+
+
+def test_one_file_of_several(layout: Layout, cache: Cache) -> None:
+    layout.image(files_layer({"a.gguf": b"a" * 9, "b.gguf": b"b" * 9}))
+    with pytest.raises(AmbiguousWeights, match=r"a\.gguf, b\.gguf"):
+        got(layout.address, cache)
+    model = got(f"{layout.address}#path=models/b.gguf", cache)
+    assert (model.format, model.path.read_bytes()) == ("gguf", b"b" * 9)
+    with pytest.raises(SourceNotFound, match=r"'c\.gguf'"):
+        got(f"{layout.address}#path=models/c.gguf", cache)
+
+
+def test_one_image_of_several(layout: Layout, cache: Cache) -> None:
+    for tag in ("v1", "registry.example/name:v2"):
+        layout.image(files_layer({"m.gguf": tag.encode()}), tag=tag)
+    with pytest.raises(AmbiguousWeights, match=r"#tag=.*'registry.example/name:v2', 'v1'"):
+        got(layout.address, cache)
+    with pytest.raises(RevisionNotFound, match="'v3'"):
+        got(f"{layout.address}#tag=v3", cache)
+    assert got(f"{layout.address}#tag=v1", cache).path.read_bytes() == b"v1"
+    assert got(f"{layout.address}#tag=registry.example/name:v2", cache).path.read_bytes() == b"registry.example/name:v2"
+    assert got(f"{layout.address}#tag={layout.images[0]['digest']}", cache).path.read_bytes() == b"v1"
+
+
+def test_an_image_for_several_machines(layout: Layout, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = {
+        machine: layout.manifest(
+            files_layer({"m.gguf": machine.encode()}), platform={"os": "linux", "architecture": machine}
+        )
+        for machine in ("amd64", "arm64", "unknown")
+    }
+    layout.index(layout.document(INDEX, {"manifests": list(of.values())}))
+    for machine, said in (("x86_64", b"amd64"), ("aarch64", b"arm64")):
+        monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
+        assert got(layout.address, cache, refresh=True).path.read_bytes() == said
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(NoWeights, match="0 images for linux/riscv64"):
+        got(layout.address, cache, refresh=True)
+
+
+@pytest.mark.parametrize("hidden", [".wh.model.safetensors", ".wh..wh..opq"])
+def test_what_a_layer_removes_is_gone(layout: Layout, cache: Cache, hidden: str) -> None:
+    upper = tar(member(f"models/{hidden}"), member("models/new.gguf", b"new"))
+    layout.image(files_layer(FILES), upper)
+    if hidden.endswith("opq"):
+        assert got(layout.address, cache).path.name == "new.gguf"
+        return
+    assert got(layout.address, cache).path.read_bytes() == b"new", "there are no safetensors any more"
+
+
+def test_a_later_layer_wins(layout: Layout, cache: Cache) -> None:
+    other = b"other" * 100
+    layout.image(files_layer(FILES), tar(member("./models/model.safetensors", other)))
+    assert whole(got(layout.address, cache).path)["model.safetensors"] == other
+
+
+PATHS = st.sampled_from(["models", "models/a", "models/b", "a", "b"])
+
+
+@given(st.lists(st.tuples(st.dictionaries(PATHS, st.sampled_from(["file", "folder", "gone", "opaque"])), st.none())))
+def test_layers_are_laid_over_each_other_as_a_file_system_has_them(steps: list[tuple[dict[str, str], None]]) -> None:
+    """Against a dictionary of a file system, in which whiteouts come before what a layer adds."""
+    found: dict[str, Entry] = {}
+    there: dict[str, int] = {}
+    for number, (step, _) in enumerate(steps):
+        changes = Changes()
+        files = {
+            path
+            for path, kind in step.items()
+            if kind == "file" and not (path != "models" and step.get("models") == "file" and path.startswith("models/"))
+        }
+        for path, kind in step.items():
+            if kind in ("gone", "opaque"):
+                (changes.removed if kind == "gone" else changes.emptied).add(path)
+                below = [known for known in there if known.startswith(f"{path}/") or (kind == "gone" and known == path)]
+                for known in below:
+                    del there[known]
+        for path, kind in step.items():
+            if kind == "folder":
+                changes.folders.add(path)
+                there.pop(path, None)
+        for path in files:
+            changes.entries[path] = Entry(number)
+            for known in [known for known in there if known.startswith(f"{path}/")]:
+                del there[known]
+        there.update(dict.fromkeys(files, number))
+        found = lay_over(found, changes)
+    assert {path: entry.layer for path, entry in found.items()} == there
+
+
+def test_a_corrupted_layer_is_named_and_nothing_of_it_stays(layout: Layout, cache: Cache) -> None:
+    layer = files_layer(FILES)
+    layout.image(layer)
+    data = bytearray(layer)
+    data[layer.index(FILES["model.safetensors"]) + 5] ^= 1
+    layout.blob(layer).write_bytes(data)
+    with pytest.raises(Corrupted, match="sha256"):
+        got(layout.address, cache)
+    assert not any(cache.folder.glob("*/entry.json"))
+    layout.blob(layer).write_bytes(layer)
+    assert whole(got(layout.address, cache).path) == fetched(FILES)
+
+
+@pytest.mark.parametrize("packed", PACKED)
+def test_a_layer_that_is_cut_off(layout: Layout, cache: Cache, packed: str) -> None:
+    layer = PACKED[packed](files_layer(FILES))
+    layout.image(files_layer(FILES), packed=packed)
+    layout.blob(layer).write_bytes(layer[:-4000])
+    with pytest.raises(Corrupted):
+        got(layout.address, cache)
+
+
+def test_a_layer_that_changes_after_it_was_looked_through(
+    layout: Layout, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = files_layer(FILES)
+    layout.image(layer)
+    other = layer.replace(FILES["model.safetensors"], b"x" * len(FILES["model.safetensors"]))
+    open_ = ImageFiles.open
+
+    def late(self: ImageFiles, file: RemoteFile, start: int) -> Any:
+        layout.blob(layer).write_bytes(other)
+        return open_(self, file, start)
+
+    monkeypatch.setattr(ImageFiles, "open", late)
+    with pytest.raises(Corrupted, match=r"model\.safetensors: the sha256 of what came"):
+        got(layout.address, cache)
+
+
+@pytest.mark.parametrize("packed", PACKED)
+def test_what_came_before_a_break_stays(layout: Layout, cache: Cache, packed: str) -> None:
+    layout.image(files_layer(FILES), packed=packed)
+    address = fetching.parse(layout.address)
+    source = ImageFiles(address)
+    plan = fetching.make_plan(address, source.list())
+    partial = cache.prepare(plan) if cache.make_folder() is None else None
+    assert partial is not None
+    (partial / "model.safetensors").write_bytes(FILES["model.safetensors"][:100_000])
+    (partial / "tokenizer.json").write_bytes(b"from a broken disk")
+    started: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        open_ = ImageFiles.open
+
+        def counting(self: ImageFiles, file: RemoteFile, start: int) -> Any:
+            started.append(start)
+            return open_(self, file, start)
+
+        patch.setattr(ImageFiles, "open", counting)
+        assert whole(got(layout.address, cache).path) == fetched(FILES)
+    assert 100_000 in started
+    source.close()
+
+
+def test_a_full_disk_is_told_before_anything_is_written(layout: Layout, tmp_path: Path) -> None:
+    layout.image(files_layer(FILES))
+    cache = Cache(tmp_path / "full", free=lambda _: 1000)
+    with pytest.raises(NoSpace, match="needs 305039 bytes more"):
+        got(layout.address, cache)
+
+
+def test_what_an_image_was_is_served_when_its_file_is_gone(layout: Layout, cache: Cache) -> None:
+    layout.image(files_layer(FILES))
+    model = got(layout.address, cache)
+    shutil.rmtree(layout.path)
+    assert got(layout.address, cache).path == model.path
+    with pytest.raises(SourceNotFound):
+        got(layout.address, cache, refresh=True)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        member("models/model.safetensors", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        member("models/model.safetensors", type=tarfile.LNKTYPE, linkname="../../etc/passwd"),
+        member("models/model.safetensors", type=tarfile.CHRTYPE, devmajor=1, devminor=5),
+        member("models/model.safetensors", type=tarfile.FIFOTYPE),
+        member("../models/model.safetensors", b"x"),
+        member("models/../../model.safetensors", b"x"),
+        member("models/./../x.json", b"x"),
+        member("models/new\nline.json", b"x"),
+        member("models/" + "a" * 300 + ".json", b"x"),
+    ],
+)
+def test_hostile_members(layout: Layout, cache: Cache, hostile: tuple[tarfile.TarInfo, bytes]) -> None:
+    layout.image(files_layer(FILES), tar(hostile))
+    with pytest.raises(UnsafeListing):
+        got(layout.address, cache)
+    assert not any(cache.folder.glob("*-*"))
+
+
+def test_a_folder_that_became_a_link_leads_nowhere(layout: Layout, cache: Cache) -> None:
+    layout.image(files_layer(FILES), tar(member("models", type=tarfile.SYMTYPE, linkname="/etc")))
+    with pytest.raises(SourceNotFound, match="there is nothing"):
+        got(f"{layout.address}#path=models", cache)
+
+
+def test_absolute_names_are_of_the_image(layout: Layout, cache: Cache) -> None:
+    layout.image(tar(*(member(f"/models/{name}", data) for name, data in FILES.items())))
+    assert whole(got(layout.address, cache).path) == fetched(FILES)
+
+
+def header(name: str, size: bytes, kind: bytes = b"0") -> bytes:
+    """With a size that no library writes."""
+    data = bytearray(tar(member(name))[:512])
+    data[124:136] = size
+    data[156:157] = kind
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("layer", "error"),
+    [
+        (header("models/model.safetensors", b"\xff" * 12), UnsafeListing),
+        (header("models/model.safetensors", b"\x80" + b"\xff" * 11), TooLarge),
+        (header("models/model.safetensors", b"00000100000\0"), TooLarge),
+        (header("x", b"77777777777\0", b"x"), UnsafeListing),
+        (header("x", b"77777777777\0", b"L"), UnsafeListing),
+        (header("x", b"00000000000\0", b"x") * 3000, UnsafeListing),
+        (b"no archive" * 100, UnsafeListing),
+    ],
+)
+def test_headers_that_lie(layout: Layout, cache: Cache, layer: bytes, error: type[SourceError]) -> None:
+    layout.image(layer)
+    tracemalloc.start()
+    with pytest.raises(error):
+        got(layout.address, cache)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 * 2**20
+
+
+@pytest.mark.parametrize("packed", ["+gzip", "+zstd"])
+def test_a_layer_that_becomes_too_much(
+    layout: Layout, cache: Cache, packed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "MOST_MORE", 2**20)
+    layout.image(files_layer({"model.safetensors": bytes(4 * 2**20)}), packed=packed)
+    with pytest.raises(TooLarge):
+        got(layout.address, cache)
+
+
+def test_more_files_than_an_image_has(layout: Layout, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tars, "MOST_MEMBERS", 5)
+    layout.image(tar(*(member(f"usr/{number}") for number in range(6))))
+    with pytest.raises(TooLarge, match="5 files"):
+        got(layout.address, cache)
+
+
+@pytest.mark.parametrize("packed", ["+gzip", "+zstd"])
+def test_a_layer_that_is_not_what_its_type_says(layout: Layout, cache: Cache, packed: str) -> None:
+    layout.index(layout.document(MANIFEST, {"layers": [layout.put(b"plain" * 500, LAYER + packed)]}))
+    with pytest.raises(UnsafeListing, match="cannot be decompressed"):
+        got(layout.address, cache)
+
+
+def test_an_artifact_that_is_no_image(layout: Layout, cache: Cache) -> None:
+    raw = layout.put(b"x", "application/vnd.cncf.model.weight.v1.raw")
+    layout.index(layout.document(MANIFEST, {"layers": [raw]}))
+    with pytest.raises(NoWeights, match="is no layer of an image"):
+        got(layout.address, cache)
+
+
+def test_pickles_alone(layout: Layout, cache: Cache) -> None:
+    layout.image(files_layer({"config.json": b"{}", "pytorch_model.bin": b"x"}))
+    with pytest.raises(UnsafeWeights):
+        got(f"{layout.address}#path=models", cache)
+
+
+@pytest.mark.parametrize(
+    ("index", "error"),
+    [
+        (None, SourceNotFound),
+        ("{}", UnsafeListing),
+        ("[]", UnsafeListing),
+        ("no JSON", UnsafeListing),
+        ('{"manifests": []}', NoWeights),
+        ('{"manifests": [{"mediaType": "x", "digest": "sha256:../../x", "size": 1}]}', UnsafeListing),
+        (f'{{"manifests": [{{"mediaType": "x", "digest": "sha256:{"0" * 64}", "size": 2}}]}}', SourceNotFound),
+        (f'{{"manifests": [{{"mediaType": "x", "digest": "sha256:{"0" * 64}", "size": 99999999}}]}}', TooLarge),
+        (" " * (4 * 2**20 + 1), TooLarge),
+    ],
+)
+def test_an_index_that_is_none(layout: Layout, cache: Cache, index: str | None, error: type[SourceError]) -> None:
+    if index is not None:
+        (layout.path / "index.json").write_text(index)
+    with pytest.raises(error):
+        got(layout.address, cache)
+
+
+def test_a_manifest_of_another_digest(layout: Layout, cache: Cache) -> None:
+    image = layout.image(files_layer(FILES))
+    (layout.path / "blobs" / image["digest"].replace(":", "/")).write_text(json.dumps({"layers": []}))
+    with pytest.raises(Corrupted):
+        got(layout.address, cache)
+
+
+def test_indexes_without_end(layout: Layout, cache: Cache) -> None:
+    inner = layout.manifest(files_layer(FILES))
+    for _ in range(6):
+        inner = layout.document(INDEX, {"manifests": [inner]})
+    layout.index(inner)
+    with pytest.raises(UnsafeListing, match="indexes within indexes"):
+        got(layout.address, cache)
+
+
+def test_what_is_no_plain_file(tmp_path: Path, cache: Cache) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, said in (("pipe", "must be a plain file"), ("none.tar", "No such file")):
+        with pytest.raises(SourceNotFound, match=said):
+            got(f"oci-archive://{tmp_path / name}", cache)
+
+
+def test_an_archive_with_a_blob_twice(layout: Layout, cache: Cache, tmp_path: Path) -> None:
+    layout.image(files_layer(FILES))
+    address = layout.archive(tmp_path / "image.tar")
+    with tarfile.open(tmp_path / "image.tar", "a") as archive:
+        archive.add(layout.path / "index.json", "index.json")
+    with pytest.raises(UnsafeListing, match="once"):
+        got(address, cache)
+
+
+@pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is not installed")
+def test_what_buildah_writes(tmp_path: Path, cache: Cache) -> None:
+    context = tmp_path / "model"
+    context.mkdir()
+    for name, data in FILES.items():
+        (context / name).write_bytes(data)
+    store = [f"--root={tmp_path / 'storage'}", f"--runroot={tmp_path / 'run'}", "--storage-driver=vfs"]
+
+    def buildah(*words: str) -> str:
+        done = subprocess.run(["buildah", *store, *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"buildah cannot run here: {done.stderr[-300:]}")
+        return done.stdout.strip()
+
+    container = buildah("from", "scratch")
+    buildah("add", "--quiet", container, str(context), "/models")
+    buildah("commit", "--quiet", container, "localhost/model:v1")
+    for form, zipped in (("oci-archive", "zstd"), ("oci-archive", "gzip")):
+        path = tmp_path / f"{zipped}.tar"
+        buildah("push", "--quiet", f"--compression-format={zipped}", "localhost/model:v1", f"{form}:{path}:model:v1")
+        assert whole(got(f"oci-archive://{path}#tag=model:v1", cache).path) == fetched(FILES)
+    buildah("push", "--quiet", "localhost/model:v1", f"oci:{tmp_path / 'folder'}:v1")
+    assert whole(got(f"oci-layout://{tmp_path / 'folder'}", cache).path) == fetched(FILES)
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "path"),
+    [
+        ("oci://ghcr.io/org/name", "ghcr.io/org/name", ""),
+        ("oci://ghcr.io/org/name:v1", "ghcr.io/org/name:v1", ""),
+        ("oci://localhost:5000/name:v1/models/a.gguf", "localhost:5000/name:v1", "models/a.gguf"),
+        ("oci://registry:5000/a/b/c:v1/", "registry:5000/a/b/c:v1", ""),
+        (f"oci://ghcr.io/name@sha256:{'a' * 64}/x", f"ghcr.io/name@sha256:{'a' * 64}", "x"),
+        (f"oci://ghcr.io/name:v1@sha256:{'a' * 64}", f"ghcr.io/name:v1@sha256:{'a' * 64}", ""),
+    ],
+)
+def test_images_in_registries(text: str, reference: str, path: str) -> None:
+    assert parse_image(text) == ImageAddress(reference, path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "oci://", "oci://name", "oci://org/name", "oci://ghcr.io", "oci://ghcr.io/", "oci://ghcr.io/Name",
+        "oci://ghcr.io/name:", "oci://ghcr.io/name:v1/../x", "oci://ghcr.io/name:v1//x", "oci://ghcr.io/name:v1/%2e",
+        "oci://ghcr.io/name@sha256:abc", "oci://u:p@ghcr.io/name", "oci://ghcr.io/name:v 1", "oci://ghcr.io/name:v1\n",
+    ],
+)  # fmt: skip
+def test_images_that_are_none(text: str) -> None:
+    with pytest.raises(InvalidAddress, match="allowed: oci://registry/name"):
+        parse_image(text)
+
+
+@given(st.text(max_size=60).map("oci://".__add__))
+def test_any_text_is_an_image_or_refused(text: str) -> None:
+    try:
+        image = parse_image(text)
+    except InvalidAddress:
+        return
+    assert ".." not in image.path.split("/")
+    assert "/" in image.reference
+
+
+def test_here_an_image_in_a_registry_is_not_pulled(cache: Cache) -> None:
+    for refused in (lambda text: fetch(text, cache), resolve):
+        with pytest.raises((InvalidAddress, ModelSourceError), match="skopeo copy"):
+            refused("oci://ghcr.io/org/name:v1")
+
+
+def test_a_folder_with_one_gguf_file_or_models_in_it(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "a.gguf").write_bytes(b"x")
+    assert resolve(tmp_path.as_uri()).path == tmp_path / "models" / "a.gguf"
+    (tmp_path / "models" / "b.gguf").write_bytes(b"x")
+    with pytest.raises(ModelSourceError, match=r"several .gguf files; name one of them: a\.gguf, b\.gguf"):
+        resolve(tmp_path.as_uri())
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / "models" / name).write_bytes(random.randbytes(3))
+    assert resolve(tmp_path.as_uri()).path == tmp_path / "models"
