@@ -52,6 +52,7 @@ CPU_MODULES: dict[str, str] = {
     "plan_attention": "attention",
     "rms_norm": "elementwise",
     "rope_kv_write": "kv_cache",
+    "sample": "sample",
     "silu_mul": "elementwise",
 }
 """Where each operation's C++ for CPUs is called from."""
