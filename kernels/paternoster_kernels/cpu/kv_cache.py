@@ -12,6 +12,8 @@ from paternoster_kernels.cpu.library import library
 HEAD_DIMS = (64, 128)
 STEP = 32
 """Tokens that are taken together: blocks must be whole steps."""
+ROTATED = 32
+"""Numbers of a head that are rotated together: both halves of them must be whole vectors."""
 
 
 def is_tiled(cache: torch.Tensor) -> bool:
@@ -43,8 +45,8 @@ def rope_kv_write(
         return
     kv_heads, block_size, width = cache.shape[1:]
     head_dim = width // 2
-    whole_heads = rotary_table.dtype == torch.float32 and rotary_table.shape[1] == head_dim
-    if not (whole_heads and rotary_table.is_contiguous() and qkv.dtype == cache.dtype and qkv.is_contiguous()):
+    turns = rotary_table.dtype == torch.float32 and rotary_table.shape[1] % ROTATED == 0
+    if not (turns and rotary_table.is_contiguous() and qkv.dtype == cache.dtype and qkv.is_contiguous()):
         rows = cache.new_empty(len(qkv), kv_heads, 1, width)
         own = torch.where(slots >= 0, torch.arange(len(qkv)), -1)
         reference.rope_kv_write(qkv, positions, rotary_table, rows, own)
@@ -60,6 +62,7 @@ def rope_kv_write(
         qkv.shape[1] // head_dim - 2 * kv_heads,
         kv_heads,
         head_dim,
+        rotary_table.shape[1],
         block_size,
         torch.get_num_threads(),
     )

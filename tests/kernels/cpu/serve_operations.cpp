@@ -61,14 +61,15 @@ void call(void (*operation)(Arguments...)) {
 
 const std::map<std::string, void (*)()> CALLS = {
     {"argmax", [] { call(argmax); }},
+    {"gated_mul", [] { call(gated_mul); }},
     {"int8_matmul", [] { call(int8_matmul); }},
     {"kv_write", [] { call(kv_write); }},
+    {"norm_parts", [] { call(norm_parts); }},
     {"packed_matmul", [] { call(packed_matmul); }},
     {"paged_attention", [] { call(paged_attention); }},
     {"rms_norm", [] { call(rms_norm); }},
     {"rope_kv_write", [] { call(rope_kv_write); }},
     {"sample", [] { call(sample); }},
-    {"silu_mul", [] { call(silu_mul); }},
 };
 
 }  // namespace

@@ -52,10 +52,21 @@ def test_rms_norm_leaves_the_sum_in_the_residual() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
-def test_silu_mul(rows: int) -> None:
+@pytest.mark.parametrize("gate", ["silu_mul", "gelu_mul"])
+def test_gates(gate: str, rows: int) -> None:
     gate_up = _normal(rows, 96) * 8
     gate_up[0, :3] = torch.tensor([300.0, -300.0, 0.0])
-    _close(elementwise.silu_mul(gate_up), reference.silu_mul(gate_up.double()))
+    _close(getattr(elementwise, gate)(gate_up), getattr(reference, gate)(gate_up.double()))
+
+
+@pytest.mark.parametrize("head_dim", [16, 64, 80])
+def test_head_norm_leaves_the_values(head_dim: int) -> None:
+    qkv, weights = _normal(5, 9 * head_dim), [_normal(head_dim, seed=seed) for seed in (1, 2)]
+    exact = qkv.double()
+    reference.head_norm(exact, *(weight.double() for weight in weights), 2, 1e-6)
+    elementwise.head_norm(qkv, *weights, 2, 1e-6)
+    _close(qkv, exact)
+    assert torch.equal(qkv[:, 7 * head_dim :], _normal(5, 9 * head_dim)[:, 7 * head_dim :])
 
 
 def test_argmax_takes_the_first_of_equals() -> None:
@@ -105,15 +116,16 @@ def steps(draw: st.DrawFn) -> tuple[RaggedBatch, int, int, int, int]:
 
 
 @settings(max_examples=6, deadline=None)
-@given(steps(), st.integers(0, 2**31))
-def test_attention_and_the_write_before_it(step: tuple[RaggedBatch, int, int, int, int], seed: int) -> None:
+@given(steps(), st.sampled_from([0, 32]), st.integers(0, 2**31))
+def test_attention_and_the_write_before_it(step: tuple[RaggedBatch, int, int, int, int], kept: int, seed: int) -> None:
+    """``kept``: numbers of a head that are not rotated."""
     batch, block_size, kv_heads, group, head_dim = step
     heads = kv_heads * group
     blocks = 1 + sum(len(table) for table in batch.block_tables)
     rows = _normal(blocks, kv_heads, block_size, 2 * head_dim, seed=seed)
     cache = _tiled(rows)
     qkv = _normal(sum(batch.query_lens), (heads + 2 * kv_heads) * head_dim, seed=seed + 1)
-    angles = _normal(max(batch.seq_lens), head_dim // 2, seed=seed + 2, dtype=torch.float32)
+    angles = _normal(max(batch.seq_lens), (head_dim - kept) // 2, seed=seed + 2, dtype=torch.float32)
     table = torch.cat((angles.cos(), angles.sin()), -1)
     pairs = zip(batch.seq_lens, batch.query_lens, strict=True)
     positions = torch.cat([torch.arange(length - new, length) for length, new in pairs])
@@ -135,7 +147,7 @@ def test_attention_and_the_write_before_it(step: tuple[RaggedBatch, int, int, in
     torch.testing.assert_close(got.double(), exact, rtol=ROUNDING, atol=6 * ROUNDING)
 
 
-@pytest.mark.parametrize(("dtype", "turned"), [(torch.float32, 32), (torch.float64, 64)], ids=["half", "float64"])
+@pytest.mark.parametrize(("dtype", "turned"), [(torch.float32, 20), (torch.float64, 64)], ids=["some", "float64"])
 def test_tables_that_the_tiles_do_not_take_go_to_the_reference(dtype: torch.dtype, turned: int) -> None:
     qkv, rows, table = _normal(3, 4 * 64), torch.zeros(3, 1, 32, 128, dtype=BF16), _normal(9, turned, dtype=dtype)
     expected, cache = qkv.clone(), _tiled(rows)
@@ -220,4 +232,9 @@ def test_rows_that_are_no_whole_vectors_go_to_the_reference(dtype: torch.dtype, 
     assert torch.equal(elementwise.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5))
     gate_up = _normal(3, 2 * width, dtype=dtype)
     assert torch.equal(elementwise.silu_mul(gate_up), reference.silu_mul(gate_up))
+    assert torch.equal(elementwise.gelu_mul(gate_up), reference.gelu_mul(gate_up))
+    normed, expected = gate_up.clone(), gate_up.clone()
+    elementwise.head_norm(normed, *2 * [weight], 0, 1e-5)
+    reference.head_norm(expected, *2 * [weight], 0, 1e-5)
+    assert torch.equal(normed, expected)
     assert torch.equal(elementwise.argmax(x), reference.argmax(x))

@@ -50,7 +50,7 @@ class Parts:
 
     def matrix(self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None) -> Linear:
         """Ready to be multiplied with."""
-        return self._linear(weight, gate, bias, silu=self.config.block.activation == "silu")
+        return self._linear(weight, gate, bias, activation=self.config.block.activation)
 
     def linear(self, *names: str, gate: Gate | None = None, bias: bool = False) -> Linear:
         """One matrix of several below each other, with their biases."""

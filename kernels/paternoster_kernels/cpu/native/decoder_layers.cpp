@@ -1,26 +1,35 @@
-// All layers of a Llama, one operation after another: between calls from outside, what the caller needs has to come back
+// All layers of a decoder, one operation after another: between calls from outside, what the caller needs has to come back
 // into caches that weights have just passed through.
 #include "operations.h"
 
 namespace {
 
+// What a layer has not is null.
 struct Layer {
-  const bf16 *attention_norm, *qkv, *attention_out, *mlp_norm, *gate_up, *down;
+  const bf16 *attention_norm, *qkv, *qkv_bias, *query_norm, *key_norm, *attention_out, *attention_out_bias,
+      *attention_post_norm, *mlp_norm, *gate_up, *gate_up_bias, *down, *down_bias, *mlp_post_norm;
+  const float* rotary;
   bf16* cache;
+  int64_t rotary_dim, group;
 };
 
+// head_norms: whether each head is normed by itself, or all of them together.
 struct Shape {
-  int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, block_size;
-  float eps, scale;
+  int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, block_size, gate, head_norms;
+  float eps, scale, residual_scale;
 };
 
-// Tokens of a pass, and where their sequences are.
-struct Tokens {
-  int64_t count;
-  const int64_t *positions, *slots;
+// Where the sequences of a pass are in the blocks of a group of layers.
+struct Group {
+  const int64_t* slots;
   const int32_t *query_starts, *seq_lens, *tables;
   int64_t table_width, sequences;
-  const float* angles;
+};
+
+struct Tokens {
+  int64_t count;
+  const int64_t* positions;
+  const Group* groups;
 };
 
 // For count tokens each: residual and hidden[hidden], qkv[heads + 2 * kv_heads, head_dim], mixed[heads, head_dim], and
@@ -29,28 +38,76 @@ struct Room {
   bf16 *residual, *hidden, *qkv, *mixed, *gated;
 };
 
+class Pass {
+ public:
+  Pass(const Shape& shape, const Tokens& tokens, const Room& room, int threads)
+      : s(shape), t(tokens), room(room), threads(threads) {}
+
+  void run(const Layer& layer) {
+    const int64_t width = s.heads * s.head_dim, all = width + 2 * s.kv_heads * s.head_dim;
+    const Group& group = t.groups[layer.group];
+    multiply(room.qkv, read(layer.attention_norm), layer.qkv, layer.qkv_bias, all, s.hidden, NO_GATE);
+    if (layer.query_norm != nullptr) {
+      norm_heads(room.qkv, layer.query_norm, all, s.heads);
+      norm_heads(room.qkv + width, layer.key_norm, all, s.kv_heads);
+    }
+    rope_kv_write(room.qkv, t.positions, layer.rotary, layer.cache, group.slots, t.count, s.heads, s.kv_heads,
+                  s.head_dim, layer.rotary_dim, s.block_size, threads);
+    paged_attention(room.mixed, room.qkv, all, layer.cache, s.heads, s.kv_heads, s.head_dim, s.block_size,
+                    group.query_starts, group.seq_lens, group.tables, group.table_width, group.sequences, s.scale,
+                    threads);
+    multiply(room.hidden, room.mixed, layer.attention_out, layer.attention_out_bias, s.hidden, width, NO_GATE);
+    finish(layer.attention_post_norm);
+    multiply(room.gated, read(layer.mlp_norm), layer.gate_up, layer.gate_up_bias, 2 * s.intermediate, s.hidden, s.gate);
+    multiply(room.hidden, room.gated, layer.down, layer.down_bias, s.hidden, s.intermediate, NO_GATE);
+    finish(layer.mlp_post_norm);
+  }
+
+ private:
+  // What attention or MLP is given, once what the one before put out is in the residual.
+  const bf16* read(const bf16* norm) {
+    const bool begins = !begun;
+    begun = true;
+    // The embeddings are themselves the residual.
+    const bf16* from = begins ? room.residual : room.hidden;
+    if (norm != nullptr) {
+      rms_norm(room.hidden, from, begins ? nullptr : room.residual, norm, t.count, s.hidden, s.eps, threads);
+      return room.hidden;
+    }
+    for (int64_t i = 0; !begins && i < t.count * s.hidden; i += LANES)
+      store_bf16(room.residual + i, load_bf16(room.residual + i) + load_bf16(from + i));
+    return room.residual;
+  }
+
+  // What attention or MLP put out becomes what it adds to the residual.
+  void finish(const bf16* norm) {
+    if (norm != nullptr) rms_norm(room.hidden, room.hidden, nullptr, norm, t.count, s.hidden, s.eps, threads);
+    for (int64_t i = 0; s.residual_scale != 1.0f && i < t.count * s.hidden; i += LANES)
+      store_bf16(room.hidden + i, load_bf16(room.hidden + i) * s.residual_scale);
+  }
+
+  void norm_heads(bf16* from, const bf16* weight, int64_t stride, int64_t heads) {
+    const int64_t parts = s.head_norms ? heads : 1;
+    norm_parts(from, weight, t.count, stride, parts, heads * s.head_dim / parts, s.eps, threads);
+  }
+
+  void multiply(bf16* out, const bf16* x, const bf16* weight, const bf16* bias, int64_t outputs, int64_t inputs,
+                int gate) {
+    packed_matmul(out, x, weight, bias, t.count, outputs, inputs, gate, threads);
+  }
+
+  const Shape& s;
+  const Tokens& t;
+  const Room& room;
+  const int threads;
+  bool begun = false;
+};
+
 }  // namespace
 
 // residual: the embeddings, and afterwards what the last norm adds to hidden, which is what the last layer puts out.
 extern "C" void decoder_layers(const Layer* layers, const Shape* shape, const Tokens* tokens, const Room* room,
                                int threads) {
-  const Shape& s = *shape;
-  const Tokens& t = *tokens;
-  const int64_t width = s.heads * s.head_dim, all = width + 2 * s.kv_heads * s.head_dim;
-  for (const Layer* layer = layers; layer < layers + s.layers; layer++) {
-    // The embeddings are themselves the residual.
-    if (layer == layers)
-      rms_norm(room->hidden, room->residual, nullptr, layer->attention_norm, t.count, s.hidden, s.eps, threads);
-    else
-      rms_norm(room->hidden, room->hidden, room->residual, layer->attention_norm, t.count, s.hidden, s.eps, threads);
-    packed_matmul(room->qkv, room->hidden, layer->qkv, t.count, all, s.hidden, false, threads);
-    rope_kv_write(room->qkv, t.positions, t.angles, layer->cache, t.slots, t.count, s.heads, s.kv_heads, s.head_dim,
-                  s.block_size, threads);
-    paged_attention(room->mixed, room->qkv, all, layer->cache, s.heads, s.kv_heads, s.head_dim, s.block_size,
-                    t.query_starts, t.seq_lens, t.tables, t.table_width, t.sequences, s.scale, threads);
-    packed_matmul(room->hidden, room->mixed, layer->attention_out, t.count, s.hidden, width, false, threads);
-    rms_norm(room->hidden, room->hidden, room->residual, layer->mlp_norm, t.count, s.hidden, s.eps, threads);
-    packed_matmul(room->gated, room->hidden, layer->gate_up, t.count, 2 * s.intermediate, s.hidden, true, threads);
-    packed_matmul(room->hidden, room->gated, layer->down, t.count, s.hidden, s.intermediate, false, threads);
-  }
+  Pass pass(*shape, *tokens, *room, threads);
+  for (const Layer* layer = layers; layer < layers + shape->layers; layer++) pass.run(*layer);
 }

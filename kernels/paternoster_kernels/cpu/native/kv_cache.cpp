@@ -35,19 +35,19 @@ void kv_write(const bf16* rows, int64_t heads, bf16* cache, const int64_t* slots
   }
 }
 
-// Rotates the queries and keys of qkv[tokens, heads + 2 * kv_heads, head_dim] in place, and stores its keys and values.
-// angles[length, head_dim]: cosines, then sines.
+// Rotates the first rotary_dim numbers of queries and keys of qkv[tokens, heads + 2 * kv_heads, head_dim] in place, and
+// stores its keys and values. angles[length, rotary_dim]: cosines, then sines. rotary_dim: in whole 32, 0 for none.
 void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, bf16* cache, const int64_t* slots,
-                   int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t block_size,
-                   int threads) {
+                   int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t rotary_dim,
+                   int64_t block_size, int threads) {
   const Pages pages{cache, kv_heads, block_size, head_dim};
   const int64_t width = (heads + 2 * kv_heads) * head_dim;
 #pragma omp parallel for num_threads(threads) if (tokens * width > PARALLEL_ELEMENTS)
   for (int64_t token = 0; token < tokens; token++) {
     if (slots[token] < 0) continue;
     bf16* row = qkv + token * width;
-    for (int64_t head = 0; head < heads + kv_heads; head++)
-      rotate(row + head * head_dim, angles + positions[token] * head_dim, head_dim / 2);
+    for (int64_t head = 0; rotary_dim > 0 && head < heads + kv_heads; head++)
+      rotate(row + head * head_dim, angles + positions[token] * rotary_dim, rotary_dim / 2);
     store(pages, row + heads * head_dim, slots[token]);
   }
 }
