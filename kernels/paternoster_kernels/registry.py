@@ -45,6 +45,7 @@ CPU_MODULES: dict[str, str] = {
     "int8_matmul": "int8_matmul",
     "kv_write": "kv_cache",
     "pack_int8_weight": "int8_matmul",
+    "pack_strips": "strips",
     "pack_weight": "matmul",
     "packed_gated_matmul": "matmul",
     "packed_matmul": "matmul",
@@ -53,6 +54,9 @@ CPU_MODULES: dict[str, str] = {
     "rms_norm": "elementwise",
     "rope_kv_write": "kv_cache",
     "silu_mul": "elementwise",
+    "strip_gated_matmul": "strips",
+    "strip_matmul": "strips",
+    "strip_rows": "strips",
 }
 """Where each operation's C++ for CPUs is called from."""
 
