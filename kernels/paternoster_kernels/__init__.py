@@ -10,6 +10,6 @@ contiguous, and each token's key and value lie side by side in it. Block 0 belon
 
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.ragged_batch import RaggedBatch
-from paternoster_kernels.registry import OPS, pick, pick_general, pick_invariant
+from paternoster_kernels.registry import OPS, pick, pick_invariant
 
-__all__ = ["OPS", "DeviceBatch", "RaggedBatch", "pick", "pick_general", "pick_invariant"]
+__all__ = ["OPS", "DeviceBatch", "RaggedBatch", "pick", "pick_invariant"]

@@ -28,17 +28,14 @@ def paged_attention(
     """As the reference: attention of each new token to the tokens of its sequence up to itself.
 
     ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``.
-    Raises ``ValueError`` for a window, a cap or sinks with a cache of tiles: ``pick_general`` has operations for these.
     """
     if isinstance(plan, AttentionPlan) or not is_tiled(cache):
         return reference.paged_attention(queries, cache, plan, scale, window=window, softcap=softcap, sinks=sinks)
-    if window is not None or softcap is not None or sinks is not None:
-        raise ValueError(
-            f"window {window}, softcap {softcap}, sinks {sinks}: must be None, as the C++ has none of them"
-        )
     _, heads, head_dim = queries.shape
     if queries.dtype != cache.dtype or queries.stride()[1:] != (head_dim, 1):
         queries = queries.to(cache.dtype).contiguous()
+    if sinks is not None:
+        sinks = sinks.to(cache.dtype).contiguous()
     out = torch.empty(queries.shape, dtype=queries.dtype)
     library().paged_attention(
         out.data_ptr(),
@@ -55,6 +52,9 @@ def paged_attention(
         plan.block_tables.shape[1],
         len(plan.seq_lens),
         scale,
+        window or 0,
+        softcap or 0.0,
+        None if sinks is None else sinks.data_ptr(),
         torch.get_num_threads(),
     )
     return out

@@ -9,15 +9,16 @@ import torch
 from paternoster_kernels import reference
 from paternoster_kernels.cpu.library import library
 
-HEAD_DIMS = (64, 128)
+HEAD_DIM_STEP, MAX_HEAD_DIM = 16, 256
+"""Heads must be whole steps, and no larger."""
 STEP = 32
 """Tokens that are taken together: blocks must be whole steps."""
 
 
 def is_tiled(cache: torch.Tensor) -> bool:
     """Whether ``cache [blocks, kv_heads, block_size, 2 * head_dim]`` holds tiles; else it holds rows."""
-    block_size, width = cache.shape[2:]
-    whole_steps = block_size % STEP == 0 and width // 2 in HEAD_DIMS
+    block_size, head_dim = cache.shape[2], cache.shape[3] // 2
+    whole_steps = block_size % STEP == 0 and head_dim % HEAD_DIM_STEP == 0 and head_dim <= MAX_HEAD_DIM
     return cache.dtype == torch.bfloat16 and whole_steps and cache.is_contiguous()
 
 
@@ -43,8 +44,8 @@ def rope_kv_write(
         return
     kv_heads, block_size, width = cache.shape[1:]
     head_dim = width // 2
-    whole_heads = rotary_table.dtype == torch.float32 and rotary_table.shape[1] == head_dim
-    if not (whole_heads and rotary_table.is_contiguous() and qkv.dtype == cache.dtype and qkv.is_contiguous()):
+    angles = rotary_table.dtype == torch.float32 and rotary_table.is_contiguous()
+    if not (angles and qkv.dtype == cache.dtype and qkv.is_contiguous()):
         rows = cache.new_empty(len(qkv), kv_heads, 1, width)
         own = torch.where(slots >= 0, torch.arange(len(qkv)), -1)
         reference.rope_kv_write(qkv, positions, rotary_table, rows, own)
@@ -60,6 +61,7 @@ def rope_kv_write(
         qkv.shape[1] // head_dim - 2 * kv_heads,
         kv_heads,
         head_dim,
+        rotary_table.shape[1],
         block_size,
         torch.get_num_threads(),
     )

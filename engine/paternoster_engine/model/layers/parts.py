@@ -1,7 +1,6 @@
 """What a decoder is put together from: a model's tensors on their device, and the operations for it."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 
@@ -11,7 +10,7 @@ from paternoster_engine.model.layers.invariant_linear import InvariantLinear
 from paternoster_engine.model.layers.linear import Gate, Linear
 from paternoster_engine.model.weights.stored import Stored, read_into
 from paternoster_engine.parallel.ranks import Ranks
-from paternoster_kernels import pick, pick_general, pick_invariant
+from paternoster_kernels import pick, pick_invariant
 from paternoster_kernels.registry import Op
 
 
@@ -34,8 +33,6 @@ class Parts:
         self.device = device
         self._tensor, self._dtype = tensor, dtype
         self._pick = pick_invariant if invariant else pick
-        if not config.plain_attention:
-            self._pick = partial(pick_general, invariant=invariant)
         # Sums of int8 are exact, and so invariant by themselves.
         self._exact_linear = InvariantLinear if invariant else Linear
         self._linear = Int8Linear if int8 else self._exact_linear

@@ -45,9 +45,10 @@ extern "C" void decoder_layers(const Layer* layers, const Shape* shape, const To
       rms_norm(room->hidden, room->hidden, room->residual, layer->attention_norm, t.count, s.hidden, s.eps, threads);
     packed_matmul(room->qkv, room->hidden, layer->qkv, t.count, all, s.hidden, false, threads);
     rope_kv_write(room->qkv, t.positions, t.angles, layer->cache, t.slots, t.count, s.heads, s.kv_heads, s.head_dim,
-                  s.block_size, threads);
+                  s.head_dim, s.block_size, threads);
     paged_attention(room->mixed, room->qkv, all, layer->cache, s.heads, s.kv_heads, s.head_dim, s.block_size,
-                    t.query_starts, t.seq_lens, t.tables, t.table_width, t.sequences, s.scale, threads);
+                    t.query_starts, t.seq_lens, t.tables, t.table_width, t.sequences, s.scale, 0, 0.0f, nullptr,
+                    threads);
     packed_matmul(room->hidden, room->mixed, layer->attention_out, t.count, s.hidden, width, false, threads);
     rms_norm(room->hidden, room->hidden, room->residual, layer->mlp_norm, t.count, s.hidden, s.eps, threads);
     packed_matmul(room->gated, room->hidden, layer->gate_up, t.count, 2 * s.intermediate, s.hidden, true, threads);

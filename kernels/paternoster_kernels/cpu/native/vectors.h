@@ -77,8 +77,11 @@ inline Ints lane_numbers() {
   return load<Ints>(NUMBERS);
 }
 
-// The first `count` lanes, the others replaced.
-inline Row first(int count, Row values, float other) { return lane_numbers() < count ? values : all(other); }
+// The lanes low to high, the others replaced.
+inline Row within(int64_t low, int64_t high, Row values, float other) {
+  const Ints lane = lane_numbers();
+  return (lane >= int32_t(low)) & (lane < int32_t(high)) ? values : all(other);
+}
 
 // Halves with each other until one number is left.
 template <class Number, class Vector, class Combine>
@@ -118,9 +121,18 @@ inline Halves narrow(Row values) {
 #endif
 }
 
+inline float load_one(const bf16* from) {
+  const uint32_t bits = uint32_t(*from) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 inline Row load_bf16(const bf16* from) { return widen(load<Halves>(from)); }
 
 inline void store_bf16(bf16* to, Row values) { store(to, narrow(values)); }
+
+inline void store_one(bf16* to, float value) { *to = narrow(all(value))[0]; }
 
 // What a float is after a store and a load.
 inline Row round_bf16(Row values) { return widen(narrow(values)); }
@@ -159,3 +171,9 @@ inline Row exp2(Row x) {
 }
 
 constexpr float LOG2E = 1.44269504088896341f;
+
+// Beyond 10 it is 1 to the last bit but one.
+inline Row tanh(Row x) {
+  const Row power = exp2(min(all(10.0f), max(all(-10.0f), x)) * (2.0f * LOG2E));
+  return 1.0f - 2.0f / (power + 1.0f);
+}
