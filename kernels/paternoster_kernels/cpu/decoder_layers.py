@@ -12,6 +12,7 @@ import torch
 from paternoster_kernels.cpu.kv_cache import is_tiled
 from paternoster_kernels.cpu.library import library
 from paternoster_kernels.device_batch import DeviceBatch
+from paternoster_kernels.scaled_cache import is_scaled
 
 BF16 = torch.bfloat16
 
@@ -40,7 +41,7 @@ class _Layer(Structure):
 
 
 class _Shape(Structure):
-    _counts = ("layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "block_size")
+    _counts = ("layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "block_size", "quantized")
     _fields_ = [*((name, c_int64) for name in _counts), ("eps", c_float), ("scale", c_float)]
 
 
@@ -68,7 +69,7 @@ class DecoderLayers:
         heads = layers[0].attention_out.shape[1] * 32 // head_dim
         kv_heads = (len(layers[0].qkv) * 16 // head_dim - heads) // 2
         hidden, intermediate = len(layers[0].attention_norm), layers[0].down.shape[1] * 32
-        self._shape = _Shape(len(layers), hidden, heads, kv_heads, head_dim, intermediate, 0, eps, head_dim**-0.5)
+        self._shape = _Shape(len(layers), hidden, heads, kv_heads, head_dim, intermediate, 0, 0, eps, head_dim**-0.5)
         self._layers = (_Layer * len(layers))()
         for native, layer in zip(self._layers, layers, strict=True):
             for name in LayerWeights.__dataclass_fields__:
@@ -94,7 +95,7 @@ class DecoderLayers:
         hidden, qkv, mixed, gated = self._room[: sum(sizes)].split(sizes)
         for native, cache in zip(self._layers, kv_cache, strict=True):
             native.cache = cache.data_ptr()
-        self._shape.block_size = kv_cache[0].shape[2]
+        self._shape.block_size, self._shape.quantized = kv_cache[0].shape[2], is_scaled(kv_cache[0])
         tokens = _Tokens(
             count,
             positions.data_ptr(),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from paternoster_kernels import scaled_cache
 from paternoster_kernels.cpu import attention as cpu_attention
 from paternoster_kernels.cpu.kv_cache import is_tiled
 from paternoster_kernels.cpu.library import library
@@ -119,7 +120,6 @@ def paged_attention(
 
 def _chunk(cache: torch.Tensor, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values ``[tiles * kv_heads, tokens, head_dim]`` float32 of ``pages [tiles, blocks]``."""
-    kv_heads, _, width = cache.shape[1:]
-    gathered = cache[pages].transpose(1, 2).reshape(len(pages) * kv_heads, -1, width).float()
-    keys, values = gathered.split(width // 2, -1)
+    gathered = scaled_cache.gather(cache, pages, torch.float32).transpose(1, 2)
+    keys, values = gathered.reshape(len(pages) * cache.shape[1], -1, gathered.shape[-1]).chunk(2, -1)
     return keys.contiguous(), values.contiguous()

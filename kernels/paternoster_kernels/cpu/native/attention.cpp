@@ -1,4 +1,5 @@
-// Causal grouped-query attention over the paged cache in bfloat16; softmax in float32, online over chunks.
+// Causal grouped-query attention over the paged cache in bfloat16, or in int8 that is widened on the way; softmax in
+// float32, online over chunks.
 //
 // A row is a (token, head) pair; rows that read one key head are multiplied together. Keys and values lie in the cache as
 // tiles already, so a page goes from memory into products without a detour. Chunks begin at multiples of their length,
@@ -18,7 +19,6 @@ namespace {
 
 constexpr int CHUNK = 512;    // tokens whose scores are kept at once, in a near cache; fewer were slower
 constexpr int MAX_TILES = 8;  // tiles of QUERIES rows of a work item
-constexpr int MAX_DIM = 256;
 
 struct Scratch {
   alignas(64) Factor queries[MAX_TILES][QUERIES * MAX_DIM];
@@ -26,6 +26,8 @@ struct Scratch {
   alignas(64) Factor weights[QUERIES][CHUNK];
   alignas(64) float out[MAX_TILES][QUERIES * MAX_DIM];
   alignas(64) bf16 last_values[MAX_DIM * STEP];
+  alignas(64) bf16 widened[CHUNK * 2 * MAX_DIM];  // the chunk's steps where they are int8
+  alignas(64) float key_scales[CHUNK], value_scales[CHUNK];
   float highest[MAX_TILES][QUERIES], sum[MAX_TILES][QUERIES];
   bool begun[MAX_TILES];
 };
@@ -62,8 +64,8 @@ class Attention {
       : s(scratch), products(products), layer(layer), pages(layer.pages), dim(pages.head_dim), table(sequence.table),
         kv_head(kv_head), last_step(sequence.length / STEP * STEP) {
     // What was never written may be no number, and nothing times that is no number either.
-    if (sequence.length % STEP == 0) return;
-    const bf16* values = pages.values(block(last_step), kv_head, offset(last_step));
+    if (pages.quantized || sequence.length % STEP == 0) return;
+    const bf16* values = pages.step<bf16>(block(last_step), kv_head, offset(last_step)) + STEP * dim;
     const int64_t count = sequence.length % STEP;
     for (int64_t i = 0; i < dim * STEP; i += LINE) {
       const int64_t token = i / LINE % ROWS * 2;
@@ -84,20 +86,34 @@ class Attention {
     s.begun[tile] = false;
   }
 
+  // Steps from..to of the chunk that begins at token `start`, where they are int8: once for all tiles.
+  void widen(int64_t start, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i += STEP) {
+      const int64_t at = block(start + i), in = offset(start + i);
+      widen_int8(pages.step<int8_t>(at, kv_head, in), s.widened + i * 2 * dim, STEP * 2 * dim);
+      const bf16* scales = pages.scale(at, kv_head, in);
+      for (int64_t lane = 0; lane < STEP; lane += LANES) {
+        ::store(s.key_scales + i + lane, load_bf16(scales + lane));
+        ::store(s.value_scales + i + lane, load_bf16(scales + pages.block_size + lane));
+      }
+    }
+  }
+
   // The first `rows` rows of a tile to what they see of the chunk that begins at token `start`.
   void run(int tile, int rows, const Seen& seen, int64_t start) {
     const int64_t from = seen.low[0] / STEP * STEP, to = (seen.high[rows - 1] + STEP - 1) / STEP * STEP;
     if (seen.low[0] >= seen.high[rows - 1]) return;
     products.begin(rows);
-    products.score(s.queries[tile], s.scores[0] + from, to - from, [&](int64_t i) {
+    const auto step_at = [&](int64_t i) -> const bf16* {
       const int64_t position = start + from + i;
-      return (const bf16*)pages.keys(block(position), kv_head, offset(position));
-    });
+      return pages.quantized ? s.widened + (from + i) * 2 * dim
+                             : pages.step<bf16>(block(position), kv_head, offset(position));
+    };
+    products.score(s.queries[tile], s.scores[0] + from, to - from, step_at);
     for (int row = 0; row < rows; row++) softmax(tile, row, seen.low[row], seen.high[row], from, to);
+    const int64_t masked = pages.quantized ? -1 : last_step - start - from;
     products.mix(s.weights[0] + from, s.out[tile], to - from, !s.begun[tile], [&](int64_t i) {
-      const int64_t position = start + from + i;
-      return position == last_step ? s.last_values
-                                   : (const bf16*)pages.values(block(position), kv_head, offset(position));
+      return i == masked ? s.last_values : step_at(i) + STEP * dim;
     });
     s.begun[tile] = true;
   }
@@ -131,7 +147,7 @@ class Attention {
     for (int64_t i = begin; i < end; i += LANES) {
       const Row weight = seen(i, exp2(load_row(scores + i) * scale - now), 0.0f);
       total += weight;
-      store_factors(weights + i, weight);
+      store_factors(weights + i, pages.quantized ? seen(i, weight * load_row(s.value_scales + i), 0.0f) : weight);
     }
     const float shrink = std::exp2(before - now);
     s.sum[tile][row] = s.sum[tile][row] * shrink + sum(total);
@@ -145,6 +161,9 @@ class Attention {
 
   // What makes these scores exponents of 2; those with a cap are, afterwards.
   float scaled(float* scores, int64_t begin, int64_t end) const {
+    if (pages.quantized)
+      for (int64_t i = begin; i < end; i += LANES)
+        ::store(scores + i, load_row(scores + i) * load_row(s.key_scales + i));
     if (layer.softcap == 0.0f) return layer.scale * LOG2E;
     const float inner = layer.scale / layer.softcap, outer = layer.softcap * LOG2E;
     for (int64_t i = begin; i < end; i += LANES) ::store(scores + i, tanh(load_row(scores + i) * inner) * outer);
@@ -177,10 +196,15 @@ void attend(const Item& item, const Sequence& sequence, Products& products, cons
   };
   for (int64_t i = 0; i < item.count; i++) {
     const int64_t row = item.first + i;
-    attention.begin(i / QUERIES, i % QUERIES, queries + token_of(row) * query_stride + head_of(row) * dim, head_of(row));
+    const bf16* query = queries + token_of(row) * query_stride + head_of(row) * dim;
+    attention.begin(i / QUERIES, i % QUERIES, query, head_of(row));
   }
   const int64_t end = position_of(item.first + item.count - 1) + 1;
   for (int64_t start = first_seen(item.first) / CHUNK * CHUNK; start < end; start += CHUNK) {
+    if (layer.pages.quantized) {
+      const int64_t from = std::max<int64_t>(first_seen(item.first) - start, 0) / STEP * STEP;
+      attention.widen(start, from, (std::min<int64_t>(CHUNK, end - start) + STEP - 1) / STEP * STEP);
+    }
     for (int tile = 0; tile < tiles; tile++) {
       const int rows = std::min<int64_t>(QUERIES, item.count - tile * QUERIES);
       Seen seen;
@@ -201,14 +225,16 @@ void attend(const Item& item, const Sequence& sequence, Products& products, cons
 }  // namespace
 
 // out[tokens, heads, head_dim] for queries[tokens, heads, head_dim], whose tokens are query_stride elements apart.
-// head_dim is a multiple of 16 up to 256, block_size one of 32. tables[sequences, table_width]. window: a token sees so
-// many with itself, all with 0; softcap: scores become softcap * tanh(score / softcap), 0 for none; sinks[heads]: the
-// score of one more key with a value of nothing, or null.
-extern "C" void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, bf16* cache, int64_t heads,
-                                int64_t kv_heads, int64_t head_dim, int64_t block_size, const int32_t* query_starts,
-                                const int32_t* seq_lens, const int32_t* tables, int64_t table_width, int64_t sequences,
-                                float scale, int64_t window, float softcap, const bf16* sinks, int threads) {
-  const Layer layer{{cache, kv_heads, block_size, head_dim}, heads / kv_heads, scale, window, softcap, sinks};
+// cache: bfloat16, or int8 with scales where it is quantized. head_dim is a multiple of 16 up to 256, block_size one of
+// 32. tables[sequences, table_width]. window: a token sees so many with itself, all with 0; softcap: scores become
+// softcap * tanh(score / softcap), 0 for none; sinks[heads]: the score of one more key with a value of nothing, or null.
+extern "C" void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, void* cache, int quantized,
+                                int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t block_size,
+                                const int32_t* query_starts, const int32_t* seq_lens, const int32_t* tables,
+                                int64_t table_width, int64_t sequences, float scale, int64_t window, float softcap,
+                                const bf16* sinks, int threads) {
+  const Pages pages{cache, kv_heads, block_size, head_dim, quantized != 0};
+  const Layer layer{pages, heads / kv_heads, scale, window, softcap, sinks};
   const int64_t most = MAX_TILES * QUERIES;
   std::vector<Item> items;
   // The last first: long prompts come after single tokens, and the work that ends a step should be small.

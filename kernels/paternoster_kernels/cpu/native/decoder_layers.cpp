@@ -6,11 +6,11 @@ namespace {
 
 struct Layer {
   const bf16 *attention_norm, *qkv, *attention_out, *mlp_norm, *gate_up, *down;
-  bf16* cache;
+  void* cache;
 };
 
 struct Shape {
-  int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, block_size;
+  int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, block_size, quantized;
   float eps, scale;
 };
 
@@ -44,11 +44,11 @@ extern "C" void decoder_layers(const Layer* layers, const Shape* shape, const To
     else
       rms_norm(room->hidden, room->hidden, room->residual, layer->attention_norm, t.count, s.hidden, s.eps, threads);
     packed_matmul(room->qkv, room->hidden, layer->qkv, t.count, all, s.hidden, false, threads);
-    rope_kv_write(room->qkv, t.positions, t.angles, layer->cache, t.slots, t.count, s.heads, s.kv_heads, s.head_dim,
-                  s.head_dim, s.block_size, threads);
-    paged_attention(room->mixed, room->qkv, all, layer->cache, s.heads, s.kv_heads, s.head_dim, s.block_size,
-                    t.query_starts, t.seq_lens, t.tables, t.table_width, t.sequences, s.scale, 0, 0.0f, nullptr,
-                    threads);
+    rope_kv_write(room->qkv, t.positions, t.angles, layer->cache, s.quantized, t.slots, t.count, s.heads, s.kv_heads,
+                  s.head_dim, s.head_dim, s.block_size, threads);
+    paged_attention(room->mixed, room->qkv, all, layer->cache, s.quantized, s.heads, s.kv_heads, s.head_dim,
+                    s.block_size, t.query_starts, t.seq_lens, t.tables, t.table_width, t.sequences, s.scale, 0, 0.0f,
+                    nullptr, threads);
     packed_matmul(room->hidden, room->mixed, layer->attention_out, t.count, s.hidden, width, false, threads);
     rms_norm(room->hidden, room->hidden, room->residual, layer->mlp_norm, t.count, s.hidden, s.eps, threads);
     packed_matmul(room->gated, room->hidden, layer->gate_up, t.count, 2 * s.intermediate, s.hidden, true, threads);
