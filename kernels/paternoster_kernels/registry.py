@@ -53,6 +53,7 @@ CPU_MODULES: dict[str, str] = {
     "plan_attention": "attention",
     "rms_norm": "elementwise",
     "rope_kv_write": "kv_cache",
+    "sample": "sample",
     "silu_mul": "elementwise",
     "strip_gated_matmul": "strips",
     "strip_matmul": "strips",

@@ -68,6 +68,7 @@ const std::map<std::string, void (*)()> CALLS = {
     {"paged_attention", [] { call(paged_attention); }},
     {"rms_norm", [] { call(rms_norm); }},
     {"rope_kv_write", [] { call(rope_kv_write); }},
+    {"sample", [] { call(sample); }},
     {"silu_mul", [] { call(silu_mul); }},
 };
 

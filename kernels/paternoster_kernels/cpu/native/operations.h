@@ -22,6 +22,9 @@ void rms_norm(bf16* out, const bf16* x, bf16* residual, const bf16* weight, int6
 void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, void* cache, int quantized,
                    const int64_t* slots, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim,
                    int64_t rotary_dim, int64_t block_size, int threads);
+void sample(int64_t* out, const void* logits, int wide, const float* temperature, const int32_t* top_k,
+            const float* top_p, const float* floors, const int64_t* seeds, const int64_t* positions, int64_t rows,
+            int64_t vocab, int threads);
 void silu_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int threads);
 
 }  // extern "C"
