@@ -147,9 +147,3 @@ class ModelConfig:
     def rope(self) -> Rope:
         """Of layers that have no other."""
         return Rope(self.rope_theta, self.rope_scaling, self.rotary_dim)
-
-    @property
-    def plain_attention(self) -> bool:
-        """Whether a token's scores with all tokens before it are taken as they are."""
-        capped = self.block.attention_softcap is not None or self.block.sinks
-        return not capped and all(layer.window is None for layer in self.layer_kinds)

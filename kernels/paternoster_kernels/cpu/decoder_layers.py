@@ -9,53 +9,63 @@ from dataclasses import dataclass
 
 import torch
 
+from paternoster_kernels.blocks import Strips
 from paternoster_kernels.cpu.elementwise import WIDTH, Gate
-from paternoster_kernels.cpu.kv_cache import ROTATED, is_tiled
+from paternoster_kernels.cpu.kv_cache import is_tiled
 from paternoster_kernels.cpu.library import library
 from paternoster_kernels.device_batch import DeviceBatch
+from paternoster_kernels.scaled_cache import is_scaled
 
 BF16 = torch.bfloat16
 GATES = {"silu": Gate.SILU, "gelu": Gate.GELU}
 """Of MLPs, by the names of their activations."""
 
 
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """From :func:`~paternoster_kernels.cpu.matmul.pack_weight`, or strips; ``bias [out]``, None for none."""
+
+    weight: torch.Tensor | Strips
+    bias: torch.Tensor | None = None
+
+    @property
+    def native(self) -> bool:
+        """Whether there is a product with it."""
+        return isinstance(self.weight, Strips) or (self.weight.dim() == 5 and self.weight.dtype == BF16)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Outputs and inputs."""
+        if isinstance(self.weight, Strips):
+            return self.weight.out_features, self.weight.in_features
+        return len(self.weight) * 16, self.weight.shape[1] * 32
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
-    """One layer: norms and biases ``[size]``, matrices from :func:`~paternoster_kernels.cpu.matmul.pack_weight`.
+    """One layer; None is what it has not. Norms, ``[hidden]``, stand before attention and MLP, after them, or both."""
 
-    None is what the layer has not. Norms stand before attention and MLP, after them, or both.
-    """
-
-    attention_norm: torch.Tensor | None
-    qkv: torch.Tensor
-    """All query heads, then all key heads, then all value heads."""
-    qkv_bias: torch.Tensor | None
-    query_norm: torch.Tensor | None
+    attention_norm: torch.Tensor | None = None
+    query_norm: torch.Tensor | None = None
     """Of each head, ``[head_dim]``, or of all of them together; so ``key_norm``."""
-    key_norm: torch.Tensor | None
-    attention_out: torch.Tensor
-    attention_out_bias: torch.Tensor | None
-    attention_post_norm: torch.Tensor | None
-    mlp_norm: torch.Tensor | None
-    gate_up: torch.Tensor
+    key_norm: torch.Tensor | None = None
+    sinks: torch.Tensor | None = None
+    attention_post_norm: torch.Tensor | None = None
+    mlp_norm: torch.Tensor | None = None
+    mlp_post_norm: torch.Tensor | None = None
+    qkv: Matrix
+    """All query heads, then all key heads, then all value heads."""
+    attention_out: Matrix
+    gate_up: Matrix
     """Gated."""
-    gate_up_bias: torch.Tensor | None
-    down: torch.Tensor
-    down_bias: torch.Tensor | None
-    mlp_post_norm: torch.Tensor | None
-    rotary: torch.Tensor | None
+    down: Matrix
+    rotary: torch.Tensor | None = None
     """``[length, rotated]`` float32: cosines, then sines."""
     group: int = 0
     """Whose plan its attention goes by."""
     place: int = 0
     """In the group: whose tensor of the KV cache is its."""
-
-    @property
-    def native(self) -> bool:
-        """Whether the native operations take all of it."""
-        matrices = (self.qkv, self.attention_out, self.gate_up, self.down)
-        rotates = self.rotary is None or self.rotary.shape[1] % ROTATED == 0
-        return rotates and all(matrix.dim() == 5 and matrix.dtype == BF16 for matrix in matrices)
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +81,44 @@ class LayerShape:
     """Of norms."""
     scale: float
     """Of attention's scores."""
+    softcap: float | None
     residual_scale: float
     """Of what attention and MLP add."""
 
 
-TENSORS = [name for name in LayerWeights.__dataclass_fields__ if name not in ("group", "place")]
+VECTORS = (
+    "attention_norm", "query_norm", "key_norm", "sinks", "attention_post_norm", "mlp_norm", "mlp_post_norm",
+)  # fmt: skip
+MATRICES = ("qkv", "attention_out", "gate_up", "down")
+
+
+class _Matrix(Structure):
+    _fields_ = [(name, c_void_p) for name in ("packed", "strips", "bias")]
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> "_Matrix":
+        strips = matrix.weight if isinstance(matrix.weight, Strips) else None
+        packed = matrix.weight if strips is None else strips.data
+        return cls(_pointer(packed), None if strips is None else _pointer(strips.table), _pointer(matrix.bias))
 
 
 class _Layer(Structure):
-    _fields_ = [*((name, c_void_p) for name in (*TENSORS, "cache")), ("rotary_dim", c_int64), ("group", c_int64)]
+    _fields_ = [
+        *((name, c_void_p) for name in VECTORS),
+        *((name, _Matrix) for name in MATRICES),
+        *((name, c_void_p) for name in ("rotary", "cache")),
+        *((name, c_int64) for name in ("rotary_dim", "group", "window")),
+    ]
 
 
 class _Shape(Structure):
-    _counts = ("layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "block_size", "gate", "head_norms")
+    _counts = (
+        "layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "block_size", "quantized", "gate",
+        "head_norms",
+    )  # fmt: skip
     _fields_ = [
         *((name, c_int64) for name in _counts),
-        *((name, c_float) for name in ("eps", "scale", "residual_scale")),
+        *((name, c_float) for name in ("eps", "scale", "softcap", "residual_scale")),
     ]
 
 
@@ -110,9 +142,9 @@ class DecoderLayers:
     """The layers of one model; keeps working memory for the largest pass it has seen."""
 
     def __init__(self, layers: Sequence[LayerWeights], shape: LayerShape) -> None:
+        """Of layers such as :meth:`takes` says."""
         self._weights = layers
-        hidden, intermediate = layers[0].down.shape[0] * 16, layers[0].down.shape[1] * 32
-        norm = layers[0].query_norm
+        (hidden, intermediate), norm = layers[0].down.sizes, layers[0].query_norm
         self._shape = _Shape(
             layers=len(layers),
             hidden=hidden,
@@ -124,25 +156,20 @@ class DecoderLayers:
             head_norms=norm is not None and len(norm) == shape.head_dim,
             eps=shape.eps,
             scale=shape.scale,
+            softcap=shape.softcap or 0.0,
             residual_scale=shape.residual_scale,
         )
-        self._layers = (_Layer * len(layers))()
-        for native, layer in zip(self._layers, layers, strict=True):
-            for name in TENSORS:
-                tensor = getattr(layer, name)
-                setattr(native, name, None if tensor is None else tensor.data_ptr())
-            native.rotary_dim = 0 if layer.rotary is None else layer.rotary.shape[1]
-            native.group = layer.group
+        self._layers = (_Layer * len(layers))(*map(_layer, layers))
         heads = shape.heads + 2 * shape.kv_heads
         self._widths = (hidden, heads * shape.head_dim, shape.heads * shape.head_dim, intermediate)
         self._room = torch.empty(0, dtype=BF16)
 
     @staticmethod
-    def takes(weights: Sequence[LayerWeights], activation: str) -> bool:
-        """Whether layers are such that one call can run them."""
-        sizes = {len(norm) for layer in weights for norm in (layer.query_norm, layer.key_norm) if norm is not None}
-        vectors = all(size % WIDTH == 0 for size in sizes)
-        return vectors and activation in GATES and all(layer.native for layer in weights)
+    def takes(layers: Sequence[LayerWeights], activation: str) -> bool:
+        """Whether one call can run layers of these sizes and numbers."""
+        norms = [norm for layer in layers for norm in (layer.query_norm, layer.key_norm) if norm is not None]
+        native = all(getattr(layer, name).native for layer in layers for name in MATRICES)
+        return native and activation in GATES and all(len(norm) % WIDTH == 0 for norm in norms)
 
     @staticmethod
     def reads(kv_cache: Sequence[torch.Tensor], plans: Sequence[object]) -> bool:
@@ -168,12 +195,30 @@ class DecoderLayers:
         hidden, qkv, mixed, gated = self._room[: sum(sizes)].split(sizes)
         for native, layer in zip(self._layers, self._weights, strict=True):
             native.cache = kv_cache[layer.place].data_ptr()
-        self._shape.block_size = kv_cache[0].shape[2]
+        self._shape.block_size, self._shape.quantized = kv_cache[0].shape[2], is_scaled(kv_cache[0])
         groups = (_Group * len(plans))(*map(_group, plans))
         tokens = _Tokens(count, positions.data_ptr(), addressof(groups))
         room = _Room(*(part.data_ptr() for part in (residual, hidden, qkv, mixed, gated)))
         library().decoder_layers(self._layers, byref(self._shape), byref(tokens), byref(room), torch.get_num_threads())
         return hidden.view(count, -1)
+
+
+def _pointer(tensor: torch.Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _layer(layer: LayerWeights) -> _Layer:
+    native = _Layer(
+        rotary=_pointer(layer.rotary),
+        rotary_dim=0 if layer.rotary is None else layer.rotary.shape[1],
+        group=layer.group,
+        window=layer.window or 0,
+    )
+    for name in VECTORS:
+        setattr(native, name, _pointer(getattr(layer, name)))
+    for name in MATRICES:
+        setattr(native, name, _Matrix.of(getattr(layer, name)))
+    return native
 
 
 def _group(plan: DeviceBatch) -> _Group:

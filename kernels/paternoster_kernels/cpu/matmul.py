@@ -48,6 +48,7 @@ def _product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, g
         out.data_ptr(),
         x.data_ptr(),
         packed.data_ptr(),
+        None,
         None if bias is None else bias.data_ptr(),
         rows,
         outputs,

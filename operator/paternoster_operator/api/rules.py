@@ -116,9 +116,14 @@ SPEC_RULES: tuple[Rule, ...] = (
         "engine.scheduling.pauseLowerClasses",
     ),
     Rule(
-        "self.resources.gpu.count == 0 || self.engine.quantization == 'none'",
-        "engine.quantization must be none on GPUs",
+        "self.resources.gpu.count == 0 || self.engine.quantization != 'int8'",
+        "engine.quantization must be auto or none on GPUs",
         "engine.quantization",
+    ),
+    Rule(
+        "self.resources.gpu.count > 0 || self.engine.kvCacheDtype != 'fp8'",
+        "engine.kvCacheDtype must be auto or int8 without GPUs",
+        "engine.kvCacheDtype",
     ),
     Rule(
         "self.resources.gpu.count == 0 || self.engine.blockSize in [16, 32, 64]",

@@ -24,6 +24,7 @@ BATCHES = [
     RaggedBatch([1, 1, 1], [102, 42, 31], [[1, 2, 3, 4], [5, 6], [7]]),
 ]
 """Prompts; then those decode beside a new one; then all decode."""
+BLOCKS = 7
 PLAIN = ModelConfig(
     architecture="any",
     name="",
@@ -46,14 +47,16 @@ KINDS: dict[str, dict[str, Any]] = {
     "norms after, heads normed together": {"block": Block(norms="after", head_norm="all")},
     "norms around, GeLU with a bias": {"block": Block(norms="around", activation="gelu", mlp_bias=True)},
     "scales": {"block": Block(residual_scale=0.3, attention_scale=0.05), "embedding_scale": 3.0, "logit_scale": 0.5},
-    "half of a head turned": {"rotary_dim": 32},
+    "a third of a head turned": {"rotary_dim": 20},
+    "windows": {
+        "layer_kinds": (Layer(ROPE, window=40), Layer(ROPE), Layer(Rope(500.0), window=20)),
+        "block": Block(attention_softcap=3.0, sinks=True),
+    },
     "layers without an embedding": {"layer_kinds": (Layer(ROPE), Layer(None), Layer(Rope(500.0)))},
 }
 """What families have beyond Llama."""
 OTHERS: dict[str, dict[str, Any]] = {
-    "windows": {"layer_kinds": (Layer(ROPE, window=40), Layer(ROPE), Layer(ROPE))},
     "experts": {"layer_kinds": (Layer(ROPE, experts=Experts(4, 2, 32, True)), Layer(ROPE), Layer(ROPE))},
-    "a third of a head turned": {"rotary_dim": 20},
     "sizes without tiles": {"intermediate_size": 80},
 }
 
@@ -70,21 +73,29 @@ def _decoder(config: ModelConfig, dtype: torch.dtype = torch.bfloat16) -> Decode
 
 
 def _step(model: Decoder, cache: torch.Tensor, batch: RaggedBatch) -> StepInput:
+    """Each group of layers in blocks of its own."""
     tokens = torch.Generator().manual_seed(sum(batch.seq_lens))
     pairs = zip(batch.seq_lens, batch.query_lens, strict=True)
+    groups = [
+        RaggedBatch(batch.query_lens, batch.seq_lens, [[BLOCKS * group + i for i in ids] for ids in batch.block_tables])
+        for group in range(len(model.config.layer_groups))
+    ]
     return StepInput(
         token_ids=torch.randint(model.config.vocab_size, (sum(batch.query_lens),), generator=tokens),
         positions=torch.cat([torch.arange(length - new, length) for length, new in pairs]),
         sample_rows=torch.tensor(batch.query_lens).cumsum(0) - 1,
-        attention=[model.plan_attention(batch, cache)],
+        attention=[model.plan_attention(group, cache) for group in groups],
     )
+
+
+def _cache(model: Decoder, stored: torch.dtype) -> tuple[torch.Tensor, ...]:
+    shape = KVPoolShape(BLOCKS * len(model.config.layer_groups), 32, 0)
+    return allocate_kv_cache(shape, model.config, stored, CPU)
 
 
 @torch.inference_mode()
-def _is_the_same(model: Decoder) -> None:
-    at_once, one_by_one = (
-        allocate_kv_cache(KVPoolShape(7, 32, 0), model.config, torch.bfloat16, CPU) for _ in range(2)
-    )
+def _is_the_same(model: Decoder, stored: torch.dtype = torch.bfloat16) -> None:
+    at_once, one_by_one = _cache(model, stored), _cache(model, stored)
     native = model._native_layers
     assert native is not None
     for batch in BATCHES:
@@ -97,8 +108,9 @@ def _is_the_same(model: Decoder) -> None:
 
 
 @native
-def test_they_are_the_same(checkpoint: Checkpoint) -> None:
-    _is_the_same(Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU))
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.int8], ids=str)
+def test_they_are_the_same(checkpoint: Checkpoint, stored: torch.dtype) -> None:
+    _is_the_same(Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU), stored)
 
 
 @native
@@ -110,8 +122,8 @@ def test_whatever_a_family_has(kind: str) -> None:
     _is_the_same(model)
     [got, wanted] = (
         of.forward(_step(of, cache[0], BATCHES[0]), cache)
-        for of in (model, exact)
-        for cache in [allocate_kv_cache(KVPoolShape(7, 32, 0), config, of._embedding.weight.dtype, CPU)]
+        for of, dtype in ((model, torch.bfloat16), (exact, torch.float32))
+        for cache in [_cache(of, dtype)]
     )
     assert float((got - wanted).norm()) < 0.15 * float(wanted.norm())
 

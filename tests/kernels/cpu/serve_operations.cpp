@@ -66,6 +66,7 @@ const std::map<std::string, void (*)()> CALLS = {
     {"kv_write", [] { call(kv_write); }},
     {"norm_parts", [] { call(norm_parts); }},
     {"packed_matmul", [] { call(packed_matmul); }},
+    {"packed_rows", [] { call(packed_rows); }},
     {"paged_attention", [] { call(paged_attention); }},
     {"rms_norm", [] { call(rms_norm); }},
     {"rope_kv_write", [] { call(rope_kv_write); }},

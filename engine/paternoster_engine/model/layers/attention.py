@@ -23,13 +23,14 @@ class Attention:
         self.scale = config.head_dim**-0.5 if block.attention_scale is None else block.attention_scale
         """Of scores."""
         # Named only where they are, as not every implementation has them.
-        self._options: dict[str, Any] = {}
+        self.options: dict[str, Any] = {}
+        """Window, cap and sinks, those that there are."""
         if layer.window is not None:
-            self._options["window"] = layer.window
+            self.options["window"] = layer.window
         if block.attention_softcap is not None:
-            self._options["softcap"] = block.attention_softcap
+            self.options["softcap"] = block.attention_softcap
         if block.sinks:
-            self._options["sinks"] = parts.weight(prefix + "sinks")
+            self.options["sinks"] = parts.weight(prefix + "sinks")
         self.norms: tuple[torch.Tensor, ...] = ()
         """Of queries and of keys, where there are any."""
         if block.head_norm != "none":
@@ -56,7 +57,7 @@ class Attention:
         else:
             self._rope_kv_write(qkv, positions, self.rotary, cache, plan.slots)
         queries = heads[:, : config.num_heads]
-        mixed = self._paged_attention(queries, cache, plan, self.scale, **self._options)
+        mixed = self._paged_attention(queries, cache, plan, self.scale, **self.options)
         return self._ranks.sum(self.out(mixed.view(len(hidden), -1)))
 
     def _norm(self, qkv: torch.Tensor) -> None:

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.layers.layer import DecoderLayer
+from paternoster_engine.model.layers.linear import Linear
 from paternoster_engine.model.layers.mlp import Mlp
 from paternoster_engine.parallel.ranks import Ranks
-from paternoster_kernels.cpu.decoder_layers import DecoderLayers, LayerShape, LayerWeights
+from paternoster_kernels.cpu.decoder_layers import DecoderLayers, LayerShape, LayerWeights, Matrix
 from paternoster_kernels.cpu.library import library
 
 
 def in_one_call(config: ModelConfig, layers: Sequence[DecoderLayer], ranks: Ranks) -> DecoderLayers | None:
-    """None where a layer has what the call has not: experts, a window, a cap, sinks, or sizes without tiles."""
-    if library() is None or ranks.size > 1 or not config.plain_attention:
+    """None where a layer has what the call has not: experts, or sizes and numbers without native products."""
+    if library() is None or ranks.size > 1:
         return None
     weights = [found for layer in layers if (found := _weights(layer)) is not None]
     block = config.block
@@ -25,6 +26,7 @@ def in_one_call(config: ModelConfig, layers: Sequence[DecoderLayer], ranks: Rank
         activation=block.activation,
         eps=config.rms_norm_eps,
         scale=layers[0].attention.scale,
+        softcap=block.attention_softcap,
         residual_scale=block.residual_scale,
     )
     return DecoderLayers(weights, shape)
@@ -38,20 +40,22 @@ def _weights(layer: DecoderLayer) -> LayerWeights | None:
     gate_up, down = layer.mlp.linears()
     return LayerWeights(
         attention_norm=layer.attention_norm,
-        qkv=attention.qkv.weight,
-        qkv_bias=attention.qkv.bias,
         query_norm=query_norm,
         key_norm=key_norm,
-        attention_out=attention.out.weight,
-        attention_out_bias=attention.out.bias,
+        sinks=attention.options.get("sinks"),
         attention_post_norm=layer.attention_post_norm,
         mlp_norm=layer.mlp_norm,
-        gate_up=gate_up.weight,
-        gate_up_bias=gate_up.bias,
-        down=down.weight,
-        down_bias=down.bias,
         mlp_post_norm=layer.mlp_post_norm,
+        qkv=_matrix(attention.qkv),
+        attention_out=_matrix(attention.out),
+        gate_up=_matrix(gate_up),
+        down=_matrix(down),
         rotary=attention.rotary,
         group=layer.group,
         place=layer.place,
+        window=attention.options.get("window"),
     )
+
+
+def _matrix(linear: Linear) -> Matrix:
+    return Matrix(linear.weight, linear.bias)

@@ -4,19 +4,24 @@
 
 namespace {
 
-// What a layer has not is null.
-struct Layer {
-  const bf16 *attention_norm, *qkv, *qkv_bias, *query_norm, *key_norm, *attention_out, *attention_out_bias,
-      *attention_post_norm, *mlp_norm, *gate_up, *gate_up_bias, *down, *down_bias, *mlp_post_norm;
-  const float* rotary;
-  bf16* cache;
-  int64_t rotary_dim, group;
+struct Matrix {
+  const void *packed, *strips;  // as packed_matmul takes them
+  const bf16* bias;
 };
 
-// head_norms: whether each head is normed by itself, or all of them together.
+// What a layer has not is null, or 0 for a window.
+struct Layer {
+  const bf16 *attention_norm, *query_norm, *key_norm, *sinks, *attention_post_norm, *mlp_norm, *mlp_post_norm;
+  Matrix qkv, attention_out, gate_up, down;
+  const float* rotary;
+  void* cache;
+  int64_t rotary_dim, group, window;
+};
+
+// head_norms: whether each head is normed by itself, or all of them together. softcap: 0 for none.
 struct Shape {
-  int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, block_size, gate, head_norms;
-  float eps, scale, residual_scale;
+  int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, block_size, quantized, gate, head_norms;
+  float eps, scale, softcap, residual_scale;
 };
 
 // Where the sequences of a pass are in the blocks of a group of layers.
@@ -46,20 +51,20 @@ class Pass {
   void run(const Layer& layer) {
     const int64_t width = s.heads * s.head_dim, all = width + 2 * s.kv_heads * s.head_dim;
     const Group& group = t.groups[layer.group];
-    multiply(room.qkv, read(layer.attention_norm), layer.qkv, layer.qkv_bias, all, s.hidden, NO_GATE);
+    multiply(room.qkv, read(layer.attention_norm), layer.qkv, all, s.hidden, NO_GATE);
     if (layer.query_norm != nullptr) {
       norm_heads(room.qkv, layer.query_norm, all, s.heads);
       norm_heads(room.qkv + width, layer.key_norm, all, s.kv_heads);
     }
-    rope_kv_write(room.qkv, t.positions, layer.rotary, layer.cache, group.slots, t.count, s.heads, s.kv_heads,
-                  s.head_dim, layer.rotary_dim, s.block_size, threads);
-    paged_attention(room.mixed, room.qkv, all, layer.cache, s.heads, s.kv_heads, s.head_dim, s.block_size,
+    rope_kv_write(room.qkv, t.positions, layer.rotary, layer.cache, s.quantized, group.slots, t.count, s.heads,
+                  s.kv_heads, s.head_dim, layer.rotary_dim, s.block_size, threads);
+    paged_attention(room.mixed, room.qkv, all, layer.cache, s.quantized, s.heads, s.kv_heads, s.head_dim, s.block_size,
                     group.query_starts, group.seq_lens, group.tables, group.table_width, group.sequences, s.scale,
-                    threads);
-    multiply(room.hidden, room.mixed, layer.attention_out, layer.attention_out_bias, s.hidden, width, NO_GATE);
+                    layer.window, s.softcap, layer.sinks, threads);
+    multiply(room.hidden, room.mixed, layer.attention_out, s.hidden, width, NO_GATE);
     finish(layer.attention_post_norm);
-    multiply(room.gated, read(layer.mlp_norm), layer.gate_up, layer.gate_up_bias, 2 * s.intermediate, s.hidden, s.gate);
-    multiply(room.hidden, room.gated, layer.down, layer.down_bias, s.hidden, s.intermediate, NO_GATE);
+    multiply(room.gated, read(layer.mlp_norm), layer.gate_up, 2 * s.intermediate, s.hidden, s.gate);
+    multiply(room.hidden, room.gated, layer.down, s.hidden, s.intermediate, NO_GATE);
     finish(layer.mlp_post_norm);
   }
 
@@ -91,9 +96,8 @@ class Pass {
     norm_parts(from, weight, t.count, stride, parts, heads * s.head_dim / parts, s.eps, threads);
   }
 
-  void multiply(bf16* out, const bf16* x, const bf16* weight, const bf16* bias, int64_t outputs, int64_t inputs,
-                int gate) {
-    packed_matmul(out, x, weight, bias, t.count, outputs, inputs, gate, threads);
+  void multiply(bf16* out, const bf16* x, const Matrix& matrix, int64_t outputs, int64_t inputs, int gate) {
+    packed_matmul(out, x, matrix.packed, matrix.strips, matrix.bias, t.count, outputs, inputs, gate, threads);
   }
 
   const Shape& s;

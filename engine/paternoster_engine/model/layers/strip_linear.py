@@ -1,0 +1,37 @@
+"""A weight matrix that is kept in the blocks of few bits that its file has."""
+
+from functools import partial
+
+import torch
+
+from paternoster_engine.model.layers.linear import Gate, Linear
+from paternoster_kernels import pick
+from paternoster_kernels.blocks import Strips
+
+
+class StripLinear(Linear):
+    """As :class:`Linear` in bfloat16, with the same numbers to the last bit: blocks are made them in each product.
+
+    So a row's result does not depend on the rows beside it.
+    """
+
+    def __init__(
+        self,
+        strips: Strips,
+        gate: Gate | None = None,
+        bias: torch.Tensor | None = None,
+        *,
+        activation: str = "silu",
+        native_gate: bool = False,
+    ) -> None:
+        """``native_gate``: ``strips`` are in turns for the product that has the gate, too."""
+        self.out_features, self.in_features = strips.out_features, strips.in_features
+        self.bias = bias
+        # The product does the bias.
+        self._bias, self._gate = None, None if native_gate else gate
+        self.weight = strips
+        if native_gate:
+            product = pick("strip_gated_matmul", strips.data.device)
+            self._product = partial(product, bias=bias, gelu=activation == "gelu")
+        else:
+            self._product = partial(pick("strip_matmul", strips.data.device), bias=bias)
