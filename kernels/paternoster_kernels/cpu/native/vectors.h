@@ -26,7 +26,7 @@ typedef float Row __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
-typedef int8_t Int8s __attribute__((vector_size(LANES)));
+typedef int8_t SignedBytes __attribute__((vector_size(LANES)));
 
 // Rows below this many elements together are done by one thread: waking a second one costs more.
 constexpr int64_t PARALLEL_ELEMENTS = 16384;
@@ -169,7 +169,7 @@ inline Ints nearest(Row values) {
 }
 
 // Whole numbers from -128 to 127, the nearest.
-inline void store_int8(int8_t* to, Row values) { store(to, __builtin_convertvector(nearest(values), Int8s)); }
+inline void store_int8(int8_t* to, Row values) { store(to, __builtin_convertvector(nearest(values), SignedBytes)); }
 
 // Int8 numbers as bfloat16, which has all of them; n in whole pairs of vectors.
 inline void widen_int8(const int8_t* from, bf16* to, int64_t n) {
@@ -180,7 +180,7 @@ inline void widen_int8(const int8_t* from, bf16* to, int64_t n) {
     store(to + i, _mm512_cvtne2ps_pbh(high, low));
 #else
     for (int64_t j = i; j < i + 2 * LANES; j += LANES) {
-      const Ints whole = __builtin_convertvector(load<Int8s>(from + j), Ints);
+      const Ints whole = __builtin_convertvector(load<SignedBytes>(from + j), Ints);
       const Words bits = (Words)__builtin_convertvector(whole, Row);
       store(to + j, __builtin_convertvector(bits >> 16, Halves));
     }
