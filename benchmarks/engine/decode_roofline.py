@@ -174,7 +174,7 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each part (default: 5)")
     parser.add_argument("--steps", type=int, default=4, metavar="N", help="decode steps in a turn (default: 4)")
-    parser.add_argument("--quantization", choices=("none", "int8"), default="none", help="of the matrices")
+    parser.add_argument("--quantization", choices=("auto", "none", "int8"), default="none", help="of the matrices")
     parser.add_argument("--threads", type=int, metavar="N", help="compute threads (default: those available)")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time over threads")
     parser.add_argument("--json", metavar="FILE", help="write every figure")
@@ -190,7 +190,7 @@ def main() -> int:
     clock: Clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
 
     checkpoint = open_checkpoint(resolve(options.model))
-    model = Decoder(checkpoint.config, checkpoint.tensor, DTYPE, CPU, int8=options.quantization == "int8")
+    model = Decoder(checkpoint.config, checkpoint.tensor, DTYPE, CPU, quantization=options.quantization)
     found = [measure(model, batch, options, clock) for batch in options.batches]
     print(f"quantization {options.quantization}, {threads} threads, {options.clock} clock")
     print("roofline = linear layers alone + KV reads; best of each, ms; ratios: best, median")

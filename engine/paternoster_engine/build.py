@@ -68,8 +68,8 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     device = rank_device(resolve_device(args.device), 0, args.tensor_parallel_size)
     dtype = resolve_dtype(args.dtype, device)
     kv_dtype = resolve_kv_dtype(args.kv_cache_dtype, dtype, device)
-    if args.quantization != "none" and device.type != "cpu":
-        raise ModelError(f"quantization is {args.quantization!r}: must be 'none' on {device.type}")
+    if args.quantization == "int8" and device.type != "cpu":
+        raise ModelError(f"quantization is {args.quantization!r}: must be 'auto' or 'none' on {device.type}")
     limits = EngineLimits.resolve(args, config, device)
     torch.set_num_threads(rank_threads(args.threads, args.tensor_parallel_size))
     loaded, memory = None, limits.kv_cache_memory

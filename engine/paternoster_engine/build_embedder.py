@@ -123,9 +123,11 @@ def _check(args: EngineArgs) -> None:
     """Raises :class:`ModelError` for a setting that is of models that generate."""
     if args.task == "generate":
         raise ModelError("task is 'generate': must be 'embed' or 'auto', as this model embeds; it does not generate")
-    for name, only in {"tensor_parallel_size": 1, "quantization": "none", "chat_template": None}.items():
+    for name, only in {"tensor_parallel_size": 1, "chat_template": None}.items():
         if (value := getattr(args, name)) != only:
             raise ModelError(f"{name} is {value!r}: must be {only!r} for a model that embeds")
+    if args.quantization == "int8":
+        raise ModelError("quantization is 'int8': must be 'auto' or 'none' for a model that embeds")
 
 
 def _asked(args: EngineArgs, pooling: Pooling) -> Pooling:

@@ -45,6 +45,7 @@ CPU_MODULES: dict[str, str] = {
     "int8_matmul": "int8_matmul",
     "kv_write": "kv_cache",
     "pack_int8_weight": "int8_matmul",
+    "pack_strips": "strips",
     "pack_weight": "matmul",
     "packed_gated_matmul": "matmul",
     "packed_matmul": "matmul",
@@ -52,7 +53,11 @@ CPU_MODULES: dict[str, str] = {
     "plan_attention": "attention",
     "rms_norm": "elementwise",
     "rope_kv_write": "kv_cache",
+    "sample": "sample",
     "silu_mul": "elementwise",
+    "strip_gated_matmul": "strips",
+    "strip_matmul": "strips",
+    "strip_rows": "strips",
 }
 """Where each operation's C++ for CPUs is called from."""
 

@@ -12,8 +12,10 @@ from peers.systems.ours import Ours
 from peers.systems.transformers_library import Transformers
 from peers.systems.vllm_cpu import VllmCpu
 
+_OURS = Ours("bf16")
 _ALL: tuple[Peer, ...] = (
-    Ours(),
+    _OURS,
+    Ours("q4_1"),
     VllmCpu(),
     LlamaCpp("bf16"),
     LlamaCpp("q4_1"),
@@ -21,4 +23,4 @@ _ALL: tuple[Peer, ...] = (
     Transformers("continuous"),
 )
 PEERS = {peer.name: peer for peer in _ALL}
-OURS = Ours.name
+OURS = _OURS.name

@@ -7,15 +7,20 @@ from pathlib import Path
 
 from paternoster_contract import paths
 from peers.systems.server import RunningServer, free_port, server
+from peers.systems.weights import model_file
 
 KV_GIB = 1
 """As much as vLLM has here: the default does not hold all 64 requests at once."""
 
 
 class Ours:
-    name = "paternoster"
-    precision = "bf16"
+    """``precision``: bf16 or q4_1, which is the model file as it is."""
+
     starts_anew = False
+
+    def __init__(self, precision: str) -> None:
+        self.name = "paternoster" if precision == "bf16" else f"paternoster-{precision}"
+        self.precision = precision
 
     def describe(self) -> str:
         versions = f"paternoster {version('paternoster')}, torch {version('torch')}"
@@ -27,7 +32,8 @@ class Ours:
     def start(self, checkpoint: Path, threads: int, most: int, log: Path) -> AbstractContextManager[RunningServer]:
         port = free_port()
         command = Path(sys.executable).with_name("paternoster")
-        flags = ["--model", checkpoint.as_uri(), "--served-model-name", "model", "--dtype", "bfloat16"]
+        weights = checkpoint if self.precision == "bf16" else model_file()
+        flags = ["--model", weights.as_uri(), "--served-model-name", "model", "--dtype", "bfloat16"]
         flags += ["--threads", str(threads), "--port", str(port), "--max-num-seqs", "64", "--no-prefix-cache"]
         flags += ["--kv-cache-memory", str(KV_GIB * 2**30)]
         return server([command, "serve", *flags], port, log, model="model", env={}, health=paths.READY)

@@ -44,10 +44,11 @@ class ModelSettings(Settings):
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", description="auto: bfloat16 where the device computes it natively, float32 elsewhere"
     )
-    quantization: Literal["none", "int8"] = Field(
-        default="none",
-        description="int8: weights in int8, one scale an output, and inputs of a product in int8, one scale a row; "
-        "on CPUs alone",
+    quantization: Literal["auto", "none", "int8"] = Field(
+        default="auto",
+        description="auto: matrices stay in the blocks of few bits that the model's files have, in memory too, where "
+        "there are products with them; none: they become numbers of dtype; int8: weights in int8, one scale an output, "
+        "and inputs of a product in int8, one scale a row, on CPUs alone",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: cuda when there is one")
     threads: int | None = Field(

@@ -1,5 +1,6 @@
 """A decoder-only transformer, described by its :class:`ModelConfig`."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from paternoster_engine.model.layers.embedding import VocabParallelEmbedding
 from paternoster_engine.model.layers.experts import MixtureOfExperts
 from paternoster_engine.model.layers.linear import Linear
 from paternoster_engine.model.layers.mlp import Mlp
-from paternoster_engine.model.layers.parts import Parts
+from paternoster_engine.model.layers.parts import Parts, Quantization
 from paternoster_engine.model.layers.rotary import rotary_table
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.model.weights.heap import trim_heap
@@ -19,6 +20,8 @@ from paternoster_engine.model.weights.stored import Stored
 from paternoster_engine.parallel.ranks import ALONE, Ranks
 from paternoster_kernels.cpu.decoder_layers import DecoderLayers, LayerWeights
 from paternoster_kernels.cpu.library import library
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +52,26 @@ class Decoder:
         ranks: Ranks = ALONE,
         *,
         invariant: bool = False,
-        int8: bool = False,
+        quantization: Quantization = "auto",
     ) -> None:
         """``tensor`` gives weights by the decoder's names, which are Llama's in Hugging Face files.
 
         With several ``ranks``, ``config`` and ``tensor`` are this rank's, from :mod:`parallel.sharding`.
         ``invariant``: by operations in which a token's numbers do not depend on what else is in its step.
-        ``int8``: matrices in int8; the embedding stays as it is.
+        ``quantization``: auto for matrices in the blocks of few bits that a file has, none for numbers of ``dtype``,
+        int8 for matrices in int8, the embedding as it is.
         """
-        parts = Parts(config, tensor, dtype, device, ranks, invariant=invariant, int8=int8)
+        parts = Parts(config, tensor, dtype, device, ranks, invariant=invariant, quantization=quantization)
         self.config = config
         self.plan_attention = parts.operation("plan_attention")
         """Makes of a :class:`RaggedBatch` what the attention here reads."""
         self._ranks = ranks
-        self._embedding = VocabParallelEmbedding(parts.weight("model.embed_tokens"), ranks)
+        self._embedding = VocabParallelEmbedding(parts.table("model.embed_tokens"), ranks)
         # While little else is in memory: where it is put into another order, it is there twice for a moment.
         self._lm_head = None
         if config.pooling is None:
-            self._lm_head = parts.matrix(self._embedding.weight if config.tied_embeddings else parts.weight("lm_head"))
+            tied = config.tied_embeddings
+            self._lm_head = parts.projection(self._embedding.weight) if tied else parts.linear("lm_head")
         self._rotary: dict[Rope | None, torch.Tensor | None] = {
             rope: None if rope is None else rotary_table(rope, config.head_dim, config.context_length, device)
             for rope in dict.fromkeys(layer.rope for layer in config.layers)
@@ -81,6 +86,7 @@ class Decoder:
         self._norm = parts.weight("model.norm")
         self._rms_norm = parts.operation("rms_norm")
         self._native_layers = self._in_one_call() if device.type == "cpu" else None
+        _tell(parts, dtype)
 
     def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
         """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache``.
@@ -182,6 +188,14 @@ class Decoder:
         rotary = self._rotary[self.config.rope]
         assert rotary is not None
         return DecoderLayers(layers, rotary, self.config.head_dim, self.config.rms_norm_eps)
+
+
+def _tell(parts: Parts, dtype: torch.dtype) -> None:
+    """What became of matrices in blocks of few bits."""
+    for verb, formats in (("kept as they are", parts.kept), (f"kept as {str(dtype)[6:]}", parts.unpacked)):
+        if formats:
+            said = ", ".join(f"{count} in {name}" for name, count in sorted(formats.items()))
+            log.info("matrices %s: %s", verb, said)
 
 
 def _load_mlp(parts: Parts, prefix: str, experts: Experts | None) -> Mlp | MixtureOfExperts:

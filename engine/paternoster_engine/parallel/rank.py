@@ -59,9 +59,7 @@ def load_model(
     """The part of the model that belongs to ``ranks.rank``; raises :class:`ModelError`."""
     config = shard_config(checkpoint.config, ranks.size)
     tensor = shard_loader(checkpoint.config, checkpoint.tensor, ranks.rank, ranks.size)
-    return Decoder(
-        config, tensor, dtype, device, ranks, invariant=args.batch_invariant, int8=args.quantization == "int8"
-    )
+    return Decoder(config, tensor, dtype, device, ranks, invariant=args.batch_invariant, quantization=args.quantization)
 
 
 def measures_memory(limits: EngineLimits, device: torch.device) -> bool:

@@ -9,35 +9,62 @@ from dataclasses import dataclass
 
 import torch
 
+from paternoster_kernels.blocks import Strips
 from paternoster_kernels.cpu.kv_cache import is_tiled
 from paternoster_kernels.cpu.library import library
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.scaled_cache import is_scaled
 
 BF16 = torch.bfloat16
+Matrix = torch.Tensor | Strips
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """Norms ``[hidden]``, matrices from :func:`~paternoster_kernels.cpu.matmul.pack_weight`; ``gate_up`` is gated."""
+    """Norms ``[hidden]``, matrices from :func:`~paternoster_kernels.cpu.matmul.pack_weight` or strips.
+
+    ``gate_up`` is gated.
+    """
 
     attention_norm: torch.Tensor
-    qkv: torch.Tensor
-    """All query heads, then all key heads, then all value heads."""
-    attention_out: torch.Tensor
     mlp_norm: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    qkv: Matrix
+    """All query heads, then all key heads, then all value heads."""
+    attention_out: Matrix
+    gate_up: Matrix
+    down: Matrix
 
     @property
     def native(self) -> bool:
         """Whether the native operations take all of them."""
-        matrices = (self.qkv, self.attention_out, self.gate_up, self.down)
-        return all(matrix.dim() == 5 and matrix.dtype == BF16 for matrix in matrices)
+        return all(_native(matrix) for matrix in (self.qkv, self.attention_out, self.gate_up, self.down))
+
+
+def _native(matrix: Matrix) -> bool:
+    return isinstance(matrix, Strips) or (matrix.dim() == 5 and matrix.dtype == BF16)
+
+
+def _sizes(matrix: Matrix) -> tuple[int, int]:
+    """Outputs and inputs."""
+    if isinstance(matrix, Strips):
+        return matrix.out_features, matrix.in_features
+    return len(matrix) * 16, matrix.shape[1] * 32
+
+
+class _Matrix(Structure):
+    _fields_ = [("packed", c_void_p), ("strips", c_void_p)]
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> "_Matrix":
+        if isinstance(matrix, Strips):
+            return cls(matrix.data.data_ptr(), matrix.table.data_ptr())
+        return cls(matrix.data_ptr(), None)
 
 
 class _Layer(Structure):
-    _fields_ = [(name, c_void_p) for name in (*LayerWeights.__dataclass_fields__, "cache")]
+    _norms = ("attention_norm", "mlp_norm")
+    _matrices = ("qkv", "attention_out", "gate_up", "down")
+    _fields_ = [*((name, c_void_p) for name in _norms), *((name, _Matrix) for name in _matrices), ("cache", c_void_p)]
 
 
 class _Shape(Structure):
@@ -66,14 +93,16 @@ class DecoderLayers:
         """``rotary_table [length, head_dim]`` float32: cosines, then sines."""
         self._weights = layers
         self._rotary = rotary_table
-        heads = layers[0].attention_out.shape[1] * 32 // head_dim
-        kv_heads = (len(layers[0].qkv) * 16 // head_dim - heads) // 2
-        hidden, intermediate = len(layers[0].attention_norm), layers[0].down.shape[1] * 32
+        heads = _sizes(layers[0].attention_out)[1] // head_dim
+        kv_heads = (_sizes(layers[0].qkv)[0] // head_dim - heads) // 2
+        hidden, intermediate = _sizes(layers[0].down)
         self._shape = _Shape(len(layers), hidden, heads, kv_heads, head_dim, intermediate, 0, 0, eps, head_dim**-0.5)
         self._layers = (_Layer * len(layers))()
         for native, layer in zip(self._layers, layers, strict=True):
-            for name in LayerWeights.__dataclass_fields__:
+            for name in _Layer._norms:
                 setattr(native, name, getattr(layer, name).data_ptr())
+            for name in _Layer._matrices:
+                setattr(native, name, _Matrix.of(getattr(layer, name)))
         self._widths = (hidden, (heads + 2 * kv_heads) * head_dim, heads * head_dim, intermediate)
         self._room = torch.empty(0, dtype=BF16)
 

@@ -30,11 +30,15 @@ class Arena:
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor``, contiguous and in huge pages."""
-        size = tensor.numel() * tensor.element_size()
+        place = self.empty(tensor.numel() * tensor.element_size())
+        return place.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+
+    def empty(self, size: int) -> torch.Tensor:
+        """uint8 ``[size]``."""
         if size > len(self._free):
             self._free = _pages(max(size, CHUNK_BYTES))
         place, self._free = self._free[:size], self._free[-(-size // ALIGNMENT) * ALIGNMENT :]
-        return place.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+        return place
 
 
 def _pages(size: int) -> torch.Tensor:

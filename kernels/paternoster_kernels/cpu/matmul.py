@@ -40,6 +40,6 @@ def _product(x: torch.Tensor, packed: torch.Tensor, *, gated: bool) -> torch.Ten
     outputs = len(packed) * ROWS
     out = x.new_empty(rows, outputs // 2 if gated else outputs)
     library().packed_matmul(
-        out.data_ptr(), x.data_ptr(), packed.data_ptr(), rows, outputs, inputs, gated, torch.get_num_threads()
+        out.data_ptr(), x.data_ptr(), packed.data_ptr(), None, rows, outputs, inputs, gated, torch.get_num_threads()
     )
     return out

@@ -3,6 +3,7 @@
 from paternoster_kernels.reference.advance_decode import advance_decode
 from paternoster_kernels.reference.apply_penalties import apply_penalties
 from paternoster_kernels.reference.argmax import argmax
+from paternoster_kernels.reference.blocks import pack_strips, strip_gated_matmul, strip_matmul, strip_rows
 from paternoster_kernels.reference.clamped_swiglu_mul import clamped_swiglu_mul
 from paternoster_kernels.reference.copy_blocks import copy_blocks
 from paternoster_kernels.reference.gelu_mul import gelu_mul
@@ -40,6 +41,7 @@ __all__ = [
     "lora_shrink",
     "matmul",
     "pack_int8_weight",
+    "pack_strips",
     "pack_weight",
     "packed_gated_matmul",
     "packed_matmul",
@@ -50,6 +52,9 @@ __all__ = [
     "rope_kv_write",
     "sample",
     "silu_mul",
+    "strip_gated_matmul",
+    "strip_matmul",
+    "strip_rows",
     "unified_attention",
     "weight_only_matmul",
 ]

@@ -142,9 +142,10 @@ class Engine(Document):
     """Least urgent class that it may ask for."""
     batch_invariant: bool = False
     """Give a request the same tokens alone and in any batch; slower."""
-    quantization: Literal["none", "int8"] = "none"
-    """int8 keeps weights in 8 bits and makes the inputs of products 8 bits wide, on CPUs alone: faster where few
-    sequences run, and less accurate."""
+    quantization: Literal["auto", "none", "int8"] = "auto"
+    """auto keeps matrices in the blocks of few bits that its files have, where there are products with them: as
+    accurate as none, which makes them numbers of dtype. int8 keeps weights in 8 bits and makes the inputs of products
+    8 bits wide, on CPUs alone: less accurate."""
     vllm_metrics: bool | None = None
     """Also export the core metrics under vLLM's names; as the operator was told for all fleets when unset."""
     scheduling: Scheduling = Field(default_factory=Scheduling)

@@ -116,8 +116,8 @@ SPEC_RULES: tuple[Rule, ...] = (
         "engine.scheduling.pauseLowerClasses",
     ),
     Rule(
-        "self.resources.gpu.count == 0 || self.engine.quantization == 'none'",
-        "engine.quantization must be none on GPUs",
+        "self.resources.gpu.count == 0 || self.engine.quantization != 'int8'",
+        "engine.quantization must be auto or none on GPUs",
         "engine.quantization",
     ),
     Rule(

@@ -53,7 +53,7 @@ def test_a_step_holds_the_longest_text(folder: Path) -> None:
     ("args", "said"),
     [
         ({"task": "generate"}, "this model embeds; it does not generate"),
-        ({"quantization": "int8"}, "quantization is 'int8': must be 'none' for a model that embeds"),
+        ({"quantization": "int8"}, "quantization is 'int8': must be 'auto' or 'none' for a model that embeds"),
         ({"chat_template": "{{ messages }}"}, "chat_template is .* for a model that embeds"),
         ({"max_model_len": 49}, "max_model_len is 49: must be at most 48"),
     ],

@@ -1,9 +1,10 @@
 """Loads a model in a process of its own and prints the peak of its memory, over the bytes of the weights it holds.
 
-    python measure_load.py ADDRESS SMALL DTYPE RANK RANKS
+    python measure_load.py ADDRESS SMALL DTYPE RANK RANKS QUANTIZATION
 
 The peak is VmHWM's rise: all resident memory, mapped pages of files among it. The model at SMALL is loaded before, so
-that the pages of libraries and what they keep for themselves are none of the rise.
+that the pages of libraries and what they keep for themselves are none of the rise. Weights in the blocks of a GGUF file
+take what the file does.
 """
 
 import json
@@ -15,6 +16,7 @@ import torch
 
 from paternoster_engine.model.checkpoint import open_checkpoint
 from paternoster_engine.model.decoder import Decoder
+from paternoster_engine.model.layers.parts import Quantization
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.parallel.ranks import ALONE, Ranks
@@ -40,27 +42,30 @@ def memory(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def load(address: str, dtype: torch.dtype, rank: int, ranks: int) -> Decoder:
+def load(address: str, dtype: torch.dtype, rank: int, ranks: int, quantization: Quantization) -> Decoder:
     checkpoint = open_checkpoint(resolve(address))
     config = checkpoint.config
     tensor = shard_loader(config, checkpoint.tensor, rank, ranks)
     who = ALONE if ranks == 1 else Apart(rank, ranks)
-    return Decoder(shard_config(config, ranks), tensor, dtype, torch.device("cpu"), who)
+    config, device = shard_config(config, ranks), torch.device("cpu")
+    return Decoder(config, tensor, dtype, device, who, quantization=quantization)
 
 
-def main(address: str, small: str, dtype: torch.dtype, rank: int, ranks: int) -> None:
+def main(address: str, small: str, dtype: torch.dtype, rank: int, ranks: int, quantization: Quantization) -> None:
     torch.set_num_threads(1)
     config = open_checkpoint(resolve(address)).config
     weights = sum(math.prod(shape) for _, shape in expected_shapes(config)) * dtype.itemsize / ranks
-    load(small, dtype, rank, ranks)
+    if quantization == "auto":
+        weights = resolve(address).path.stat().st_size / ranks
+    load(small, dtype, rank, ranks, quantization)
     # Peaks until now are forgotten.
     Path("/proc/self/clear_refs").write_text("5")
     before = memory("VmRSS")
-    model = load(address, dtype, rank, ranks)
+    model = load(address, dtype, rank, ranks, quantization)
     peak, held = memory("VmHWM") - before, memory("RssAnon")
     assert model.config.num_layers == config.num_layers
     print(json.dumps({"peak": peak / weights, "held": held, "weights": weights}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], getattr(torch, sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
+    main(sys.argv[1], sys.argv[2], getattr(torch, sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]), sys.argv[6])

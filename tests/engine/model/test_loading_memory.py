@@ -13,8 +13,12 @@ import torch
 from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFWriter, get_tensor_name_map
 from safetensors.torch import save_file
 
+from paternoster_kernels.cpu.library import library
+
 MOST = 1.2
 """Of the weights."""
+OTHERS = 2**27
+"""Bytes of a process of torch that has loaded a small model."""
 HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, SHARDS = 1024, 3584, 16, 4, 4
 LAYER = {
     "input_layernorm": (HIDDEN,), "post_attention_layernorm": (HIDDEN,), "self_attn.q_proj": (HIDDEN, HIDDEN),
@@ -106,15 +110,17 @@ def _write_gguf(path: Path, size: Size) -> str:
     return path.as_uri()
 
 
-def measured(model: Addresses, dtype: str, rank: int = 0, ranks: int = 1) -> dict[str, float]:
+def measured(
+    model: Addresses, dtype: str, rank: int = 0, ranks: int = 1, quantization: str = "none"
+) -> dict[str, float]:
     script = Path(__file__).with_name("measure_load.py")
-    command = [sys.executable, "-P", str(script), model.large, model.small, dtype, str(rank), str(ranks)]
+    command = [sys.executable, "-P", str(script), model.large, model.small, dtype, str(rank), str(ranks), quantization]
     # What the allocator keeps of freed memory for itself, up to 64 MiB whatever the model, is given back at once.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, float] = json.loads(done.stdout)
-    assert found["weights"] > 300 * 2**20 / ranks
+    assert found["weights"] > (300 if quantization == "none" else 150) * 2**20 / ranks
     assert found["held"] > 0.9 * found["weights"]
     return found
 
@@ -132,3 +138,14 @@ def test_the_weights_are_in_memory_once(form: str, dtype: str, request: pytest.F
 def test_a_rank_holds_its_part_alone(form: str, request: pytest.FixtureRequest) -> None:
     found = measured(request.getfixturevalue(form), "float32", rank=1, ranks=2)
     assert found["peak"] <= MOST, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_blocks_take_what_the_file_does(ranks: int, gguf: Addresses) -> None:
+    if library() is None:
+        pytest.skip("no native operations here")
+    found = measured(gguf, "bfloat16", rank=ranks - 1, ranks=ranks, quantization="auto")
+    assert found["peak"] <= MOST, found
+    # What a process without a model holds is in it.
+    assert found["held"] <= 1.15 * found["weights"] + OTHERS, found

@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 
 from paternoster_engine.model.weights import mapped_file
 from paternoster_engine.model.weights.gguf_file import StoredTensor
-from paternoster_engine.model.weights.gguf_weights import DequantizedTensor, RotateHalfRows
+from paternoster_engine.model.weights.gguf_weights import GgufTensor, RotateHalfRows
 from paternoster_engine.model.weights.mapped_file import MappedFile
 from paternoster_engine.model.weights.safetensors_file import FLOATS, read_safetensors
-from paternoster_engine.model.weights.stored import Part, Stored, read_into
+from paternoster_engine.model.weights.stored import Part, Stored, StoredRows, block_format, read_into
 
 ROWS, COLUMNS = 24, 96
 KINDS = [getattr(GGMLQuantizationType, name) for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0")]
@@ -44,7 +44,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> MappedFile:
 @given(st.sampled_from(KINDS), bounds)
 def test_a_cut_of_a_gguf_tensor(file: MappedFile, kind: GGMLQuantizationType, said: tuple[int, int, int, int]) -> None:
     data = quantize(WHOLE, kind)
-    tensor = DequantizedTensor(file, StoredTensor(kind, (ROWS, COLUMNS), data), "it")
+    tensor = GgufTensor(file, StoredTensor(kind, (ROWS, COLUMNS), data), "it")
     assert torch.equal(cut(tensor, said), cut(torch.from_numpy(dequantize(data, kind).copy()), said))
 
 
@@ -88,3 +88,26 @@ def test_all_of_it_is_copied_in_pieces(columns: int, monkeypatch: pytest.MonkeyP
     out = torch.empty(whole.shape, dtype=torch.bfloat16)
     read_into(out, whole)
     assert torch.equal(out, whole.bfloat16())
+
+
+@settings(deadline=None)
+@given(st.sampled_from(["whole", "rotated", "part"]), bounds, st.sampled_from([0, 1]), st.integers(0, 3), st.data())
+def test_blocks_say_what_numbers_do(
+    file: MappedFile, way: str, said: tuple[int, int, int, int], dim: int, first: int, data: st.DataObject
+) -> None:
+    """Of rows, whatever they are a part of; a part whose columns cut blocks apart has none."""
+    kind = GGMLQuantizationType.Q8_0
+    tensor: Stored = GgufTensor(file, StoredTensor(kind, (ROWS, COLUMNS), quantize(WHOLE, kind)), "it")
+    if way == "rotated":
+        tensor = RotateHalfRows(tensor, 8)
+    elif way == "part":
+        step = data.draw(st.sampled_from([1, 16, 32]))
+        length = data.draw(st.integers(1, 3)) * step
+        tensor = Part(tensor, dim, first * step, length)
+        whole = step == 32 and (first * step + length) <= COLUMNS
+        if dim == 1 and not whole:
+            assert block_format(tensor) is None
+            return
+    last = max(said[0], min(said[1], tensor.shape[0]))
+    rows = StoredRows(tensor).rows(said[0], last)
+    assert torch.equal(torch.from_numpy(dequantize(rows.numpy(), kind).copy()), tensor[slice(said[0], last),])

@@ -64,9 +64,11 @@ const std::map<std::string, void (*)()> CALLS = {
     {"int8_matmul", [] { call(int8_matmul); }},
     {"kv_write", [] { call(kv_write); }},
     {"packed_matmul", [] { call(packed_matmul); }},
+    {"packed_rows", [] { call(packed_rows); }},
     {"paged_attention", [] { call(paged_attention); }},
     {"rms_norm", [] { call(rms_norm); }},
     {"rope_kv_write", [] { call(rope_kv_write); }},
+    {"sample", [] { call(sample); }},
     {"silu_mul", [] { call(silu_mul); }},
 };
 

@@ -66,7 +66,7 @@ def test_nothing_is_read_or_written_beyond_the_rows() -> None:
         cpu.packed_matmul(surrounded, cpu.pack_weight(weight)), cpu.packed_matmul(x, cpu.pack_weight(weight))
     )
     guarded = torch.full((32, 32), 7.0, dtype=BF16)
-    library().packed_matmul(guarded.data_ptr(), x.data_ptr(), cpu.pack_weight(weight).data_ptr(), 5, 32, 64, 0, 2)
+    library().packed_matmul(guarded.data_ptr(), x.data_ptr(), cpu.pack_weight(weight).data_ptr(), None, 5, 32, 64, 0, 2)
     _near(guarded[:5], x, weight)
     assert bool((guarded[5:] == 7.0).all())
 

@@ -78,7 +78,7 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"engine": {"quantization": "int8"}, "resources": {"gpu": {"count": 1}}},
-        "spec.engine.quantization: is 'int8': engine.quantization must be none on GPUs",
+        "spec.engine.quantization: is 'int8': engine.quantization must be auto or none on GPUs",
     ),
     (
         {"engine": {"kvCacheDtype": "fp8"}},

@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional
 
 from paternoster_kernels import pick
+from paternoster_kernels.blocks import Strips
 
 Gate = Callable[[torch.Tensor], torch.Tensor]
 """Of ``[rows, 2 * n]``, gate first, ``[rows, n]``."""
@@ -25,9 +26,9 @@ class Linear:
         self.out_features, self.in_features = weight.shape
         self._gate = gate
         self._bias = bias
-        self.weight = weight
+        self.weight: torch.Tensor | Strips = weight
         """As it is multiplied with."""
-        self._product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = functional.linear
+        self._product: Callable[..., torch.Tensor] = functional.linear
         if weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
             gated = gate is not None and bias is None and silu
             packed = pick("pack_weight", weight.device)(weight, gated)
@@ -40,9 +41,9 @@ class Linear:
                 self.weight, self._product = torch.ops.mkldnn._reorder_linear_weight(weight), _blocked
 
     @staticmethod
-    def in_native_tiles(weight: torch.Tensor) -> bool:
+    def in_native_tiles(weight: torch.Tensor | Strips) -> bool:
         """Whether rows are summed one by one, whatever the others are."""
-        return weight.dim() > 2
+        return isinstance(weight, Strips) or weight.dim() > 2
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self._finish(self._product(x, self.weight))

@@ -1,6 +1,8 @@
 """What a decoder is put together from: a model's tensors on their device, and the operations for it."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 
@@ -8,10 +10,15 @@ from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.layers.int8_linear import Int8Linear
 from paternoster_engine.model.layers.invariant_linear import InvariantLinear
 from paternoster_engine.model.layers.linear import Gate, Linear
-from paternoster_engine.model.weights.stored import Stored, read_into
+from paternoster_engine.model.layers.strip_linear import StripLinear
+from paternoster_engine.model.weights.stored import Stored, StoredRows, block_format, read_into
 from paternoster_engine.parallel.ranks import Ranks
 from paternoster_kernels import pick, pick_invariant
+from paternoster_kernels.blocks import Strips, fits
+from paternoster_kernels.cpu.library import library
 from paternoster_kernels.registry import Op
+
+Quantization = Literal["auto", "none", "int8"]
 
 
 class Parts:
@@ -26,8 +33,9 @@ class Parts:
         ranks: Ranks,
         *,
         invariant: bool,
-        int8: bool,
+        quantization: Quantization,
     ) -> None:
+        """``quantization``: auto for matrices in the blocks that a file has, where there are products with them."""
         self.config = config
         self.ranks = ranks
         self.device = device
@@ -35,7 +43,13 @@ class Parts:
         self._pick = pick_invariant if invariant else pick
         # Sums of int8 are exact, and so invariant by themselves.
         self._exact_linear = InvariantLinear if invariant else Linear
-        self._linear = Int8Linear if int8 else self._exact_linear
+        self._linear = Int8Linear if quantization == "int8" else self._exact_linear
+        native = device.type == "cpu" and dtype == torch.bfloat16 and library() is not None
+        self._in_blocks = quantization == "auto" and native
+        self.kept: Counter[str] = Counter()
+        """Matrices by the format that they are kept in."""
+        self.unpacked: Counter[str] = Counter()
+        """Those that are kept as numbers, by the format that the file has them in."""
 
     def operation(self, name: str) -> Op:
         """The implementation for this device."""
@@ -51,7 +65,21 @@ class Parts:
 
     def linear(self, *names: str, gate: Gate | None = None, bias: bool = False) -> Linear:
         """One matrix of several below each other, with their biases."""
-        return self.matrix(self.weight(*names), gate, self.bias(*names) if bias else None)
+        biases = self.bias(*names) if bias else None
+        native_gate = gate is not None and biases is None and self.config.block.activation == "silu"
+        strips = self._strips(names, gated=native_gate)
+        if strips is None:
+            return self.matrix(self.weight(*names), gate, biases)
+        return StripLinear(strips, gate, biases, native_gate=native_gate)
+
+    def table(self, name: str) -> torch.Tensor | Strips:
+        """A matrix whose rows are looked up."""
+        strips = self._strips((name,))
+        return self.weight(name) if strips is None else strips
+
+    def projection(self, table: torch.Tensor | Strips) -> Linear:
+        """The table as a matrix; in blocks it is held once."""
+        return StripLinear(table) if isinstance(table, Strips) else self.matrix(table)
 
     def bias(self, *names: str) -> torch.Tensor:
         """Of matrices below each other."""
@@ -61,8 +89,19 @@ class Parts:
         """A matrix that is never quantized."""
         return self._exact_linear(self.weight(name), bias=self.bias(name) if bias else None)
 
+    def _strips(self, names: Sequence[str], *, gated: bool = False) -> Strips | None:
+        """Matrices below each other in the file's blocks; None where they are to be numbers."""
+        matrices = [StoredRows(self._tensor(name + ".weight")) for name in names]
+        formats = [matrix.format.name for matrix in matrices if matrix.format is not None]
+        if not formats or not self._in_blocks or not fits(matrices):
+            return None
+        self.kept.update(formats)
+        strips: Strips = pick("pack_strips", self.device)(matrices, gated)
+        return strips
+
     def _load(self, names: list[str]) -> torch.Tensor:
         stored = [self._tensor(name) for name in names]
+        self.unpacked.update(found.name for tensor in stored if (found := block_format(tensor)) is not None)
         rows = [tensor.shape[0] for tensor in stored]
         out = torch.empty((sum(rows), *stored[0].shape[1:]), dtype=self._dtype, device=self.device)
         for part, tensor in zip(out.split(rows), stored, strict=True):

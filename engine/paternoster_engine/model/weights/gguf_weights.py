@@ -1,6 +1,6 @@
 """Weights, shape and tokenizer of a GGUF file."""
 
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +19,12 @@ from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.gguf_file import StoredTensor, read_gguf
 from paternoster_engine.model.weights.mapped_file import MappedFile
-from paternoster_engine.model.weights.stored import Cut, Part, Stored, whole_cut
+from paternoster_engine.model.weights.stored import Cut, InBlocks, Part, Stored, block_format, whole_cut
+from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat
 
 
 class GgufCheckpoint:
-    """One .gguf file, memory-mapped; tensors are dequantised to float32 where they are read."""
+    """One .gguf file, memory-mapped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -51,7 +52,7 @@ class GgufCheckpoint:
 
     def tensor(self, name: str) -> Stored:
         stored, rows = self._stored(name), rows_of(self.config, self._family, name)
-        tensor: Stored = DequantizedTensor(self._file.file, stored, f"{self._path.name}: {name}")
+        tensor: Stored = GgufTensor(self._file.file, stored, f"{self._path.name}: {name}")
         if rows is not None:
             tensor = Part(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
         if self._family.interleaved and name.split(".")[-2] in ("q_proj", "k_proj"):
@@ -83,12 +84,26 @@ class GgufCheckpoint:
         return self._tensors[stored].expert(int(number)) if experts else self._tensors[stored]
 
 
-class DequantizedTensor:
-    """A :class:`Stored` of float32 numbers; where blocks are cut apart they are read as a whole."""
+class GgufTensor:
+    """A :class:`Stored` of float32 numbers, where blocks that are cut apart are read as a whole; and of its blocks."""
 
     def __init__(self, file: MappedFile, stored: StoredTensor, what: str) -> None:
         self._file, self._stored, self._what = file, stored, what
         self.shape = stored.shape
+
+    @property
+    def format(self) -> BlockFormat | None:
+        """Of a matrix in blocks that are multiplied with as they are."""
+        name = self._stored.kind.name
+        return FORMATS[name] if name in GGUF_FORMATS and len(self.shape) == 2 else None
+
+    def blocks(self, first: int, last: int) -> torch.Tensor:
+        """Of :class:`InBlocks`."""
+        part = self._stored.data[first:last]
+        # The map is read-only, and torch has no such tensors.
+        found = torch.from_numpy(part.copy())
+        self._file.has_read(part.nbytes)
+        return found
 
     def __getitem__(self, cut: Cut) -> torch.Tensor:
         *rows, (first, last) = whole_cut(cut, self.shape)
@@ -102,12 +117,27 @@ class DequantizedTensor:
         try:
             values = dequantize(part, kind)
         except NotImplementedError as error:
-            raise ModelError(f"{self._what} is stored as {kind.name}: not built in") from error
+            raise ModelError(f"{self._what} is of type {kind.name}: must be of {', '.join(served_types())}") from error
         # Unquantised tensors come as views of the read-only map.
         found = torch.from_numpy(np.require(values, requirements="W"))
         self._file.has_read(part.nbytes)
         before = first % elements
         return found[..., before : before + last - first]
+
+
+@cache
+def served_types() -> tuple[str, ...]:
+    """Names of the types of tensors that are read, those first that are kept as they are."""
+    kinds = [kind for kind in QuantizationType if kind.name not in GGUF_FORMATS and _has_numbers(kind)]
+    return (*GGUF_FORMATS, *(kind.name for kind in kinds))
+
+
+def _has_numbers(kind: QuantizationType) -> bool:
+    try:
+        dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True
 
 
 class RotateHalfRows:
@@ -116,11 +146,27 @@ class RotateHalfRows:
     def __init__(self, stored: Stored, head_dim: int) -> None:
         self._stored, self._head_dim = stored, head_dim
         self.shape = stored.shape
+        self.format = block_format(stored)
 
     def __getitem__(self, cut: Cut) -> torch.Tensor:
         (first, last), *others = whole_cut(cut, self.shape)
-        size = self._head_dim
-        heads = slice(first // size * size, -(-last // size) * size)
+        heads = self._heads(first, last)
         pairs = self._stored[(heads, *(slice(*bound) for bound in others))]
-        rows = pairs.view(len(pairs) // size, size // 2, 2, *pairs.shape[1:]).transpose(1, 2).reshape(pairs.shape)
-        return rows[first - heads.start : last - heads.start]
+        return self._halves(pairs)[first - heads.start : last - heads.start]
+
+    def blocks(self, first: int, last: int) -> torch.Tensor:
+        """Of :class:`InBlocks`."""
+        assert isinstance(self._stored, InBlocks)
+        heads = self._heads(first, last)
+        return self._halves(self._stored.blocks(heads.start, heads.stop))[first - heads.start : last - heads.start]
+
+    def _heads(self, first: int, last: int) -> slice:
+        """Rows of the heads that rows ``first`` to ``last`` are of."""
+        size = self._head_dim
+        return slice(first // size * size, -(-last // size) * size)
+
+    def _halves(self, pairs: torch.Tensor) -> torch.Tensor:
+        """The rows of whole heads, the first ones of all pairs of a head before the second ones."""
+        size = self._head_dim
+        halves = pairs.reshape(len(pairs) // size, size // 2, 2, *pairs.shape[1:]).transpose(1, 2)
+        return halves.reshape(pairs.shape)

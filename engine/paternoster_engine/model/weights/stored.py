@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
+
+from paternoster_kernels.blocks import BlockFormat
 
 PIECE_BYTES = 2**22
 """Of float32 numbers that are read at once."""
@@ -20,6 +22,40 @@ class Stored(Protocol):
     def shape(self) -> Sequence[int]: ...
 
     def __getitem__(self, cut: Cut, /) -> torch.Tensor: ...
+
+
+@runtime_checkable
+class InBlocks(Stored, Protocol):
+    """A matrix that may be stored in blocks of few bits, and is then to be had as they are."""
+
+    @property
+    def format(self) -> BlockFormat | None:
+        """None where it is not, or where its parts are no whole blocks."""
+        ...
+
+    def blocks(self, first: int, last: int) -> torch.Tensor:
+        """Of rows ``first`` to ``last``, uint8 ``[last - first, bytes of a row]``."""
+        ...
+
+
+def block_format(stored: Stored) -> BlockFormat | None:
+    """What ``stored`` is stored in; None for numbers."""
+    return stored.format if isinstance(stored, InBlocks) else None
+
+
+class StoredRows:
+    """A stored matrix row by row: its blocks, or its numbers where it has none."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
+        self.shape = stored.shape
+        self.format = block_format(stored)
+
+    def rows(self, first: int, last: int) -> torch.Tensor:
+        """Of :class:`paternoster_kernels.blocks.Rows`."""
+        if self.format is not None and isinstance(self._stored, InBlocks):
+            return self._stored.blocks(first, last)
+        return self._stored[(slice(first, last),)]
 
 
 def whole_cut(cut: Cut, shape: Sequence[int]) -> list[tuple[int, int]]:
@@ -49,9 +85,36 @@ class Part:
         end = self._whole.shape[self._dim]
         bounds[self._dim] = min(self._first + start, end), min(self._first + stop, end)
         found = self._whole[tuple(slice(*bound) for bound in bounds)]
-        missing = max(0, stop - start) - found.shape[self._dim]
-        if not missing:
+        return _padded(found, self._dim, max(0, stop - start))
+
+    @property
+    def format(self) -> BlockFormat | None:
+        """The whole's, unless columns cut its blocks apart."""
+        found = block_format(self._whole)
+        if found is None or self._dim == 0:
             return found
-        padding = list(found.shape)
-        padding[self._dim] = missing
-        return torch.cat((found, found.new_zeros(padding)), self._dim)
+        last = self._first + self.shape[1]
+        whole = self._first % found.inputs == 0 and last % found.inputs == 0 and last <= self._whole.shape[1]
+        return found if whole else None
+
+    def blocks(self, first: int, last: int) -> torch.Tensor:
+        """Of :class:`InBlocks`; beyond the end of the whole they are zeros, which say zeros in every format."""
+        found = self.format
+        assert found is not None
+        assert isinstance(self._whole, InBlocks)
+        if self._dim == 1:
+            bounds = (found.row_bytes(self._first), found.row_bytes(self._first + self.shape[1]))
+            return self._whole.blocks(first, last)[:, slice(*bounds)]
+        end = self._whole.shape[0]
+        rows = self._whole.blocks(min(self._first + first, end), min(self._first + last, end))
+        return _padded(rows, 0, last - first)
+
+
+def _padded(found: torch.Tensor, dim: int, length: int) -> torch.Tensor:
+    """With zeros up to ``length``."""
+    missing = length - found.shape[dim]
+    if not missing:
+        return found
+    padding = list(found.shape)
+    padding[dim] = missing
+    return torch.cat((found, found.new_zeros(padding)), dim)

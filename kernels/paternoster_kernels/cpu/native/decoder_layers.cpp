@@ -4,8 +4,13 @@
 
 namespace {
 
+struct Matrix {
+  const void *packed, *strips;  // as packed_matmul takes them
+};
+
 struct Layer {
-  const bf16 *attention_norm, *qkv, *attention_out, *mlp_norm, *gate_up, *down;
+  const bf16 *attention_norm, *mlp_norm;
+  Matrix qkv, attention_out, gate_up, down;
   void* cache;
 };
 
@@ -36,6 +41,9 @@ extern "C" void decoder_layers(const Layer* layers, const Shape* shape, const To
                                int threads) {
   const Shape& s = *shape;
   const Tokens& t = *tokens;
+  const auto multiply = [&](bf16* out, const bf16* x, const Matrix& matrix, int64_t outputs, int64_t inputs, bool gated) {
+    packed_matmul(out, x, matrix.packed, matrix.strips, t.count, outputs, inputs, gated, threads);
+  };
   const int64_t width = s.heads * s.head_dim, all = width + 2 * s.kv_heads * s.head_dim;
   for (const Layer* layer = layers; layer < layers + s.layers; layer++) {
     // The embeddings are themselves the residual.
@@ -43,15 +51,15 @@ extern "C" void decoder_layers(const Layer* layers, const Shape* shape, const To
       rms_norm(room->hidden, room->residual, nullptr, layer->attention_norm, t.count, s.hidden, s.eps, threads);
     else
       rms_norm(room->hidden, room->hidden, room->residual, layer->attention_norm, t.count, s.hidden, s.eps, threads);
-    packed_matmul(room->qkv, room->hidden, layer->qkv, t.count, all, s.hidden, false, threads);
+    multiply(room->qkv, room->hidden, layer->qkv, all, s.hidden, false);
     rope_kv_write(room->qkv, t.positions, t.angles, layer->cache, s.quantized, t.slots, t.count, s.heads, s.kv_heads,
                   s.head_dim, s.head_dim, s.block_size, threads);
     paged_attention(room->mixed, room->qkv, all, layer->cache, s.quantized, s.heads, s.kv_heads, s.head_dim,
                     s.block_size, t.query_starts, t.seq_lens, t.tables, t.table_width, t.sequences, s.scale, 0, 0.0f,
                     nullptr, threads);
-    packed_matmul(room->hidden, room->mixed, layer->attention_out, t.count, s.hidden, width, false, threads);
+    multiply(room->hidden, room->mixed, layer->attention_out, s.hidden, width, false);
     rms_norm(room->hidden, room->hidden, room->residual, layer->mlp_norm, t.count, s.hidden, s.eps, threads);
-    packed_matmul(room->gated, room->hidden, layer->gate_up, t.count, 2 * s.intermediate, s.hidden, true, threads);
-    packed_matmul(room->hidden, room->gated, layer->down, t.count, s.hidden, s.intermediate, false, threads);
+    multiply(room->gated, room->hidden, layer->gate_up, 2 * s.intermediate, s.hidden, true);
+    multiply(room->hidden, room->gated, layer->down, s.hidden, s.intermediate, false);
   }
 }

@@ -3,9 +3,10 @@
 //
 // Packed weights are tiles of 16 outputs and 32 inputs, a tile's inputs in pairs: packed[outputs / 16, inputs / 32, 16,
 // 16, 2], where entry [.., .., k, n, j] is input 2 * k + j of output n. So a tile is 1 KiB in one piece, and weights are
-// read from memory once, in order.
+// read from memory once, in order. Weights that are packed more densely are made such tiles on the way: blocks.h.
 #include <algorithm>
 
+#include "blocks.h"
 #include "gate.h"
 #if defined(__AMX_TILE__)
 #include "matmul_amx.h"
@@ -17,6 +18,25 @@ namespace {
 
 constexpr int OUTPUTS = 2 * ROWS;  // outputs that are worked on at once
 constexpr int64_t DEPTH = 288;     // inputs of 32 outputs, kept in the first cache while rows pass by
+constexpr int64_t UNPACKED = 256;  // the same of blocks, which have up to as many inputs
+
+// What lies at `base`: strips, or tiles of all outputs one after another.
+struct Weights {
+  const uint8_t* base;
+  const Strip* strips;
+  int64_t inputs;
+
+  Strip at(int64_t output) const {
+    return strips == nullptr ? Strip{output * inputs * int64_t(sizeof(bf16)), BF16} : strips[output / ROWS];
+  }
+  // Tiles of inputs from..from + depth of a strip, which are in `room` where they had to be made.
+  const bf16* tiles(const Strip& strip, int64_t from, int64_t depth, bf16* room) const {
+    const uint8_t* begin = base + strip.offset;
+    if (strip.kind == BF16) return (const bf16*)begin + from * ROWS;
+    unpack(strip.kind, begin, from, depth, room);
+    return room;
+  }
+};
 
 // Of 32 sums a row: both halves, or the first half as gate of the second.
 void store(const float (*sums)[OUTPUTS], bf16* out, int64_t stride, int64_t rows, bool gated) {
@@ -32,29 +52,37 @@ void store(const float (*sums)[OUTPUTS], bf16* out, int64_t stride, int64_t rows
 
 }  // namespace
 
-// out[rows, outputs] = x[rows, inputs] * weight; inputs and outputs in whole 32. Gated: weights have a tile of the gate
-// and a tile of what it opens for in turns, and out[rows, outputs / 2] = silu(gate) * other.
-extern "C" void packed_matmul(bf16* out, const bf16* x, const bf16* packed, int64_t rows, int64_t outputs,
-                              int64_t inputs, int gated, int threads) {
+// out[rows, outputs] = x[rows, inputs] * weight; inputs and outputs in whole 32. strips: of every 16 outputs; without any,
+// `packed` is tiles. Gated: tiles of the gate and of what it opens for are in turns, and out[rows, outputs / 2] =
+// silu(gate) * other.
+extern "C" void packed_matmul(bf16* out, const bf16* x, const void* packed, const void* strips, int64_t rows,
+                              int64_t outputs, int64_t inputs, int gated, int threads) {
+  const Weights weights{(const uint8_t*)packed, (const Strip*)strips, inputs};
   const int64_t width = gated ? outputs / 2 : outputs;
   Multiplier multiplier(x, rows, inputs);
 #pragma omp parallel num_threads(threads) firstprivate(multiplier)
   {
     alignas(64) static thread_local float sums[MOST_ROWS][OUTPUTS];
+    alignas(64) static thread_local bf16 room[2][UNPACKED * ROWS];
     for (int64_t begin = 0; begin < rows; begin += MOST_ROWS) {
       const int64_t end = std::min(rows, begin + MOST_ROWS), parts = passes(end - begin);
       multiplier.begin(begin, end);
       bool first = true;  // of this thread's outputs, whose weights nobody has fetched
 #pragma omp for schedule(static) nowait
       for (int64_t output = 0; output < outputs; output += OUTPUTS) {
-        const bf16 *left = packed + output * inputs, *right = left + inputs * ROWS;
+        const Strip strip = weights.at(output), other = weights.at(output + ROWS);
+        const bool ready = strip.kind == BF16 && other.kind == BF16;
         // One part of the rows is too quick to fetch for others.
-        Upcoming upcoming{(const char*)(left + OUTPUTS * inputs), parts == 1 ? 0 : (2 * ROWS + parts - 1) / parts};
-        for (int64_t from = 0; from < inputs; from += DEPTH) {
-          const int64_t depth = std::min(DEPTH, inputs - from);
+        Upcoming upcoming{(const char*)packed + other.offset + ROWS * inputs * sizeof(bf16),
+                          parts == 1 || !ready ? 0 : (2 * ROWS + parts - 1) / parts};
+        const int64_t most = ready ? DEPTH : UNPACKED;
+        for (int64_t from = 0; from < inputs; from += most) {
+          const int64_t depth = std::min(most, inputs - from);
+          const bf16 *left = weights.tiles(strip, from, depth, room[0]),
+                     *right = weights.tiles(other, from, depth, room[1]);
           for (int64_t row = begin, count; row < end; row += count) {
             count = rows_at_once(end - row);
-            const bool near = row == begin && (first || parts == 1), last = from + depth == inputs;
+            const bool near = ready && row == begin && (first || parts == 1), last = from + depth == inputs;
             bf16* to = out + row * width + (gated ? output / 2 : output);
             for (int64_t i = 0; last && i < count; i++) __builtin_prefetch(to + i * width, 1);
             multiplier.run(row, count, from, depth, left, right, near, upcoming, sums + (row - begin));
@@ -65,5 +93,22 @@ extern "C" void packed_matmul(bf16* out, const bf16* x, const bf16* packed, int6
       }
     }
     multiplier.end();
+  }
+}
+
+// out[count, inputs]: the rows of a matrix in strips whose numbers are in `rows`.
+extern "C" void packed_rows(bf16* out, const void* packed, const void* strips, const int64_t* rows, int64_t count,
+                            int64_t inputs, int threads) {
+  const Weights weights{(const uint8_t*)packed, (const Strip*)strips, inputs};
+#pragma omp parallel for num_threads(threads) if (count * inputs > PARALLEL_ELEMENTS)
+  for (int64_t i = 0; i < count; i++) {
+    alignas(64) static thread_local bf16 room[UNPACKED * ROWS];
+    const int64_t lane = rows[i] % ROWS;
+    for (int64_t from = 0; from < inputs; from += UNPACKED) {
+      const int64_t depth = std::min(UNPACKED, inputs - from);
+      const bf16* tiles = weights.tiles(weights.at(rows[i]), from, depth, room);
+      for (int64_t pair = 0; pair < depth / 2; pair++)
+        std::memcpy(out + i * inputs + from + 2 * pair, tiles + pair * LINE + 2 * lane, 2 * sizeof(bf16));
+    }
   }
 }

@@ -29,15 +29,15 @@ class Multiplier {
   }
   void end() { _tile_release(); }
 
-  // Adds `count` rows, from..from + depth of their inputs, times as many inputs of two tiles of outputs to sums, or begins
-  // them with the first. near: these weights are still in memory, so they are fetched just before their turn. Sums of
+  // Adds `count` rows, from..from + depth of their inputs, times as many inputs of two tiles of outputs, which are at left
+  // and right, to sums, or begins them with the first. near: these weights are still in memory, so they are fetched just before their turn. Sums of
   // whole tiles are stored, whatever `count` is.
   void run(int64_t row, int64_t count, int64_t from, int64_t depth, const bf16* left, const bf16* right, bool near,
            Upcoming& upcoming, float (*sums)[2 * ROWS]) const {
     const bool two = count > ROWS;
     const bf16 *first = tile_at(row) + from, *second = two ? tile_at(row + ROWS) + from : nullptr;
     auto multiplier = from == 0 ? pick<true>(two, near) : pick<false>(two, near);
-    multiplier(first, second, inputs, left + from * ROWS, right + from * ROWS, depth, upcoming, sums);
+    multiplier(first, second, inputs, left, right, depth, upcoming, sums);
   }
 
  private:

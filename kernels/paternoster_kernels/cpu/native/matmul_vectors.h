@@ -43,15 +43,15 @@ class Multiplier {
   }
   void end() {}
 
-  // Adds `count` rows, from..from + depth of their inputs, times as many inputs of two tiles of outputs to sums, or begins
-  // them with the first. near: these weights are still in memory, so they are fetched just before their turn.
+  // Adds `count` rows, from..from + depth of their inputs, times as many inputs of two tiles of outputs, which are at left
+  // and right, to sums, or begins them with the first. near: these weights are still in memory, so they are fetched just before their turn.
   void run(int64_t row, int64_t count, int64_t from, int64_t depth, const bf16* left, const bf16* right, bool near,
            Upcoming& upcoming, float (*sums)[2 * ROWS]) const {
     with_rows(count, [&](auto constant) {
       constexpr int COUNT = decltype(constant)::value, WIDTH = tiles_at_once<COUNT>(2);
       const Factor* factors = factors_of(row) + from;
       for (int tile = 0; tile < 2; tile += WIDTH) {
-        const bf16* lines = (tile == 0 ? left : right) + from * ROWS;
+        const bf16* lines = tile == 0 ? left : right;
         float* to = sums[0] + tile * ROWS;
         Sums<COUNT, WIDTH> total;
         if (from == 0)

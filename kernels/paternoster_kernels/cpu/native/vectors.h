@@ -72,6 +72,21 @@ inline Row min(Row a, Row b) {
 
 inline Row magnitude(Row values) { return (Row)((Words)values & 0x7fffffffu); }
 
+// Whether one of the lanes of a comparison holds.
+inline bool any(Ints lanes) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)lanes, (__m512i)lanes) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_epi8((__m256i)lanes) != 0;
+#else
+  uint64_t halves[LANES / 2];
+  std::memcpy(halves, &lanes, sizeof lanes);
+  uint64_t together = 0;
+  for (uint64_t half : halves) together |= half;
+  return together != 0;
+#endif
+}
+
 // The number of each lane.
 inline Ints lane_numbers() {
   alignas(64) static const int32_t NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

@@ -1,0 +1,120 @@
+"""What blocks of few bits say, and products with matrices of them; here made numbers once."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from paternoster_kernels.blocks import BlockFormat, Rows
+from paternoster_kernels.reference.packed_matmul import packed_gated_matmul, packed_matmul
+
+FLOATS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+"""Of MXFP4's four bits: sign, two of exponent, one of mantissa."""
+
+
+def dequantize(found: BlockFormat, rows: torch.Tensor) -> torch.Tensor:
+    """Float32 ``[out, in]`` of blocks uint8 ``[out, bytes of a row]``, as gguf's own ``dequantize`` has them."""
+    blocks = rows.unflatten(1, (-1, found.bytes))
+    fields = blocks.split([size * count for size, count in found.fields], -1)
+    return _READERS[found.name](*fields).reshape(len(rows), -1)
+
+
+def pack_strips(matrices: Sequence[Rows], gated: bool = False) -> torch.Tensor:
+    """Matrices ``[out, in]`` below each other as :func:`strip_matmul` reads them; here bfloat16 ``[out, in]``.
+
+    ``gated``: for :func:`strip_gated_matmul`; the first half of all outputs opens for the other.
+    """
+    found = []
+    for matrix in matrices:
+        rows = matrix.rows(0, matrix.shape[0])
+        found.append((rows if matrix.format is None else dequantize(matrix.format, rows)).to(torch.bfloat16))
+    return torch.cat(found)
+
+
+def strip_matmul(x: torch.Tensor, strips: torch.Tensor) -> torch.Tensor:
+    """``x @ weight.T`` for ``x [rows, in]``; ``[rows, out]``."""
+    return packed_matmul(x, strips)
+
+
+def strip_gated_matmul(x: torch.Tensor, strips: torch.Tensor) -> torch.Tensor:
+    """``silu(gate) * up`` where ``x @ weight.T`` is ``gate`` and ``up`` side by side; ``[rows, out / 2]``."""
+    return packed_gated_matmul(x, strips)
+
+
+def strip_rows(strips: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """bfloat16 ``[*rows.shape, in]``: those of the matrix, which is not gated."""
+    return strips[rows]
+
+
+def _halves(field: torch.Tensor) -> torch.Tensor:
+    return field.contiguous().view(torch.float16).float()
+
+
+def _nibbles(field: torch.Tensor, width: int) -> torch.Tensor:
+    """Of each ``width`` bytes the low halves, then the high ones."""
+    parts = field.unflatten(-1, (-1, width))
+    return torch.cat((parts & 15, parts >> 4), -1).flatten(-2)
+
+
+def _bits(field: torch.Tensor) -> torch.Tensor:
+    """32 bits, the lowest of the first byte first."""
+    return (field.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8) & 1).flatten(-2)
+
+
+def _fives(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    return _nibbles(low, 16) + 16 * _bits(high)
+
+
+def _sixes(scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """8 scales and 8 least numbers of six bits each, in 12 bytes."""
+    first, second, rest = scales.split(4, -1)
+    scale = torch.cat((first & 63, rest & 15 | first >> 6 << 4), -1)
+    least = torch.cat((second & 63, rest >> 4 | second >> 6 << 4), -1)
+    return scale.float(), least.float()
+
+
+def _parts(scale: torch.Tensor, least: torch.Tensor, scales: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """Eight parts of 32 numbers with scales of their own."""
+    sixes, leasts = _sixes(scales)
+    found = numbers.unflatten(-1, (8, 32)).float() * (_halves(scale) * sixes).unsqueeze(-1)
+    return (found - (_halves(least) * leasts).unsqueeze(-1)).flatten(-2)
+
+
+def _q5_k(
+    scale: torch.Tensor, least: torch.Tensor, scales: torch.Tensor, high: torch.Tensor, low: torch.Tensor
+) -> torch.Tensor:
+    fifths = (high.unsqueeze(-2) >> torch.arange(8, dtype=torch.uint8)[:, None] & 1).flatten(-2)
+    return _parts(scale, least, scales, _nibbles(low, 32) + 16 * fifths)
+
+
+def _q6_k(low: torch.Tensor, high: torch.Tensor, scales: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    highs = high.unflatten(-1, (2, 1, 32)) >> torch.arange(0, 8, 2, dtype=torch.uint8)[:, None] & 3
+    numbers = (_nibbles(low, 64) + 16 * highs.flatten(-3)).float() - 32
+    scaled = _halves(scale) * scales.contiguous().view(torch.int8).float()
+    return (numbers.unflatten(-1, (16, 16)) * scaled.unsqueeze(-1)).flatten(-2)
+
+
+def _mxfp4(exponent: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    return torch.ldexp(torch.tensor(FLOATS)[_nibbles(low, 16).int()], exponent.int() - 127)
+
+
+def _int4(scale: torch.Tensor, zero: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    return (_nibbles(low, 16).float() - zero.float()) * scale
+
+
+_READERS: dict[str, Callable[..., torch.Tensor]] = {
+    "Q4_0": lambda scale, low: (_nibbles(low, 16).float() - 8) * _halves(scale),
+    "Q4_1": lambda scale, least, low: _nibbles(low, 16).float() * _halves(scale) + _halves(least),
+    "Q5_0": lambda scale, high, low: (_fives(low, high).float() - 16) * _halves(scale),
+    "Q5_1": lambda scale, least, high, low: _fives(low, high).float() * _halves(scale) + _halves(least),
+    "Q8_0": lambda scale, numbers: numbers.contiguous().view(torch.int8).float() * _halves(scale),
+    "Q4_K": lambda scale, least, scales, low: _parts(scale, least, scales, _nibbles(low, 32)),
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
+    "MXFP4": _mxfp4,
+    "INT4_F16": lambda scale, zero, low: _int4(_halves(scale), zero, low),
+    "INT4_BF16": lambda scale, zero, low: _int4(scale.contiguous().view(torch.bfloat16).float(), zero, low),
+    "FP8": lambda scale, numbers: (
+        numbers.contiguous().view(torch.float8_e4m3fn).float() * scale.contiguous().view(torch.float32)
+    ),
+}
+"""By the format's name: numbers ``[out, blocks, inputs of a block]`` of its fields ``[out, blocks, bytes]``."""

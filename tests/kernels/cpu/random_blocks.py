@@ -1,0 +1,25 @@
+"""Blocks whose bytes are random, but for scales, which are numbers of about a hundredth."""
+
+import torch
+
+from paternoster_kernels.blocks import FORMATS, Blocks
+
+
+def random_blocks(name: str, outputs: int, inputs: int, seed: int) -> Blocks:
+    """In the format ``name``; every pattern of bits may come up."""
+    found, draw = FORMATS[name], torch.Generator().manual_seed(seed)
+    blocks = torch.randint(0, 256, (outputs, inputs // found.inputs, found.bytes), generator=draw, dtype=torch.uint8)
+    at = 0
+    for size, count in found.fields:
+        if size == 2 or (name == "FP8" and at == 0):
+            dtype = {"INT4_BF16": torch.bfloat16, "FP8": torch.float32}.get(name, torch.float16)
+            scales = torch.randn(blocks.shape[:2], generator=draw).mul(0.01).to(dtype).unsqueeze(-1)
+            blocks[..., at : at + size] = scales.view(torch.uint8)
+        elif size == 1:
+            low, high = (110, 130) if name == "MXFP4" else (0, 17)
+            blocks[..., at] = torch.randint(low, high, blocks.shape[:2], generator=draw, dtype=torch.uint8)
+        at += size * count
+    if name == "FP8":
+        # What is no number is not compared.
+        blocks[..., 4:][blocks[..., 4:] & 127 == 127] = 0
+    return Blocks(found, blocks.flatten(1))
