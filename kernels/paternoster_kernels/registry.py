@@ -42,6 +42,8 @@ TRITON_MODULES: dict[str, str] = {
 
 CPU_MODULES: dict[str, str] = {
     "argmax": "elementwise",
+    "gelu_mul": "elementwise",
+    "head_norm": "elementwise",
     "int8_matmul": "int8_matmul",
     "kv_write": "kv_cache",
     "pack_int8_weight": "int8_matmul",

@@ -147,8 +147,3 @@ class ModelConfig:
     def rope(self) -> Rope:
         """Of layers that have no other."""
         return Rope(self.rope_theta, self.rope_scaling, self.rotary_dim)
-
-    @property
-    def uniform(self) -> bool:
-        """Whether all layers are Llama's."""
-        return self.block == Block() and not self.layer_kinds and self.rotary_dim is None

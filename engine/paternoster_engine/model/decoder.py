@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -10,34 +9,18 @@ from paternoster_engine.model.config import Experts, ModelConfig, Rope
 from paternoster_engine.model.layers.attention import Attention
 from paternoster_engine.model.layers.embedding import VocabParallelEmbedding
 from paternoster_engine.model.layers.experts import MixtureOfExperts
+from paternoster_engine.model.layers.layer import DecoderLayer
 from paternoster_engine.model.layers.linear import Linear
 from paternoster_engine.model.layers.mlp import Mlp
+from paternoster_engine.model.layers.one_call import in_one_call
 from paternoster_engine.model.layers.parts import Parts, Quantization
 from paternoster_engine.model.layers.rotary import rotary_table
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.model.weights.heap import trim_heap
 from paternoster_engine.model.weights.stored import Stored
 from paternoster_engine.parallel.ranks import ALONE, Ranks
-from paternoster_kernels.cpu.decoder_layers import DecoderLayers, LayerWeights
-from paternoster_kernels.cpu.library import library
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """Norms are None where the model has none there."""
-
-    group: int
-    """Whose plan its attention goes by."""
-    place: int
-    """In the group: whose tensor of the KV cache is its."""
-    attention_norm: torch.Tensor | None
-    attention: Attention
-    attention_post_norm: torch.Tensor | None
-    mlp_norm: torch.Tensor | None
-    mlp: Mlp | MixtureOfExperts
-    mlp_post_norm: torch.Tensor | None
 
 
 class Decoder:
@@ -85,7 +68,7 @@ class Decoder:
         trim_heap()
         self._norm = parts.weight("model.norm")
         self._rms_norm = parts.operation("rms_norm")
-        self._native_layers = self._in_one_call() if device.type == "cpu" else None
+        self._native_layers = in_one_call(config, self._layers, ranks) if device.type == "cpu" else None
         _tell(parts, dtype)
 
     def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -99,8 +82,8 @@ class Decoder:
         residual = self._embedding(step.token_ids)
         if config.embedding_scale != 1.0:
             residual = residual * config.embedding_scale
-        if self._native_layers is not None and self._native_layers.takes(kv_cache, step.attention[0]):
-            hidden = self._native_layers(residual, step.positions, kv_cache, step.attention[0])
+        if self._native_layers is not None and self._native_layers.reads(kv_cache, step.attention):
+            hidden = self._native_layers(residual, step.positions, kv_cache, step.attention)
         else:
             hidden = self._through_layers(residual, step, kv_cache)
         last = step.sample_rows
@@ -122,11 +105,11 @@ class Decoder:
         if self._lm_head is not None:
             yield self._lm_head
 
-    def _load_layer(self, parts: Parts, number: int, group: int, place: int) -> _Layer:
+    def _load_layer(self, parts: Parts, number: int, group: int, place: int) -> DecoderLayer:
         prefix, where, kind = f"model.layers.{number}.", self.config.block.norms, self.config.layers[number]
         before, after = where != "after", where != "before"
         trim_heap()
-        return _Layer(
+        return DecoderLayer(
             group=group,
             place=place,
             attention_norm=parts.weight(prefix + "input_layernorm") if before else None,
@@ -166,28 +149,6 @@ class Decoder:
             output = self._rms_norm(output, norm, self.config.rms_norm_eps)
         scale = self.config.block.residual_scale
         return output if scale == 1.0 else output * scale
-
-    def _in_one_call(self) -> DecoderLayers | None:
-        """The layers as one native operation, where there is one for them."""
-        if library() is None or self._ranks.size > 1 or not self.config.uniform:
-            return None
-        layers = [
-            LayerWeights(
-                attention_norm=layer.attention_norm,  # type: ignore[arg-type]
-                qkv=layer.attention.qkv.weight,
-                attention_out=layer.attention.out.weight,
-                mlp_norm=layer.mlp_norm,  # type: ignore[arg-type]
-                gate_up=gate_up.weight,
-                down=down.weight,
-            )
-            for layer in self._layers
-            for gate_up, down in [layer.mlp.linears()]
-        ]
-        if not all(layer.native for layer in layers):
-            return None
-        rotary = self._rotary[self.config.rope]
-        assert rotary is not None
-        return DecoderLayers(layers, rotary, self.config.head_dim, self.config.rms_norm_eps)
 
 
 def _tell(parts: Parts, dtype: torch.dtype) -> None:

@@ -1,4 +1,6 @@
-"""Norm, gate, and the best token of each row."""
+"""Norms, gates, and the best token of each row."""
+
+from enum import IntEnum
 
 import torch
 
@@ -7,6 +9,14 @@ from paternoster_kernels.cpu.library import library
 
 WIDTH = 16
 """Elements of a vector: rows must be whole ones."""
+
+
+class Gate(IntEnum):
+    """As ``native/gate.h`` numbers them."""
+
+    NONE = 0
+    SILU = 1
+    GELU = 2
 
 
 def _takes(x: torch.Tensor, width: int) -> bool:
@@ -26,12 +36,36 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """As the reference: ``silu(gate) * up`` for ``gate_up [rows, 2 * n]``, gate first; returns ``[rows, n]``."""
+    return _gated(gate_up, Gate.SILU) if _takes(gate_up, gate_up.shape[1] // 2) else reference.silu_mul(gate_up)
+
+
+def gelu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """As the reference: ``gelu(gate) * up``, in its tanh form."""
+    return _gated(gate_up, Gate.GELU) if _takes(gate_up, gate_up.shape[1] // 2) else reference.gelu_mul(gate_up)
+
+
+def _gated(gate_up: torch.Tensor, gate: Gate) -> torch.Tensor:
     rows, n = gate_up.shape[0], gate_up.shape[1] // 2
-    if not _takes(gate_up, n):
-        return reference.silu_mul(gate_up)
     out = gate_up.new_empty(rows, n)
-    library().silu_mul(out.data_ptr(), gate_up.data_ptr(), rows, n, torch.get_num_threads())
+    library().gated_mul(out.data_ptr(), gate_up.data_ptr(), rows, n, gate, torch.get_num_threads())
     return out
+
+
+def head_norm(
+    qkv: torch.Tensor, query_weight: torch.Tensor, key_weight: torch.Tensor, kv_heads: int, eps: float
+) -> None:
+    """As the reference, in place."""
+    rows, width = qkv.shape
+    head_dim = len(query_weight)
+    if not _takes(qkv, head_dim) or query_weight.dtype != qkv.dtype or key_weight.dtype != qkv.dtype:
+        reference.head_norm(qkv, query_weight, key_weight, kv_heads, eps)
+        return
+    heads = width // head_dim - 2 * kv_heads
+    for weight, first, count in ((query_weight, 0, heads), (key_weight, heads, kv_heads)):
+        part = qkv[:, first * head_dim :]
+        library().norm_parts(
+            part.data_ptr(), weight.data_ptr(), rows, width, count, head_dim, eps, torch.get_num_threads()
+        )
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:

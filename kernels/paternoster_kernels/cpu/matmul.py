@@ -3,6 +3,7 @@
 import torch
 
 from paternoster_kernels import reference
+from paternoster_kernels.cpu.elementwise import Gate
 from paternoster_kernels.cpu.huge_pages import WEIGHTS
 from paternoster_kernels.cpu.library import library
 
@@ -24,22 +25,35 @@ def pack_weight(weight: torch.Tensor, gated: bool = False) -> torch.Tensor:
     return WEIGHTS.copy(tiles)
 
 
-def packed_matmul(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+def packed_matmul(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """As the reference; ``packed`` from :func:`pack_weight`. A row's result does not depend on the other rows."""
-    return _product(x, packed, gated=False) if packed.dim() == 5 else reference.packed_matmul(x, packed)
+    return _product(x, packed, bias, Gate.NONE) if packed.dim() == 5 else reference.packed_matmul(x, packed, bias)
 
 
-def packed_gated_matmul(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
+def packed_gated_matmul(
+    x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None, *, gelu: bool = False
+) -> torch.Tensor:
     """As the reference; ``packed`` from :func:`pack_weight` with ``gated``."""
-    return _product(x, packed, gated=True) if packed.dim() == 5 else reference.packed_gated_matmul(x, packed)
+    if packed.dim() != 5:
+        return reference.packed_gated_matmul(x, packed, bias, gelu=gelu)
+    return _product(x, packed, bias, Gate.GELU if gelu else Gate.SILU)
 
 
-def _product(x: torch.Tensor, packed: torch.Tensor, *, gated: bool) -> torch.Tensor:
+def _product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, gate: Gate) -> torch.Tensor:
     x = x.contiguous()
     rows, inputs = x.shape
     outputs = len(packed) * ROWS
-    out = x.new_empty(rows, outputs // 2 if gated else outputs)
+    out = x.new_empty(rows, outputs // 2 if gate else outputs)
     library().packed_matmul(
-        out.data_ptr(), x.data_ptr(), packed.data_ptr(), None, rows, outputs, inputs, gated, torch.get_num_threads()
+        out.data_ptr(),
+        x.data_ptr(),
+        packed.data_ptr(),
+        None,
+        None if bias is None else bias.data_ptr(),
+        rows,
+        outputs,
+        inputs,
+        gate,
+        torch.get_num_threads(),
     )
     return out

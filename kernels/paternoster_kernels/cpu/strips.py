@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from paternoster_kernels.blocks import BF16, STRIP, Rows, Strips, interleave, strip_bytes
+from paternoster_kernels.cpu.elementwise import Gate
 from paternoster_kernels.cpu.huge_pages import WEIGHTS
 from paternoster_kernels.cpu.library import library
 
@@ -38,14 +39,16 @@ def pack_strips(matrices: Sequence[Rows], gated: bool = False) -> Strips:
     return Strips(data, order, inputs)
 
 
-def strip_matmul(x: torch.Tensor, strips: Strips) -> torch.Tensor:
+def strip_matmul(x: torch.Tensor, strips: Strips, bias: torch.Tensor | None = None) -> torch.Tensor:
     """As the reference, bit for bit what :func:`.matmul.packed_matmul` says of the bfloat16 numbers."""
-    return _product(x, strips, gated=False)
+    return _product(x, strips, bias, Gate.NONE)
 
 
-def strip_gated_matmul(x: torch.Tensor, strips: Strips) -> torch.Tensor:
+def strip_gated_matmul(
+    x: torch.Tensor, strips: Strips, bias: torch.Tensor | None = None, *, gelu: bool = False
+) -> torch.Tensor:
     """As the reference; ``strips`` from :func:`pack_strips` with ``gated``."""
-    return _product(x, strips, gated=True)
+    return _product(x, strips, bias, Gate.GELU if gelu else Gate.SILU)
 
 
 def strip_rows(strips: Strips, rows: torch.Tensor) -> torch.Tensor:
@@ -72,20 +75,21 @@ def _strips(matrix: Rows, first: int, last: int) -> torch.Tensor:
     return tiles.contiguous().view(torch.uint8).flatten(1)
 
 
-def _product(x: torch.Tensor, strips: Strips, *, gated: bool) -> torch.Tensor:
+def _product(x: torch.Tensor, strips: Strips, bias: torch.Tensor | None, gate: Gate) -> torch.Tensor:
     x = x.to(torch.bfloat16).contiguous()
     rows, inputs = x.shape
     outputs = strips.out_features
-    out = x.new_empty(rows, outputs // 2 if gated else outputs)
+    out = x.new_empty(rows, outputs // 2 if gate else outputs)
     library().packed_matmul(
         out.data_ptr(),
         x.data_ptr(),
         strips.data.data_ptr(),
         strips.table.data_ptr(),
+        None if bias is None else bias.data_ptr(),
         rows,
         outputs,
         inputs,
-        gated,
+        gate,
         torch.get_num_threads(),
     )
     return out

@@ -42,9 +42,10 @@ def head_norm(
     qkv: torch.Tensor, query_weight: torch.Tensor, key_weight: torch.Tensor, kv_heads: int, eps: float
 ) -> None:
     """As the reference, in place."""
+    operation = reference.head_norm if library() is None else elementwise.head_norm
     step = rows_at_once(qkv.shape[1])
     for start in range(0, len(qkv), step):
-        reference.head_norm(qkv[start : start + step], query_weight, key_weight, kv_heads, eps)
+        operation(qkv[start : start + step], query_weight, key_weight, kv_heads, eps)
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:

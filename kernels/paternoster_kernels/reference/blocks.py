@@ -30,14 +30,16 @@ def pack_strips(matrices: Sequence[Rows], gated: bool = False) -> torch.Tensor:
     return torch.cat(found)
 
 
-def strip_matmul(x: torch.Tensor, strips: torch.Tensor) -> torch.Tensor:
-    """``x @ weight.T`` for ``x [rows, in]``; ``[rows, out]``."""
-    return packed_matmul(x, strips)
+def strip_matmul(x: torch.Tensor, strips: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """``x @ weight.T + bias`` for ``x [rows, in]``, ``bias [out]``; ``[rows, out]``."""
+    return packed_matmul(x, strips, bias)
 
 
-def strip_gated_matmul(x: torch.Tensor, strips: torch.Tensor) -> torch.Tensor:
-    """``silu(gate) * up`` where ``x @ weight.T`` is ``gate`` and ``up`` side by side; ``[rows, out / 2]``."""
-    return packed_gated_matmul(x, strips)
+def strip_gated_matmul(
+    x: torch.Tensor, strips: torch.Tensor, bias: torch.Tensor | None = None, *, gelu: bool = False
+) -> torch.Tensor:
+    """``silu(gate) * up``, or ``gelu``'s, where ``x @ weight.T + bias`` is both side by side; ``[rows, out / 2]``."""
+    return packed_gated_matmul(x, strips, bias, gelu=gelu)
 
 
 def strip_rows(strips: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import torch
 
+from paternoster_kernels.reference.gelu_mul import gelu_mul
 from paternoster_kernels.reference.silu_mul import silu_mul
 
 
@@ -13,11 +14,16 @@ def pack_weight(weight: torch.Tensor, gated: bool = False) -> torch.Tensor:
     return weight
 
 
-def packed_matmul(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
-    """``x @ weight.T`` for ``x [rows, in]``; ``[rows, out]``."""
-    return torch.nn.functional.linear(x, packed)
+def packed_matmul(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """``x @ weight.T + bias`` for ``x [rows, in]``, ``bias [out]``; ``[rows, out]``."""
+    return torch.nn.functional.linear(x, packed, bias)
 
 
-def packed_gated_matmul(x: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
-    """``silu(gate) * up`` where ``x @ weight.T`` is ``gate`` and ``up`` side by side; ``[rows, out / 2]``."""
-    return silu_mul(packed_matmul(x, packed))
+def packed_gated_matmul(
+    x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None, *, gelu: bool = False
+) -> torch.Tensor:
+    """``silu(gate) * up`` where ``x @ weight.T + bias`` is ``gate`` and ``up`` side by side; ``[rows, out / 2]``.
+
+    ``gelu``: ``gelu(gate) * up``, in its tanh form.
+    """
+    return (gelu_mul if gelu else silu_mul)(packed_matmul(x, packed, bias))

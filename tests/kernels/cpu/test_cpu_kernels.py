@@ -54,10 +54,21 @@ def test_rms_norm_leaves_the_sum_in_the_residual() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
-def test_silu_mul(rows: int) -> None:
+@pytest.mark.parametrize("gate", ["silu_mul", "gelu_mul"])
+def test_gates(gate: str, rows: int) -> None:
     gate_up = _normal(rows, 96) * 8
     gate_up[0, :3] = torch.tensor([300.0, -300.0, 0.0])
-    _close(elementwise.silu_mul(gate_up), reference.silu_mul(gate_up.double()))
+    _close(getattr(elementwise, gate)(gate_up), getattr(reference, gate)(gate_up.double()))
+
+
+@pytest.mark.parametrize("head_dim", [16, 64, 80])
+def test_head_norm_leaves_the_values(head_dim: int) -> None:
+    qkv, weights = _normal(5, 9 * head_dim), [_normal(head_dim, seed=seed) for seed in (1, 2)]
+    exact = qkv.double()
+    reference.head_norm(exact, *(weight.double() for weight in weights), 2, 1e-6)
+    elementwise.head_norm(qkv, *weights, 2, 1e-6)
+    _close(qkv, exact)
+    assert torch.equal(qkv[:, 7 * head_dim :], _normal(5, 9 * head_dim)[:, 7 * head_dim :])
 
 
 def test_argmax_takes_the_first_of_equals() -> None:
@@ -261,4 +272,9 @@ def test_rows_that_are_no_whole_vectors_go_to_the_reference(dtype: torch.dtype, 
     assert torch.equal(elementwise.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5))
     gate_up = _normal(3, 2 * width, dtype=dtype)
     assert torch.equal(elementwise.silu_mul(gate_up), reference.silu_mul(gate_up))
+    assert torch.equal(elementwise.gelu_mul(gate_up), reference.gelu_mul(gate_up))
+    normed, expected = gate_up.clone(), gate_up.clone()
+    elementwise.head_norm(normed, *2 * [weight], 0, 1e-5)
+    reference.head_norm(expected, *2 * [weight], 0, 1e-5)
+    assert torch.equal(normed, expected)
     assert torch.equal(elementwise.argmax(x), reference.argmax(x))

@@ -33,19 +33,24 @@ def _near(got: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
     outputs=st.integers(1, 6),
     inputs=st.one_of(st.integers(1, 5), st.sampled_from([9, 10, 18, 19])),
     threads=st.integers(1, 2),
+    biased=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_the_product(rows: int, outputs: int, inputs: int, threads: int, seed: int) -> None:
+def test_the_product(rows: int, outputs: int, inputs: int, threads: int, biased: bool, seed: int) -> None:
     x, weight = _normal(rows, 32 * inputs, seed=seed), _normal(32 * outputs, 32 * inputs, seed=seed + 1)
+    bias = _normal(32 * outputs, seed=seed + 2) if biased else None
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        got = cpu.packed_matmul(x, cpu.pack_weight(weight))
-        gated = cpu.packed_gated_matmul(x, cpu.pack_weight(weight, gated=True))
+        plain, got = (cpu.packed_matmul(x, cpu.pack_weight(weight), added) for added in (None, bias))
+        packed = cpu.pack_weight(weight, gated=True)
+        by_silu, by_gelu = (cpu.packed_gated_matmul(x, packed, bias, gelu=gelu) for gelu in (False, True))
     finally:
         torch.set_num_threads(before)
-    _near(got, x, weight)
-    assert torch.equal(gated, elementwise.silu_mul(got))
+    _near(plain, x, weight)
+    assert torch.equal(got, plain if bias is None else plain + bias)
+    assert torch.equal(by_silu, elementwise.silu_mul(got))
+    assert torch.equal(by_gelu, elementwise.gelu_mul(got))
 
 
 @native
@@ -66,7 +71,9 @@ def test_nothing_is_read_or_written_beyond_the_rows() -> None:
         cpu.packed_matmul(surrounded, cpu.pack_weight(weight)), cpu.packed_matmul(x, cpu.pack_weight(weight))
     )
     guarded = torch.full((32, 32), 7.0, dtype=BF16)
-    library().packed_matmul(guarded.data_ptr(), x.data_ptr(), cpu.pack_weight(weight).data_ptr(), None, 5, 32, 64, 0, 2)
+    library().packed_matmul(
+        guarded.data_ptr(), x.data_ptr(), cpu.pack_weight(weight).data_ptr(), None, None, 5, 32, 64, 0, 2
+    )
     _near(guarded[:5], x, weight)
     assert bool((guarded[5:] == 7.0).all())
 
@@ -89,8 +96,11 @@ def test_weights_without_whole_tiles_go_to_the_reference(weight: torch.Tensor) -
 
 def test_the_reference_is_the_product_and_its_gate() -> None:
     x, weight = torch.randn(3, 8), torch.randn(6, 8)
-    product = x @ weight.T
+    bias = torch.randn(6)
+    product = x @ weight.T + bias
     packed = reference.pack_weight(weight, gated=True)
-    torch.testing.assert_close(reference.packed_matmul(x, packed), product)
+    torch.testing.assert_close(reference.packed_matmul(x, packed, bias), product)
     expected = torch.nn.functional.silu(product[:, :3]) * product[:, 3:]
-    torch.testing.assert_close(reference.packed_gated_matmul(x, packed), expected)
+    torch.testing.assert_close(reference.packed_gated_matmul(x, packed, bias), expected)
+    expected = torch.nn.functional.gelu(product[:, :3], approximate="tanh") * product[:, 3:]
+    torch.testing.assert_close(reference.packed_gated_matmul(x, packed, bias, gelu=True), expected)

@@ -71,10 +71,12 @@ def test_a_product(parts: list[str], rows: int, strip_pairs: int, blocks: int, t
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        got = strips.strip_matmul(x, strips.pack_strips(matrices))
-        gated = strips.strip_gated_matmul(x, strips.pack_strips(matrices, gated=True))
-        wanted = matmul.packed_matmul(x, matmul.pack_weight(numbers))
-        wanted_gated = matmul.packed_gated_matmul(x, matmul.pack_weight(numbers, gated=True))
+        bias = _normal(len(numbers), seed=seed + 1)
+        got = strips.strip_matmul(x, strips.pack_strips(matrices), bias)
+        gated = strips.strip_gated_matmul(x, strips.pack_strips(matrices, gated=True), bias, gelu=seed % 2 == 0)
+        wanted = matmul.packed_matmul(x, matmul.pack_weight(numbers), bias)
+        packed = matmul.pack_weight(numbers, gated=True)
+        wanted_gated = matmul.packed_gated_matmul(x, packed, bias, gelu=seed % 2 == 0)
     finally:
         torch.set_num_threads(before)
     assert torch.equal(got, wanted)
@@ -112,7 +114,7 @@ def test_a_matrix_that_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_nothing_is_written_beyond_the_rows() -> None:
     packed, x = strips.pack_strips([random_blocks("Q4_1", 32, 64, seed=6)]), _normal(5, 64)
     guarded = torch.full((32, 32), 7.0, dtype=BF16)
-    pointers = (guarded.data_ptr(), x.data_ptr(), packed.data.data_ptr(), packed.table.data_ptr())
+    pointers = (guarded.data_ptr(), x.data_ptr(), packed.data.data_ptr(), packed.table.data_ptr(), None)
     library().packed_matmul(*pointers, 5, 32, 64, 0, 2)
     assert torch.equal(guarded[:5], strips.strip_matmul(x, packed))
     assert bool((guarded[5:] == 7.0).all())

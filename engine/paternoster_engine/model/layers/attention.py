@@ -18,19 +18,23 @@ class Attention:
         self.qkv = parts.linear(*(f"{prefix}{part}_proj" for part in "qkv"), bias=block.qkv_bias)
         """Rows: all query heads, then all key heads, then all value heads."""
         self.out = parts.linear(prefix + "o_proj", bias=block.out_bias)
-        self._rotary = rotary
-        self._scale = config.head_dim**-0.5 if block.attention_scale is None else block.attention_scale
+        self.rotary = rotary
+        """The table of its embedding, None for none."""
+        self.scale = config.head_dim**-0.5 if block.attention_scale is None else block.attention_scale
+        """Of scores."""
         # Named only where they are, as not every implementation has them.
-        self._options: dict[str, Any] = {}
+        self.options: dict[str, Any] = {}
+        """Window, cap and sinks, those that there are."""
         if layer.window is not None:
-            self._options["window"] = layer.window
+            self.options["window"] = layer.window
         if block.attention_softcap is not None:
-            self._options["softcap"] = block.attention_softcap
+            self.options["softcap"] = block.attention_softcap
         if block.sinks:
-            self._options["sinks"] = parts.weight(prefix + "sinks")
-        self._norms: tuple[torch.Tensor, ...] = ()
+            self.options["sinks"] = parts.weight(prefix + "sinks")
+        self.norms: tuple[torch.Tensor, ...] = ()
+        """Of queries and of keys, where there are any."""
         if block.head_norm != "none":
-            self._norms = parts.weight(prefix + "q_norm"), parts.weight(prefix + "k_norm")
+            self.norms = parts.weight(prefix + "q_norm"), parts.weight(prefix + "k_norm")
         self._head_norm = parts.operation("head_norm")
         self._rms_norm = parts.operation("rms_norm")
         self._kv_write = parts.operation("kv_write")
@@ -44,27 +48,27 @@ class Attention:
         """
         config = self._config
         qkv = self.qkv(hidden)
-        if self._norms:
+        if self.norms:
             self._norm(qkv)
         heads = qkv.view(len(qkv), -1, config.head_dim)
-        if self._rotary is None:
+        if self.rotary is None:
             keys, values = heads[:, config.num_heads :].split(config.num_kv_heads, 1)
             self._kv_write(keys, values, cache, plan.slots)
         else:
-            self._rope_kv_write(qkv, positions, self._rotary, cache, plan.slots)
+            self._rope_kv_write(qkv, positions, self.rotary, cache, plan.slots)
         queries = heads[:, : config.num_heads]
-        mixed = self._paged_attention(queries, cache, plan, self._scale, **self._options)
+        mixed = self._paged_attention(queries, cache, plan, self.scale, **self.options)
         return self._ranks.sum(self.out(mixed.view(len(hidden), -1)))
 
     def _norm(self, qkv: torch.Tensor) -> None:
         """Of queries and keys, in place."""
         config = self._config
         if config.block.head_norm == "each":
-            self._head_norm(qkv, *self._norms, config.num_kv_heads, config.rms_norm_eps)
+            self._head_norm(qkv, *self.norms, config.num_kv_heads, config.rms_norm_eps)
             return
         keys_from = config.num_heads * config.head_dim
         keys_to = keys_from + config.num_kv_heads * config.head_dim
-        for part, weight in zip((qkv[:, :keys_from], qkv[:, keys_from:keys_to]), self._norms, strict=True):
+        for part, weight in zip((qkv[:, :keys_from], qkv[:, keys_from:keys_to]), self.norms, strict=True):
             part.copy_(self._norm_of_all(part.contiguous(), weight))
 
     def _norm_of_all(self, part: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -14,11 +14,16 @@ class Int8Linear(Linear):
     """
 
     def __init__(
-        self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None, *, silu: bool = True
+        self,
+        weight: torch.Tensor,
+        gate: Gate | None = None,
+        bias: torch.Tensor | None = None,
+        *,
+        activation: str = "silu",
     ) -> None:
         self.out_features, self.in_features = weight.shape
-        self._gate = gate
-        self._bias = bias
+        self.bias = bias
+        self._bias, self._gate = bias, gate
         quantized, self._scales = quantize_weight(weight, torch.int8)
         self.weight = pick("pack_int8_weight", weight.device)(quantized)
         self._matmul = pick("int8_matmul", weight.device)

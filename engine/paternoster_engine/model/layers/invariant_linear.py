@@ -11,9 +11,14 @@ class InvariantLinear(Linear):
     """As :class:`Linear`: by one shape of tile in Triton on CUDA, natively on CPUs, or else in tiles of rows."""
 
     def __init__(
-        self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None, *, silu: bool = True
+        self,
+        weight: torch.Tensor,
+        gate: Gate | None = None,
+        bias: torch.Tensor | None = None,
+        *,
+        activation: str = "silu",
     ) -> None:
-        super().__init__(weight, gate, bias, silu=silu)
+        super().__init__(weight, gate, bias, activation=activation)
         if weight.is_cuda:
             self._product = pick("matmul", weight.device)
         elif not self.in_native_tiles(self.weight):

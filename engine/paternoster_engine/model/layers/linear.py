@@ -1,6 +1,7 @@
 """A weight matrix ready to be multiplied with."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch.nn import functional
@@ -10,33 +11,44 @@ from paternoster_kernels.blocks import Strips
 
 Gate = Callable[[torch.Tensor], torch.Tensor]
 """Of ``[rows, 2 * n]``, gate first, ``[rows, n]``."""
+NATIVE_ACTIVATIONS = ("silu", "gelu")
+"""Of gates that the native product does too."""
 
 
 class Linear:
     """``y = x @ weight.T + bias`` for ``weight [out, in]``, ``x [rows, in]``; with a ``gate``, what it makes of ``y``.
 
-    A bfloat16 weight on a CPU is put into another order once: into tiles for the native product, which also does the
-    gate, or where there is none into oneDNN's blocked layout, which torch would otherwise make anew in every call.
+    A bfloat16 weight on a CPU is put into another order once: into tiles for the native product, which also does bias
+    and gate, or where there is none into oneDNN's blocked layout, which torch would otherwise make anew in every call.
     """
 
     def __init__(
-        self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None, *, silu: bool = True
+        self,
+        weight: torch.Tensor,
+        gate: Gate | None = None,
+        bias: torch.Tensor | None = None,
+        *,
+        activation: str = "silu",
     ) -> None:
-        """``silu``: the gate is SiLU's, which is the one that the native product has."""
+        """``activation``: the gate's, as :class:`Block` names it."""
         self.out_features, self.in_features = weight.shape
-        self._gate = gate
-        self._bias = bias
+        self.bias = bias
+        # What is left to do after the product.
+        self._bias, self._gate = bias, gate
         self.weight: torch.Tensor | Strips = weight
         """As it is multiplied with."""
         self._product: Callable[..., torch.Tensor] = functional.linear
         if weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
-            gated = gate is not None and bias is None and silu
+            gated = gate is not None and activation in NATIVE_ACTIVATIONS
             packed = pick("pack_weight", weight.device)(weight, gated)
             if self.in_native_tiles(packed):
-                self.weight = packed
+                self.weight, self._bias = packed, None
                 if gated:
                     self._gate = None
-                self._product = pick("packed_gated_matmul" if gated else "packed_matmul", weight.device)
+                    product = pick("packed_gated_matmul", weight.device)
+                    self._product = partial(product, bias=bias, gelu=activation == "gelu")
+                else:
+                    self._product = partial(pick("packed_matmul", weight.device), bias=bias)
             else:
                 self.weight, self._product = torch.ops.mkldnn._reorder_linear_weight(weight), _blocked
 

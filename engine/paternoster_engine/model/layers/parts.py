@@ -9,7 +9,7 @@ import torch
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.layers.int8_linear import Int8Linear
 from paternoster_engine.model.layers.invariant_linear import InvariantLinear
-from paternoster_engine.model.layers.linear import Gate, Linear
+from paternoster_engine.model.layers.linear import NATIVE_ACTIVATIONS, Gate, Linear
 from paternoster_engine.model.layers.strip_linear import StripLinear
 from paternoster_engine.model.weights.stored import Stored, StoredRows, block_format, read_into
 from paternoster_engine.parallel.ranks import Ranks
@@ -61,16 +61,17 @@ class Parts:
 
     def matrix(self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None) -> Linear:
         """Ready to be multiplied with."""
-        return self._linear(weight, gate, bias, silu=self.config.block.activation == "silu")
+        return self._linear(weight, gate, bias, activation=self.config.block.activation)
 
     def linear(self, *names: str, gate: Gate | None = None, bias: bool = False) -> Linear:
         """One matrix of several below each other, with their biases."""
         biases = self.bias(*names) if bias else None
-        native_gate = gate is not None and biases is None and self.config.block.activation == "silu"
+        activation = self.config.block.activation
+        native_gate = gate is not None and activation in NATIVE_ACTIVATIONS
         strips = self._strips(names, gated=native_gate)
         if strips is None:
             return self.matrix(self.weight(*names), gate, biases)
-        return StripLinear(strips, gate, biases, native_gate=native_gate)
+        return StripLinear(strips, gate, biases, activation=activation, native_gate=native_gate)
 
     def table(self, name: str) -> torch.Tensor | Strips:
         """A matrix whose rows are looked up."""

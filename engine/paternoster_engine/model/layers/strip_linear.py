@@ -1,5 +1,7 @@
 """A weight matrix that is kept in the blocks of few bits that its file has."""
 
+from functools import partial
+
 import torch
 
 from paternoster_engine.model.layers.linear import Gate, Linear
@@ -14,11 +16,22 @@ class StripLinear(Linear):
     """
 
     def __init__(
-        self, strips: Strips, gate: Gate | None = None, bias: torch.Tensor | None = None, *, native_gate: bool = False
+        self,
+        strips: Strips,
+        gate: Gate | None = None,
+        bias: torch.Tensor | None = None,
+        *,
+        activation: str = "silu",
+        native_gate: bool = False,
     ) -> None:
         """``native_gate``: ``strips`` are in turns for the product that has the gate, too."""
         self.out_features, self.in_features = strips.out_features, strips.in_features
-        self._gate = None if native_gate else gate
-        self._bias = bias
+        self.bias = bias
+        # The product does the bias.
+        self._bias, self._gate = None, None if native_gate else gate
         self.weight = strips
-        self._product = pick("strip_gated_matmul" if native_gate else "strip_matmul", strips.data.device)
+        if native_gate:
+            product = pick("strip_gated_matmul", strips.data.device)
+            self._product = partial(product, bias=bias, gelu=activation == "gelu")
+        else:
+            self._product = partial(pick("strip_matmul", strips.data.device), bias=bias)

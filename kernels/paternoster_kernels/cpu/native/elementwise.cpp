@@ -1,4 +1,4 @@
-// Norm, the gate of the MLP, and the best token of a row; all bfloat16, rows in whole 16.
+// Norms, the gate of the MLP, and the best token of a row; all bfloat16, rows in whole 16.
 #include <cmath>
 #include <limits>
 
@@ -13,6 +13,18 @@ Row residual_sum(const bf16* x, bf16* residual, int64_t i) {
   return widen(sum);
 }
 
+// out = norm(x) * weight; with a residual, of residual + x.
+void norm(bf16* out, const bf16* x, bf16* residual, const bf16* weight, int64_t n, float eps) {
+  Row squares = all(0.0f);
+  for (int64_t i = 0; i < n; i += LANES) {
+    const Row values = residual_sum(x, residual, i);
+    squares = fma(values, values, squares);
+  }
+  const float scale = 1.0f / std::sqrt(sum(squares) / float(n) + eps);
+  const bf16* normed = residual == nullptr ? x : residual;
+  for (int64_t i = 0; i < n; i += LANES) store_bf16(out + i, load_bf16(normed + i) * scale * load_bf16(weight + i));
+}
+
 }  // namespace
 
 extern "C" {
@@ -21,28 +33,28 @@ extern "C" {
 void rms_norm(bf16* out, const bf16* x, bf16* residual, const bf16* weight, int64_t rows, int64_t n, float eps,
               int threads) {
 #pragma omp parallel for num_threads(threads) if (rows * n > PARALLEL_ELEMENTS)
-  for (int64_t row = 0; row < rows; row++) {
-    const bf16* from = x + row * n;
-    bf16* kept = residual == nullptr ? nullptr : residual + row * n;
-    Row squares = all(0.0f);
-    for (int64_t i = 0; i < n; i += LANES) {
-      const Row values = residual_sum(from, kept, i);
-      squares = fma(values, values, squares);
-    }
-    const float scale = 1.0f / std::sqrt(sum(squares) / float(n) + eps);
-    const bf16* normed = kept == nullptr ? from : kept;
-    for (int64_t i = 0; i < n; i += LANES)
-      store_bf16(out + row * n + i, load_bf16(normed + i) * scale * load_bf16(weight + i));
-  }
+  for (int64_t row = 0; row < rows; row++)
+    norm(out + row * n, x + row * n, residual == nullptr ? nullptr : residual + row * n, weight, n, eps);
 }
 
-// out[rows, n] = silu(gate) * up for gate_up[rows, 2 * n].
-void silu_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int threads) {
+// In place: norm(part) * weight of the first `parts` parts of n in each of rows that are `stride` elements apart.
+void norm_parts(bf16* x, const bf16* weight, int64_t rows, int64_t stride, int64_t parts, int64_t n, float eps,
+                int threads) {
+#pragma omp parallel for num_threads(threads) if (rows * parts * n > PARALLEL_ELEMENTS)
+  for (int64_t row = 0; row < rows; row++)
+    for (int64_t part = 0; part < parts; part++) {
+      bf16* values = x + row * stride + part * n;
+      norm(values, values, nullptr, weight, n, eps);
+    }
+}
+
+// out[rows, n] = activation(gate) * up for gate_up[rows, 2 * n].
+void gated_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int gate, int threads) {
 #pragma omp parallel for num_threads(threads) if (rows * n > PARALLEL_ELEMENTS)
   for (int64_t row = 0; row < rows; row++) {
     const bf16 *gates = gate_up + row * 2 * n, *ups = gates + n;
     for (int64_t i = 0; i < n; i += LANES)
-      store_bf16(out + row * n + i, silu(load_bf16(gates + i)) * load_bf16(ups + i));
+      store_bf16(out + row * n + i, activate(gate, load_bf16(gates + i)) * load_bf16(ups + i));
   }
 }
 

@@ -42,7 +42,7 @@ void kv_write(const bf16* rows, int64_t heads, void* cache, int quantized, const
 }
 
 // Rotates the first rotary_dim numbers of the queries and keys of qkv[tokens, heads + 2 * kv_heads, head_dim] in place,
-// and stores its keys and values. angles[length, rotary_dim]: cosines, then sines.
+// and stores its keys and values. angles[length, rotary_dim]: cosines, then sines. rotary_dim: 0 for none.
 void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, void* cache, int quantized,
                    const int64_t* slots, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim,
                    int64_t rotary_dim, int64_t block_size, int threads) {
@@ -52,7 +52,7 @@ void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, voi
   for (int64_t token = 0; token < tokens; token++) {
     if (slots[token] < 0) continue;
     bf16* row = qkv + token * width;
-    for (int64_t head = 0; head < heads + kv_heads; head++)
+    for (int64_t head = 0; rotary_dim > 0 && head < heads + kv_heads; head++)
       rotate(row + head * head_dim, angles + positions[token] * rotary_dim, rotary_dim / 2);
     store(pages, row + heads * head_dim, slots[token]);
   }

@@ -38,27 +38,33 @@ struct Weights {
   }
 };
 
-// Of 32 sums a row: both halves, or the first half as gate of the second.
-void store(const float (*sums)[OUTPUTS], bf16* out, int64_t stride, int64_t rows, bool gated) {
+// A sum with the bias of its output, as rounded as if it had been stored first.
+Row biased(const float* sum, const bf16* bias) {
+  return bias == nullptr ? load_row(sum) : round_bf16(load_row(sum)) + load_bf16(bias);
+}
+
+// Of 32 sums a row: both halves, or the first half as gate of the second. Biases of either may be null.
+void store(const float (*sums)[OUTPUTS], bf16* out, int64_t stride, int64_t rows, int gate, const bf16* left_bias,
+           const bf16* right_bias) {
   for (int64_t row = 0; row < rows; row++, out += stride) {
     for (int i = 0; i < ROWS; i += LANES) {
-      const Row left = load_row(sums[row] + i), right = load_row(sums[row] + ROWS + i);
-      // As rounded as if the sums had been stored first.
-      store_bf16(out + i, gated ? silu(round_bf16(left)) * round_bf16(right) : left);
-      if (!gated) store_bf16(out + ROWS + i, right);
+      const Row left = biased(sums[row] + i, left_bias == nullptr ? nullptr : left_bias + i);
+      const Row right = biased(sums[row] + ROWS + i, right_bias == nullptr ? nullptr : right_bias + i);
+      store_bf16(out + i, gate ? activate(gate, round_bf16(left)) * round_bf16(right) : left);
+      if (!gate) store_bf16(out + ROWS + i, right);
     }
   }
 }
 
 }  // namespace
 
-// out[rows, outputs] = x[rows, inputs] * weight; inputs and outputs in whole 32. strips: of every 16 outputs; without any,
-// `packed` is tiles. Gated: tiles of the gate and of what it opens for are in turns, and out[rows, outputs / 2] =
-// silu(gate) * other.
-extern "C" void packed_matmul(bf16* out, const bf16* x, const void* packed, const void* strips, int64_t rows,
-                              int64_t outputs, int64_t inputs, int gated, int threads) {
+// out[rows, outputs] = x[rows, inputs] * weight + bias, which may be null; inputs and outputs in whole 32. strips: of every
+// 16 outputs; without any, `packed` is tiles. With a gate tiles of it and of what it opens for are in turns, the bias is
+// all of the gate's first, and out[rows, outputs / 2] = activation(gate) * other.
+extern "C" void packed_matmul(bf16* out, const bf16* x, const void* packed, const void* strips, const bf16* bias,
+                              int64_t rows, int64_t outputs, int64_t inputs, int gate, int threads) {
   const Weights weights{(const uint8_t*)packed, (const Strip*)strips, inputs};
-  const int64_t width = gated ? outputs / 2 : outputs;
+  const int64_t width = gate ? outputs / 2 : outputs, apart = gate ? width : ROWS;
   Multiplier multiplier(x, rows, inputs);
 #pragma omp parallel num_threads(threads) firstprivate(multiplier)
   {
@@ -70,6 +76,9 @@ extern "C" void packed_matmul(bf16* out, const bf16* x, const void* packed, cons
       bool first = true;  // of this thread's outputs, whose weights nobody has fetched
 #pragma omp for schedule(static) nowait
       for (int64_t output = 0; output < outputs; output += OUTPUTS) {
+        const int64_t place = gate ? output / 2 : output;
+        const bf16 *left_bias = bias == nullptr ? nullptr : bias + place;
+        const bf16 *right_bias = bias == nullptr ? nullptr : left_bias + apart;
         const Strip strip = weights.at(output), other = weights.at(output + ROWS);
         const bool ready = strip.kind == BF16 && other.kind == BF16;
         // One part of the rows is too quick to fetch for others.
@@ -83,10 +92,10 @@ extern "C" void packed_matmul(bf16* out, const bf16* x, const void* packed, cons
           for (int64_t row = begin, count; row < end; row += count) {
             count = rows_at_once(end - row);
             const bool near = ready && row == begin && (first || parts == 1), last = from + depth == inputs;
-            bf16* to = out + row * width + (gated ? output / 2 : output);
+            bf16* to = out + row * width + place;
             for (int64_t i = 0; last && i < count; i++) __builtin_prefetch(to + i * width, 1);
             multiplier.run(row, count, from, depth, left, right, near, upcoming, sums + (row - begin));
-            if (last) store(sums + (row - begin), to, width, count, gated);
+            if (last) store(sums + (row - begin), to, width, count, gate, left_bias, right_bias);
           }
         }
         first = false;

@@ -1,16 +1,20 @@
 // The operations; each says beside its definition what it does.
 #pragma once
+#include "gate.h"
 #include "vectors.h"
 
 extern "C" {
 
 void argmax(int64_t* out, const bf16* logits, int64_t rows, int64_t n, int threads);
+void gated_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int gate, int threads);
 void int8_matmul(bf16* out, const bf16* x, const int8_t* packed, const float* scales, int8_t* quantized,
                  float* row_scales, int64_t rows, int64_t outputs, int64_t inputs, int threads);
 void kv_write(const bf16* rows, int64_t heads, void* cache, int quantized, const int64_t* slots, int64_t tokens,
               int64_t kv_heads, int64_t head_dim, int64_t block_size, int threads);
-void packed_matmul(bf16* out, const bf16* x, const void* packed, const void* strips, int64_t rows, int64_t outputs,
-                   int64_t inputs, int gated, int threads);
+void norm_parts(bf16* x, const bf16* weight, int64_t rows, int64_t stride, int64_t parts, int64_t n, float eps,
+                int threads);
+void packed_matmul(bf16* out, const bf16* x, const void* packed, const void* strips, const bf16* bias, int64_t rows,
+                   int64_t outputs, int64_t inputs, int gate, int threads);
 void packed_rows(bf16* out, const void* packed, const void* strips, const int64_t* rows, int64_t count, int64_t inputs,
                  int threads);
 void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, void* cache, int quantized, int64_t heads,
@@ -25,6 +29,5 @@ void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, voi
 void sample(int64_t* out, const void* logits, int wide, const float* temperature, const int32_t* top_k,
             const float* top_p, const float* floors, const int64_t* seeds, const int64_t* positions, int64_t rows,
             int64_t vocab, int threads);
-void silu_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int threads);
 
 }  // extern "C"
