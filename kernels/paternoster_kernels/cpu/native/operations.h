@@ -9,10 +9,10 @@ void int8_matmul(bf16* out, const bf16* x, const int8_t* packed, const float* sc
                  float* row_scales, int64_t rows, int64_t outputs, int64_t inputs, int threads);
 void kv_write(const bf16* rows, int64_t heads, bf16* cache, const int64_t* slots, int64_t tokens, int64_t kv_heads,
               int64_t head_dim, int64_t block_size, int threads);
-void packed_matmul(bf16* out, const bf16* x, const void* packed, const void* strips, int64_t rows, int64_t outputs,
+void packed_matmul(bf16* out, const bf16* x, const uint8_t* packed, const int64_t* strips, int64_t rows, int64_t outputs,
                    int64_t inputs, int gated, int threads);
-void packed_rows(bf16* out, const void* packed, const void* strips, const int64_t* rows, int64_t count, int64_t inputs,
-                 int threads);
+void packed_rows(bf16* out, const uint8_t* packed, const int64_t* strips, const int64_t* rows, int64_t count,
+                 int64_t inputs, int threads);
 void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, bf16* cache, int64_t heads, int64_t kv_heads,
                      int64_t head_dim, int64_t block_size, const int32_t* query_starts, const int32_t* seq_lens,
                      const int32_t* tables, int64_t table_width, int64_t sequences, float scale, int threads);
