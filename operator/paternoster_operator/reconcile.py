@@ -202,6 +202,7 @@ class Reconciler:
             replicas,
             roots,
             engine_image=asked.engine_image,
+            fetch_image=asked.fetch_image,
             vllm_metrics=asked.vllm_metrics,
             peers=asked.peers,
         )
