@@ -6,11 +6,14 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
+import anthropic
 import jsonschema_rs
 import numpy as np
+import openai
 import pytest
 from following import follower, seen_tokens
 from schemas import drawn
+from tool_templates import QWEN3
 from tools_tokenizer import with_special
 
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -196,3 +199,66 @@ def test_calls_that_a_model_begins(tokenizer: Tokenizer, family: str) -> None:
         assert follow(text.format(*["Rome", "C"] * 2).rpartition("Rome")[0]) == "<end>"
     for text in ("It rains.", "[weather] and <function=weather", "[1, 2]"):
         assert follow(text) == ""
+
+
+@pytest.mark.parametrize("family", ["qwen3_coder", "glm45", "pythonic"])
+def test_calls_after_thinking(tokenizer: Tokenizer, family: str) -> None:
+    form = AnswerFormat.of(QWEN3, tokenizer.special_token_id, tool_parser=family)
+    outlines = form.required(CALLS, ""), form.auto(CALLS, "")
+    good, wrong = (WRITTEN[family].format("Rome", unit) for unit in ("C", "K"))
+    for outline in outlines:
+        assert outline is not None
+        follow = follower(tokenizer, form, outline)
+        for before in ("", f"<think>\n{wrong} {{\n</think>\n\n"):
+            assert follow(before + good) == ""
+            assert follow(before + wrong) != ""
+    # In place of an answer that is JSON; what begins as JSON could not be told from it.
+    outline = form.of_answer(CALLS, "")
+    assert outline is not None
+    follow = follower(tokenizer, form, outline, GrammarSource("json", '{"const": 1}'))
+    assert follow("1") == ""
+    assert (follow(good) == "") == (family != "pythonic")
+
+
+def test_a_real_model_calls_what_it_must(run_engine: Any) -> None:
+    """By each of the APIs; the default model knows nothing of tools."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "city": {"anyOf": [{"type": "string", "minLength": 1, "maxLength": 5}, {"type": "null"}]},
+            "days": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+        },
+        "required": ["city", "days"],
+        "additionalProperties": False,
+    }
+    validator = jsonschema_rs.Draft202012Validator(schema)
+    flags = ("--tool-parser", "qwen3_coder", "--reasoning-parser", "none", "--max-model-len", "1024")
+    with run_engine("--chat-template", QWEN3, "--dtype", "float32", *flags) as engine:
+        client = openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
+        model = client.models.list().data[0].id
+        function = {"name": "weather", "parameters": schema}
+        said: Any = {"model": model, "messages": [{"role": "user", "content": "Go."}], "max_tokens": 120}
+        tools: Any = [{"type": "function", "function": function}]
+        (choice,) = client.chat.completions.create(
+            **said, tools=tools, tool_choice="required", parallel_tool_calls=False
+        ).choices
+        assert choice.message.tool_calls is not None
+        call = choice.message.tool_calls[0]
+        assert call.type == "function"
+        validator.validate(json.loads(call.function.arguments))
+        items: Any = [{"type": "function", **function, "strict": True}]
+        response = client.responses.create(
+            model=model, input="Go.", tools=items, tool_choice={"type": "function", "name": "weather"}
+        )
+        item = response.output[0]
+        assert item.type == "function_call"
+        validator.validate(json.loads(item.arguments))
+        other: Any = {"name": "weather", "input_schema": schema}
+        anthropic_client = anthropic.Anthropic(base_url=engine.url, api_key="none", max_retries=0)
+        message = anthropic_client.messages.create(
+            **said, tools=[other], tool_choice={"type": "any", "disable_parallel_tool_use": True}
+        )
+        assert message.stop_reason == "tool_use"
+        (block,) = message.content
+        assert block.type == "tool_use"
+        validator.validate(block.input)
