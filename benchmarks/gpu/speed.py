@@ -14,6 +14,7 @@ from paternoster_kernels import RaggedBatch, pick
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.int4_matmul import quantize_int4
 from paternoster_kernels.reference.weight_only_matmul import quantize_weight
+from paternoster_kernels.scaled_cache import is_scaled, scales, token_width
 
 CUDA = torch.device("cuda")
 BF16 = torch.bfloat16
@@ -87,13 +88,15 @@ def _decode_speeds(limits: Ceilings) -> Iterator[Speed]:
         count = -(-length // block_size)
         tables = (1 + torch.randperm(rows * count)).view(rows, count).tolist()
         for stored in (BF16, torch.int8):
-            cache = torch.zeros(rows * count + 1, kv_heads, block_size, 2 * head_dim, device=CUDA).normal_().to(stored)
-            scales = None if stored == BF16 else torch.rand(*cache.shape[:-1], 2, device=CUDA)
+            width = token_width(head_dim, stored)
+            cache = torch.zeros(rows * count + 1, kv_heads, block_size, width, device=CUDA).normal_().to(stored)
+            if is_scaled(cache):
+                scales(cache).uniform_()
             batch = plan_attention(RaggedBatch([1] * rows, [length] * rows, tables), cache)
             queries = torch.randn(rows, heads, head_dim, dtype=BF16, device=CUDA)
-            moved = rows * length * kv_heads * (2 * head_dim * cache.itemsize + (8 if scales is not None else 0))
+            moved = rows * length * kv_heads * width * cache.itemsize
 
-            run = partial(attention, queries, cache, batch, head_dim**-0.5, kv_scales=scales)
+            run = partial(attention, queries, cache, batch, head_dim**-0.5)
             other = None
             if stored == BF16:
                 query = queries.view(rows, heads, 1, head_dim)

@@ -32,7 +32,7 @@ from paternoster_engine.parallel.workers import Workers
 from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
 from paternoster_engine.runner.cuda.warm_up import warm_up
-from paternoster_engine.runner.device import rank_device, rank_threads, resolve_device, resolve_dtype
+from paternoster_engine.runner.device import rank_device, rank_threads, resolve_device, resolve_dtype, resolve_kv_dtype
 from paternoster_engine.runner.kv_pool import HostKVCache, HostMemory, KVPoolShape, KVPoolTooSmall, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.pooling_runner import PoolingRunner
@@ -67,6 +67,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     shard_config(config, args.tensor_parallel_size)
     device = rank_device(resolve_device(args.device), 0, args.tensor_parallel_size)
     dtype = resolve_dtype(args.dtype, device)
+    kv_dtype = resolve_kv_dtype(args.kv_cache_dtype, dtype, device)
     if args.quantization == "int8" and device.type != "cpu":
         raise ModelError(f"quantization is {args.quantization!r}: must be 'auto' or 'none' on {device.type}")
     limits = EngineLimits.resolve(args, config, device)
@@ -75,9 +76,9 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     if measures_memory(limits, device):
         loaded = load(args, checkpoint, dtype, device)
         timer.ended(StartPart.LOAD)
-        memory = memory_for_kv_cache(loaded.model, dtype, device, limits, args.gpu_memory_utilization, loaded.ranks)
+        memory = memory_for_kv_cache(loaded.model, kv_dtype, device, limits, args.gpu_memory_utilization, loaded.ranks)
         timer.ended(StartPart.WARM_UP)
-    shape = KVPoolShape.fit(config, args.block_size, dtype, memory)
+    shape = KVPoolShape.fit(config, args.block_size, kv_dtype, memory)
     scheduler = Scheduler(
         scheduler_config(
             args,
@@ -96,7 +97,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     if loaded is None:
         loaded = load(args, checkpoint, dtype, device)
         timer.ended(StartPart.LOAD)
-    runner = build_runner(args, loaded, shape, dtype, device, scheduler)
+    runner = build_runner(args, loaded, shape, kv_dtype, device, scheduler)
     timer.ended(StartPart.WARM_UP)
     log.info(
         "model %s loaded in %.1f s (%s on %s, %d ranks of %d threads)",
@@ -108,12 +109,13 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         torch.get_num_threads(),
     )
     log.info(
-        "KV pool = %d tokens = %.1f concurrent at max_model_len %d (%d blocks of %d tokens, in %d groups of layers)",
+        "KV pool = %d tokens = %.1f concurrent at max_model_len %d (%d blocks of %d tokens in %s, %d groups of layers)",
         shape.num_tokens,
         shape.num_blocks / scheduler.kv.groups.blocks_of(limits.max_model_len),
         limits.max_model_len,
         shape.num_blocks,
         shape.block_size,
+        str(kv_dtype).removeprefix("torch."),
         shape.num_groups,
     )
     return Engine(scheduler, runner), tokenizer, config
@@ -169,13 +171,13 @@ def build_runner(
     args: EngineArgs,
     loaded: Loaded,
     shape: KVPoolShape,
-    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
     device: torch.device,
     scheduler: Scheduler,
 ) -> Runner:
     """The KV pool of all ranks and what samples from them."""
     model, workers = loaded.model, loaded.workers
-    cache = allocate_kv_cache(shape, model.config, dtype, device)
+    cache = allocate_kv_cache(shape, model.config, kv_dtype, device)
     if model.config.pooling is not None:
         return PoolingRunner(model, cache)
     cuda = device.type == "cuda"

@@ -5,11 +5,12 @@ and is the oracle that every other implementation is tested against. ``triton`` 
 use for bfloat16.
 
 The KV cache of a layer is one tensor ``[blocks, kv_heads, block_size, 2 * head_dim]``: a head's page is
-contiguous, and each token's key and value lie side by side in it. Block 0 belongs to no sequence.
+contiguous, and each token's key and value lie side by side in it. Block 0 belongs to no sequence. One of 8 bits has
+scales in its pages (``scaled_cache``).
 """
 
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.ragged_batch import RaggedBatch
-from paternoster_kernels.registry import OPS, pick, pick_general, pick_invariant
+from paternoster_kernels.registry import OPS, pick, pick_invariant
 
-__all__ = ["OPS", "DeviceBatch", "RaggedBatch", "pick", "pick_general", "pick_invariant"]
+__all__ = ["OPS", "DeviceBatch", "RaggedBatch", "pick", "pick_invariant"]

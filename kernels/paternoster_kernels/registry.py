@@ -53,6 +53,7 @@ CPU_MODULES: dict[str, str] = {
     "plan_attention": "attention",
     "rms_norm": "elementwise",
     "rope_kv_write": "kv_cache",
+    "sample": "sample",
     "silu_mul": "elementwise",
     "strip_gated_matmul": "strips",
     "strip_matmul": "strips",
@@ -72,11 +73,6 @@ INVARIANT_MODULES: dict[str, dict[str, str]] = {
     "cuda": {"paged_attention": "invariant.one_pass"},
 }
 """By device, where operations are that depend on nothing but a row's own numbers; the others are so as they are."""
-
-ROW_CACHE_OPS = ("kv_write", "paged_attention", "plan_attention", "rope_kv_write")
-"""What reads or writes the cache of a layer."""
-ROW_CACHE_INVARIANT = {"paged_attention": "paged_attention", "plan_attention": "plan_tiles"}
-"""Of these, where a row's own numbers need an implementation of its own."""
 
 
 def pick(op: str, device: torch.device) -> Op:
@@ -98,19 +94,6 @@ def pick_invariant(op: str, device: torch.device) -> Op:
         return pick(op, device)
     found: Op = getattr(import_module(f"paternoster_kernels.{module}"), op)
     return found
-
-
-def pick_general(op: str, device: torch.device, *, invariant: bool) -> Op:
-    """As :func:`pick` and :func:`pick_invariant`, for a model whose attention has a window or a cap.
-
-    The C++ for CPUs has neither, so its layout of the cache is not used either.
-    """
-    if device.type == "cpu" and op in ROW_CACHE_OPS:
-        if invariant and op in ROW_CACHE_INVARIANT:
-            found: Op = getattr(import_module("paternoster_kernels.invariant.attention"), ROW_CACHE_INVARIANT[op])
-            return found
-        return OPS[op]
-    return pick_invariant(op, device) if invariant else pick(op, device)
 
 
 @cache

@@ -43,6 +43,7 @@ def test_a_model_by_hand() -> None:
     """8.03 billion numbers; 2 x 32 layers x 8 heads x 128 numbers of two bytes a token."""
     assert parameters(LLAMA_8B) == 8_030_261_248
     assert token_bytes(LLAMA_8B, BF16) == 131_072
+    assert token_bytes(LLAMA_8B, torch.int8) == 32 * 8 * (2 * 128 + 4)
     assert sequence_bytes(LLAMA_8B, 1000, BF16) == 131_072_000
     found = {(fit.gpu, fit.count): fit.memory for fit in fits(LLAMA_8B, BF16, 0.9)}
     assert found["H100", 1] == int((GPUS["H100"].memory - 2 * 8_030_261_248 - STEP_BYTES) * 0.9)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_kernels import RaggedBatch, pick, pick_general
+from paternoster_kernels import RaggedBatch, pick, pick_invariant
 from paternoster_kernels.device_batch import plan_attention as device_plan
 from paternoster_kernels.reference.unified_attention import unified_attention
 
@@ -92,7 +92,8 @@ def test_windows_caps_and_sinks(
     ids = (1 + torch.randperm(sum(counts), generator=generator)).tolist()
     batch = RaggedBatch(query_lens, seq_lens, [[ids.pop() for _ in range(n)] for n in counts])
     queries = torch.randn(sum(query_lens), kv_heads * group, HEAD_DIM, generator=generator)
-    plan, attend = (pick_general(op, CPU, invariant=invariant) for op in ("plan_attention", "paged_attention"))
+    choose = pick_invariant if invariant else pick
+    plan, attend = (choose(op, CPU) for op in ("plan_attention", "paged_attention"))
     planned = plan(batch, cache)
     sinks = torch.randn(kv_heads * group, generator=generator) if sunk else None
     options = {"window": window, "softcap": softcap, "sinks": sinks}

@@ -10,6 +10,7 @@ from paternoster_contract.quantity import QUANTITY, quantity
 from paternoster_contract.settings.removed import REMOVED_PREEMPTIONS, refuse
 
 PreemptionName = Literal["recompute", "swap"]
+KVCacheDtypeName = Literal["auto", "int8", "fp8"]
 
 
 def _bytes(value: object) -> object:
@@ -44,6 +45,11 @@ class MemorySettings(KVCacheSettings):
         description="bytes for the KV pool of all ranks, or a quantity such as 512Mi; 0, on CUDA: "
         "gpu-memory-utilization of what is free once the model has run its largest step (default: 0 on CUDA, 512Mi on "
         "CPUs)",
+    )
+    kv_cache_dtype: KVCacheDtypeName = Field(
+        default="auto",
+        description="what keys and values are kept in. auto: dtype; int8, fp8 (e4m3, on GPUs that have it): 8 bits and "
+        "a scale for each token and head, so that about twice as many tokens fit",
     )
     gpu_memory_utilization: float = Field(
         default=0.9, gt=0, le=1, description="kv-cache-memory 0: share of the free memory that the KV pool takes"

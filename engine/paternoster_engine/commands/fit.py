@@ -31,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.9,
         help="share of the free memory that the KV cache takes (default: 0.9)",
     )
+    parser.add_argument(
+        "--kv-cache-dtype", choices=("auto", "int8", "fp8"), default="auto", help="as in serve; auto is bfloat16"
+    )
     parser.add_argument("--gpu", metavar="NAME", help="this kind of GPU alone, such as H100")
     parser.add_argument("--count", type=_count, metavar="N", help="this number of them alone")
     parser.add_argument(
@@ -93,22 +96,24 @@ def _answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     from paternoster_engine.fit.gpus import GPUS
     from paternoster_engine.fit.memory import fits, parameters, sequence_bytes, token_bytes, window_bytes
     from paternoster_engine.fit.profile import derived_profile
+    from paternoster_engine.runner.device import KV_DTYPES
 
     dtype = torch.bfloat16
+    kv_dtype = KV_DTYPES.get(args.kv_cache_dtype, dtype)
     count = parameters(config)
-    windows = window_bytes(config, config.context_length, dtype)
+    windows = window_bytes(config, config.context_length, kv_dtype)
     bounded = f" and at most {windows / 2**20:.1f} MiB a sequence in layers with a window" if windows else ""
     print(
         f"{config.name}: {count / 1e9:.2f} billion parameters, {count * dtype.itemsize / GIB:.1f} GiB in bfloat16; "
-        f"{token_bytes(config, dtype) / 1024:.0f} KiB of KV cache a token{bounded}; context {config.context_length}"
+        f"{token_bytes(config, kv_dtype) / 1024:.0f} KiB of KV cache a token{bounded}; context {config.context_length}"
     )
     table = Table("GPUs", f"tokens in the KV cache, in sequences of {args.tokens}", "such sequences")
     length = min(args.tokens, config.context_length)
-    needed = sequence_bytes(config, length, dtype)
+    needed = sequence_bytes(config, length, kv_dtype)
     gpus = GPUS if args.gpu is None else {args.gpu: GPUS[args.gpu]}
     found = [
         fit
-        for fit in fits(config, dtype, args.gpu_memory_utilization, gpus)
+        for fit in fits(config, dtype, args.gpu_memory_utilization, gpus, kv_dtype)
         if args.count is None or fit.count == args.count
     ]
     for fit in found:
@@ -119,7 +124,8 @@ def _answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     Console().print(table)
     print("An estimate: 2.5 GB on each GPU are taken for CUDA and the largest step. An engine measures what is free.")
     if args.profile:
-        profile = derived_profile(config, found[0], dtype, usd_per_gpu_hour=args.usd_per_gpu_hour)
+        price = args.usd_per_gpu_hour
+        profile = derived_profile(config, found[0], dtype, usd_per_gpu_hour=price, kv_dtype=kv_dtype)
         Path(args.profile).write_text(profile.to_yaml(PROFILE_COMMENTS), encoding="utf-8")
         print(f"profile: {args.profile} ({profile.name}; {profile.source})")
     return 0

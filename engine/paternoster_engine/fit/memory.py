@@ -58,7 +58,13 @@ def sequence_bytes(config: ModelConfig, num_tokens: int, dtype: torch.dtype) -> 
     return num_tokens * token_bytes(config, dtype) + window_bytes(config, num_tokens, dtype)
 
 
-def fits(config: ModelConfig, dtype: torch.dtype, utilization: float, gpus: Mapping[str, Gpu] = GPUS) -> Iterator[Fit]:
+def fits(
+    config: ModelConfig,
+    dtype: torch.dtype,
+    utilization: float,
+    gpus: Mapping[str, Gpu] = GPUS,
+    kv_dtype: torch.dtype = torch.bfloat16,
+) -> Iterator[Fit]:
     """On each kind of GPU the fewest that hold the model, and more of them.
 
     ``utilization``: the share of what weights and a step leave free that the KV pool takes, as the engine has it.
@@ -68,5 +74,5 @@ def fits(config: ModelConfig, dtype: torch.dtype, utilization: float, gpus: Mapp
         for count in counts:
             free = gpu.memory - rank_bytes(config, count, dtype) - STEP_BYTES
             pool = int(free * utilization) * count
-            if pool >= sequence_bytes(config, 1, dtype):
+            if pool >= sequence_bytes(config, 1, kv_dtype):
                 yield Fit(name, count, pool)

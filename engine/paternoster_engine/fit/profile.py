@@ -20,9 +20,16 @@ SCHEDULE_SECONDS, PULL_SECONDS, PROCESS_SECONDS, WARM_SECONDS, JITTER = 3.0, 30.
 TTFT_MS, ITL_MS = 2000.0, 100.0
 
 
-def derived_profile(config: ModelConfig, fit: Fit, dtype: torch.dtype, *, usd_per_gpu_hour: float) -> HardwareProfile:
+def derived_profile(
+    config: ModelConfig,
+    fit: Fit,
+    dtype: torch.dtype,
+    *,
+    usd_per_gpu_hour: float,
+    kv_dtype: torch.dtype = torch.bfloat16,
+) -> HardwareProfile:
     """``fit`` as a profile; sizes that a manifest does not say are those of an engine on a GPU."""
-    blocks = fit.memory // kv_block_bytes(config, BLOCK_SIZE, dtype)
+    blocks = fit.memory // kv_block_bytes(config, BLOCK_SIZE, kv_dtype)
     return HardwareProfile(
         name=f"{config.name} on {fit.count} x {fit.gpu}",
         source="derived from data sheets by `paternoster fit`, not measured",
@@ -38,7 +45,7 @@ def derived_profile(config: ModelConfig, fit: Fit, dtype: torch.dtype, *, usd_pe
         gpus=fit.count,
         usd_per_gpu_hour=usd_per_gpu_hour,
         watermark_percent=WATERMARK_PERCENT,
-        step=step_cost(config, GPUS[fit.gpu], fit.count, dtype),
+        step=step_cost(config, GPUS[fit.gpu], fit.count, dtype, kv_dtype),
         schedule_seconds=SCHEDULE_SECONDS,
         pull_seconds=PULL_SECONDS,
         load_seconds=PROCESS_SECONDS + rank_bytes(config, fit.count, dtype) / LOAD_BYTES_PER_SECOND,

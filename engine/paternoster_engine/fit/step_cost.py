@@ -11,6 +11,7 @@ from paternoster_engine.bench.calibration.step_cost import StepCostFit
 from paternoster_engine.fit.gpus import Gpu
 from paternoster_engine.fit.memory import parameters, rank_bytes
 from paternoster_engine.model.config import ModelConfig
+from paternoster_kernels.scaled_cache import token_width
 
 WEIGHTS_SHARE = 0.85
 """Of the memory's rate, for large matrices."""
@@ -37,14 +38,16 @@ def active_parameters(config: ModelConfig) -> int:
     return parameters(config) - idle
 
 
-def step_cost(config: ModelConfig, gpu: Gpu, count: int, dtype: torch.dtype) -> StepCostFit:
+def step_cost(
+    config: ModelConfig, gpu: Gpu, count: int, dtype: torch.dtype, kv_dtype: torch.dtype = torch.bfloat16
+) -> StepCostFit:
     """Prices of a replica on ``count`` GPUs; raises :class:`UnsupportedModelError` where it cannot be split so.
 
     All experts are read in each step, as a batch of a few dozen sequences does. A layer with a window of ``w`` tokens
     costs each token ``w`` keys, and nothing more for a longer context.
     """
     weights, active = rank_bytes(config, count, dtype), active_parameters(config)
-    key_bytes = 2 * config.num_kv_heads * config.head_dim * dtype.itemsize
+    key_bytes = config.num_kv_heads * token_width(config.head_dim, kv_dtype) * kv_dtype.itemsize
     pair_flops = 4 * config.num_heads * config.head_dim
     full = sum(layer.window is None for layer in config.layers)
     windows = sum(layer.window or 0 for layer in config.layers)

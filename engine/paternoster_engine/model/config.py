@@ -149,12 +149,6 @@ class ModelConfig:
         return Rope(self.rope_theta, self.rope_scaling, self.rotary_dim)
 
     @property
-    def plain_attention(self) -> bool:
-        """Whether a token's scores with all tokens before it are taken as they are."""
-        capped = self.block.attention_softcap is not None or self.block.sinks
-        return not capped and all(layer.window is None for layer in self.layer_kinds)
-
-    @property
     def uniform(self) -> bool:
         """Whether all layers are Llama's."""
         return self.block == Block() and not self.layer_kinds and self.rotary_dim is None

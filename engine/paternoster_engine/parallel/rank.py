@@ -13,7 +13,7 @@ from paternoster_engine.parallel.messages import Start
 from paternoster_engine.parallel.ranks import ProcessGroup, Ranks
 from paternoster_engine.parallel.sharding import shard_config, shard_loader
 from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
-from paternoster_engine.runner.device import rank_device, rank_threads, resolve_device, resolve_dtype
+from paternoster_engine.runner.device import rank_device, rank_threads, resolve_device, resolve_dtype, resolve_kv_dtype
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import HostStep
 
@@ -32,6 +32,7 @@ class Rank:
         args, size = start.args, start.args.tensor_parallel_size
         device = rank_device(resolve_device(args.device), start.rank, size)
         dtype = resolve_dtype(args.dtype, device)
+        kv_dtype = resolve_kv_dtype(args.kv_cache_dtype, dtype, device)
         torch.set_num_threads(rank_threads(args.threads, size))
         ranks = ProcessGroup(start.rank, size, device, start.rendezvous, fixed_order=args.batch_invariant)
         checkpoint = open_checkpoint(resolve(args.model))
@@ -39,10 +40,10 @@ class Rank:
         limits = EngineLimits.resolve(args, checkpoint.config, device)
         memory = limits.kv_cache_memory
         if measures_memory(limits, device):
-            memory = memory_for_kv_cache(model, dtype, device, limits, args.gpu_memory_utilization, ranks)
+            memory = memory_for_kv_cache(model, kv_dtype, device, limits, args.gpu_memory_utilization, ranks)
         # The pool is sized by the whole model, so all ranks have the same number of blocks.
-        shape = KVPoolShape.fit(checkpoint.config, args.block_size, dtype, memory)
-        kv_cache = allocate_kv_cache(shape, model.config, dtype, device)
+        shape = KVPoolShape.fit(checkpoint.config, args.block_size, kv_dtype, memory)
+        kv_cache = allocate_kv_cache(shape, model.config, kv_dtype, device)
         host = HostKVCache(host_blocks(args, shape), kv_cache)
         await_all(ranks, device)
         return cls(model, kv_cache, host)

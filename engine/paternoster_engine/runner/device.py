@@ -9,6 +9,7 @@ from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_kernels.cpu.library import library
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+KV_DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 
 
 def resolve_device(name: str) -> torch.device:
@@ -51,6 +52,21 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
         return DTYPES[name]
     native = torch.cuda.is_bf16_supported(including_emulation=False) if device.type == "cuda" else _cpu_has_bfloat16()
     return torch.bfloat16 if native else torch.float32
+
+
+def resolve_kv_dtype(name: str, dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """What keys and values are kept in, ``auto`` as ``dtype``; raises :class:`UnsupportedModelError`."""
+    if name == "fp8" and not _has_fp8(device):
+        raise UnsupportedModelError(
+            f"kv_cache_dtype is 'fp8': must be 'auto' or 'int8' on {device.type}, unless that is NVIDIA's and its "
+            "compute capability 8.9 or more"
+        )
+    return KV_DTYPES.get(name, dtype)
+
+
+def _has_fp8(device: torch.device) -> bool:
+    """Whether it converts e4m3 by itself; AMD's has another bias."""
+    return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 def _cpu_has_bfloat16() -> bool:

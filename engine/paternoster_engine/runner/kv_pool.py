@@ -10,6 +10,7 @@ from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
 from paternoster_kernels import pick
 from paternoster_kernels.cpu import huge_pages
+from paternoster_kernels.scaled_cache import token_width
 
 MIN_BLOCKS = 2
 """Below this not even one short sequence could grow past its first block."""
@@ -54,8 +55,8 @@ def group_size(config: ModelConfig) -> int:
 
 
 def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> int:
-    """Bytes of the keys and values of ``block_size`` tokens, in the layers of a group."""
-    return 2 * group_size(config) * config.num_kv_heads * config.head_dim * block_size * dtype.itemsize
+    """Bytes of the keys and values of ``block_size`` tokens, with their scales, in the layers of a group."""
+    return group_size(config) * config.num_kv_heads * block_size * token_width(config.head_dim, dtype) * dtype.itemsize
 
 
 def allocate_kv_cache(
@@ -63,11 +64,13 @@ def allocate_kv_cache(
 ) -> tuple[torch.Tensor, ...]:
     """One tensor for each layer of a group, ``[num_blocks + 1, kv_heads, block_size, 2 * head_dim]``.
 
-    Block 0 is the null block. Layers at the same place in different groups have a tensor in common, and blocks apart.
+    With ``dtype`` of 8 bits as in :mod:`paternoster_kernels.scaled_cache`. Block 0 is the null block. Layers at the
+    same place in different groups have a tensor in common, and blocks apart.
 
     Zeroed, so that padding read by attention is finite.
     """
-    sizes = (group_size(config), shape.num_blocks + 1, config.num_kv_heads, shape.block_size, 2 * config.head_dim)
+    width = token_width(config.head_dim, dtype)
+    sizes = (group_size(config), shape.num_blocks + 1, config.num_kv_heads, shape.block_size, width)
     cache = huge_pages.zeros(sizes, dtype) if device.type == "cpu" else torch.zeros(sizes, dtype=dtype, device=device)
     return tuple(cache.unbind(0))
 
@@ -90,17 +93,18 @@ class HostMemory(Protocol):
 
 
 class HostKVCache:
-    """Room in host memory for blocks of the pool, each with all its layers: ``[blocks, layers, heads, size, 2 * dim]``.
+    """Room in host memory for blocks of the pool, each with all its layers: ``[blocks, layers, heads, size, bytes]``.
 
     Page-locked where the pool is on a CUDA device, so that copies run at the speed of the bus.
     """
 
     def __init__(self, num_blocks: int, kv_cache: Sequence[torch.Tensor]) -> None:
         """``kv_cache``: the pool, from :func:`allocate_kv_cache`."""
-        self._layers = kv_cache
-        first = kv_cache[0]
+        # Bytes, as not every number format can be gathered everywhere.
+        self._layers = [layer.view(torch.int8) for layer in kv_cache]
+        first = self._layers[0]
         self._blocks = torch.empty(
-            (num_blocks, len(kv_cache), *first.shape[1:]), dtype=first.dtype, pin_memory=first.is_cuda
+            (num_blocks, len(kv_cache), *first.shape[1:]), dtype=torch.int8, pin_memory=first.is_cuda
         )
 
     def save(self, copies: Sequence[tuple[int, int]]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from paternoster_engine.core.matching import Row
+from paternoster_engine.sampling.columns import column, columns
 from paternoster_engine.sampling.grammars.masks import forbid_outside_grammar
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import forbid_early_end
@@ -29,16 +30,7 @@ class DeviceSampler:
 
     def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
         """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
-        params = [request.params for request in requests]
-        tokens: list[int] = self._sample(
-            self._adjusted(logits, requests),
-            self._column([p.temperature for p in params], torch.float32),
-            self._column([p.top_k for p in params], torch.int32),
-            self._column([p.top_p for p in params], torch.float32),
-            self._column([p.min_p for p in params], torch.float32),
-            self._column([signed64(request.seed) for request in requests], torch.int64),
-            self._column([request.num_tokens for request in requests], torch.int64),
-        ).tolist()
+        tokens: list[int] = self._sample(self._adjusted(logits, requests), *columns(requests, self._device)).tolist()
         return tokens
 
     def _adjusted(self, logits: torch.Tensor, requests: Sequence[Row]) -> torch.Tensor:
@@ -95,10 +87,4 @@ class DeviceSampler:
         return upload(torch.from_numpy(np.concatenate(flat)), self._device)
 
     def _column(self, values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
-        return upload(torch.tensor(values, dtype=dtype), self._device)
-
-
-def signed64(seed: int) -> int:
-    """The same 64 bits as a signed number, which is what the kernels read."""
-    seed &= 0xFFFF_FFFF_FFFF_FFFF
-    return seed - (1 << 64) if seed >> 63 else seed
+        return column(values, dtype, self._device)

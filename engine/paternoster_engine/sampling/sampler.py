@@ -5,12 +5,14 @@ from collections.abc import Sequence
 import torch
 
 from paternoster_engine.core.matching import Row
+from paternoster_engine.sampling.columns import columns
 from paternoster_engine.sampling.filters import Filters, thresholds
 from paternoster_engine.sampling.grammars.masks import forbid_outside_grammar
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import apply_penalties, forbid_early_end
 from paternoster_engine.sampling.random import gumbel_noise, row_keys
 from paternoster_kernels import pick
+from paternoster_kernels.reference import sample as plain_sample
 
 
 class Sampler:
@@ -18,6 +20,8 @@ class Sampler:
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self._argmax = pick("argmax", device)
+        self._device_sample = pick("sample", device)
+        """Used where it is a kernel: what there is in plain torch here takes less time than the reference."""
         self._token_ids = torch.arange(vocab_size, dtype=torch.int32, device=device).unsqueeze(0)
 
     def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
@@ -34,6 +38,9 @@ class Sampler:
         if not drawing:
             tokens: list[int] = self._argmax(logits).tolist()
             return tokens
+        if self._device_sample is not plain_sample:
+            drawn: list[int] = self._device_sample(logits, *columns(requests, logits.device)).tolist()
+            return drawn
         if len(drawing) == len(requests):
             return self._draw(logits, requests)
         tokens = self._argmax(logits).tolist()

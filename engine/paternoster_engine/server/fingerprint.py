@@ -17,6 +17,6 @@ def fingerprint(args: EngineArgs, model: ModelConfig) -> str:
     device = torch.cuda.get_device_name() if cuda else torch.backends.cpu.get_cpu_capability()
     told = (
         __version__, torch.__version__, args.model, repr(model), device,
-        args.dtype, args.quantization, args.tensor_parallel_size, args.batch_invariant,
+        args.dtype, args.quantization, args.kv_cache_dtype, args.tensor_parallel_size, args.batch_invariant,
     )  # fmt: skip
     return "fp_" + hashlib.sha256(repr(told).encode()).hexdigest()[:DIGITS]

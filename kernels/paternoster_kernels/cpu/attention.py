@@ -8,6 +8,7 @@ from paternoster_kernels.cpu.library import library
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.ragged_batch import RaggedBatch
 from paternoster_kernels.reference.plan_attention import AttentionPlan
+from paternoster_kernels.scaled_cache import is_scaled
 
 
 def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | AttentionPlan:
@@ -27,24 +28,24 @@ def paged_attention(
 ) -> torch.Tensor:
     """As the reference: attention of each new token to the tokens of its sequence up to itself.
 
-    ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``.
-    Raises ``ValueError`` for a window, a cap or sinks with a cache of tiles: ``pick_general`` has operations for these.
+    ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``, or
+    one of 8 bits.
     """
     if isinstance(plan, AttentionPlan) or not is_tiled(cache):
         return reference.paged_attention(queries, cache, plan, scale, window=window, softcap=softcap, sinks=sinks)
-    if window is not None or softcap is not None or sinks is not None:
-        raise ValueError(
-            f"window {window}, softcap {softcap}, sinks {sinks}: must be None, as the C++ has none of them"
-        )
     _, heads, head_dim = queries.shape
-    if queries.dtype != cache.dtype or queries.stride()[1:] != (head_dim, 1):
-        queries = queries.to(cache.dtype).contiguous()
-    out = torch.empty(queries.shape, dtype=queries.dtype)
+    dtype = queries.dtype
+    if dtype != torch.bfloat16 or queries.stride()[1:] != (head_dim, 1):
+        queries = queries.to(torch.bfloat16).contiguous()
+    if sinks is not None:
+        sinks = sinks.to(torch.bfloat16).contiguous()
+    out = torch.empty(queries.shape, dtype=torch.bfloat16)
     library().paged_attention(
         out.data_ptr(),
         queries.data_ptr(),
         queries.stride(0),
         cache.data_ptr(),
+        is_scaled(cache),
         heads,
         cache.shape[1],
         head_dim,
@@ -55,6 +56,9 @@ def paged_attention(
         plan.block_tables.shape[1],
         len(plan.seq_lens),
         scale,
+        window or 0,
+        softcap or 0.0,
+        None if sinks is None else sinks.data_ptr(),
         torch.get_num_threads(),
     )
-    return out
+    return out.to(dtype)

@@ -13,6 +13,7 @@ from paternoster_kernels.blocks import Strips
 from paternoster_kernels.cpu.kv_cache import is_tiled
 from paternoster_kernels.cpu.library import library
 from paternoster_kernels.device_batch import DeviceBatch
+from paternoster_kernels.scaled_cache import is_scaled
 
 BF16 = torch.bfloat16
 Matrix = torch.Tensor | Strips
@@ -67,7 +68,7 @@ class _Layer(Structure):
 
 
 class _Shape(Structure):
-    _counts = ("layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "block_size")
+    _counts = ("layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "block_size", "quantized")
     _fields_ = [*((name, c_int64) for name in _counts), ("eps", c_float), ("scale", c_float)]
 
 
@@ -95,7 +96,7 @@ class DecoderLayers:
         heads = _sizes(layers[0].attention_out)[1] // head_dim
         kv_heads = (_sizes(layers[0].qkv)[0] // head_dim - heads) // 2
         hidden, intermediate = _sizes(layers[0].down)
-        self._shape = _Shape(len(layers), hidden, heads, kv_heads, head_dim, intermediate, 0, eps, head_dim**-0.5)
+        self._shape = _Shape(len(layers), hidden, heads, kv_heads, head_dim, intermediate, 0, 0, eps, head_dim**-0.5)
         self._layers = (_Layer * len(layers))()
         for native, layer in zip(self._layers, layers, strict=True):
             for name in _Layer._norms:
@@ -123,7 +124,7 @@ class DecoderLayers:
         hidden, qkv, mixed, gated = self._room[: sum(sizes)].split(sizes)
         for native, cache in zip(self._layers, kv_cache, strict=True):
             native.cache = cache.data_ptr()
-        self._shape.block_size = kv_cache[0].shape[2]
+        self._shape.block_size, self._shape.quantized = kv_cache[0].shape[2], is_scaled(kv_cache[0])
         tokens = _Tokens(
             count,
             positions.data_ptr(),

@@ -1,24 +1,27 @@
 """Writing keys and values into a paged cache of tiles.
 
 A cache that the C++ reads does not hold rows of ``head_dim`` numbers but, in the same memory, the tiles that products
-with them take: ``native/pages.h`` says how. Whole blocks may be copied and moved as they are.
+with them take: ``native/pages.h`` says how; scales of int8 are where :mod:`paternoster_kernels.scaled_cache` has them.
+Whole blocks may be copied and moved as they are.
 """
 
 import torch
 
 from paternoster_kernels import reference
 from paternoster_kernels.cpu.library import library
+from paternoster_kernels.scaled_cache import head_dim_of, is_scaled
 
-HEAD_DIMS = (64, 128)
+HEAD_DIM_STEP, MAX_HEAD_DIM = 16, 256
+"""Heads must be whole steps, and no larger."""
 STEP = 32
 """Tokens that are taken together: blocks must be whole steps."""
 
 
 def is_tiled(cache: torch.Tensor) -> bool:
-    """Whether ``cache [blocks, kv_heads, block_size, 2 * head_dim]`` holds tiles; else it holds rows."""
-    block_size, width = cache.shape[2:]
-    whole_steps = block_size % STEP == 0 and width // 2 in HEAD_DIMS
-    return cache.dtype == torch.bfloat16 and whole_steps and cache.is_contiguous()
+    """Whether one layer's ``cache`` holds tiles; else it holds rows."""
+    block_size, head_dim = cache.shape[2], head_dim_of(cache)
+    whole_steps = block_size % STEP == 0 and head_dim % HEAD_DIM_STEP == 0 and head_dim <= MAX_HEAD_DIM
+    return cache.dtype in (torch.bfloat16, torch.int8) and whole_steps and cache.is_contiguous()
 
 
 def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
@@ -35,17 +38,15 @@ def rope_kv_write(
     rotary_table: torch.Tensor,
     cache: torch.Tensor,
     slots: torch.Tensor,
-    kv_scales: torch.Tensor | None = None,
 ) -> None:
     """As the reference."""
     if not is_tiled(cache):
-        reference.rope_kv_write(qkv, positions, rotary_table, cache, slots, kv_scales)
+        reference.rope_kv_write(qkv, positions, rotary_table, cache, slots)
         return
-    kv_heads, block_size, width = cache.shape[1:]
-    head_dim = width // 2
-    whole_heads = rotary_table.dtype == torch.float32 and rotary_table.shape[1] == head_dim
-    if not (whole_heads and rotary_table.is_contiguous() and qkv.dtype == cache.dtype and qkv.is_contiguous()):
-        rows = cache.new_empty(len(qkv), kv_heads, 1, width)
+    kv_heads, block_size, head_dim = *cache.shape[1:3], head_dim_of(cache)
+    angles = rotary_table.dtype == torch.float32 and rotary_table.is_contiguous()
+    if not (angles and qkv.dtype == torch.bfloat16 and qkv.is_contiguous()):
+        rows = qkv.new_empty(len(qkv), kv_heads, 1, 2 * head_dim)
         own = torch.where(slots >= 0, torch.arange(len(qkv)), -1)
         reference.rope_kv_write(qkv, positions, rotary_table, rows, own)
         _write(torch.cat(rows.squeeze(2).chunk(2, -1), 1), cache, slots)
@@ -55,11 +56,13 @@ def rope_kv_write(
         positions.data_ptr(),
         rotary_table.data_ptr(),
         cache.data_ptr(),
+        is_scaled(cache),
         slots.data_ptr(),
         len(qkv),
         qkv.shape[1] // head_dim - 2 * kv_heads,
         kv_heads,
         head_dim,
+        rotary_table.shape[1],
         block_size,
         torch.get_num_threads(),
     )
@@ -67,16 +70,17 @@ def rope_kv_write(
 
 def _write(rows: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
     """``rows [tokens, 2 * kv_heads, head_dim]``: all keys of a token, then all its values."""
-    kv_heads, block_size, width = cache.shape[1:]
-    rows = rows.to(cache.dtype).contiguous()
+    kv_heads, block_size = cache.shape[1:3]
+    rows = rows.to(torch.bfloat16).contiguous()
     library().kv_write(
         rows.data_ptr(),
         2 * kv_heads,
         cache.data_ptr(),
+        is_scaled(cache),
         slots.data_ptr(),
         len(rows),
         kv_heads,
-        width // 2,
+        rows.shape[2],
         block_size,
         torch.get_num_threads(),
     )

@@ -30,12 +30,13 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "argmax": (_P, _P, _N, _N, _T),
     "decoder_layers": (_P, _P, _P, _P, _T),
     "int8_matmul": (_P, _P, _P, _P, _P, _P, _N, _N, _N, _T),
-    "kv_write": (_P, _N, _P, _P, _N, _N, _N, _N, _T),
+    "kv_write": (_P, _N, _P, _T, _P, _N, _N, _N, _N, _T),
     "packed_matmul": (_P, _P, _P, _P, _N, _N, _N, _T, _T),
     "packed_rows": (_P, _P, _P, _P, _N, _N, _T),
-    "paged_attention": (_P, _P, _N, _P, _N, _N, _N, _N, _P, _P, _P, _N, _N, _F, _T),
+    "paged_attention": (_P, _P, _N, _P, _T, _N, _N, _N, _N, _P, _P, _P, _N, _N, _F, _N, _F, _P, _T),
     "rms_norm": (_P, _P, _P, _P, _N, _N, _F, _T),
-    "rope_kv_write": (_P, _P, _P, _P, _P, _N, _N, _N, _N, _N, _T),
+    "rope_kv_write": (_P, _P, _P, _P, _T, _P, _N, _N, _N, _N, _N, _N, _T),
+    "sample": (_P, _P, _T, _P, _P, _P, _P, _P, _P, _N, _N, _T),
     "silu_mul": (_P, _P, _N, _N, _T),
 }
 """Arguments of each function, as ``native`` declares them; the last is the number of threads. None returns anything."""

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from paternoster_kernels import scaled_cache
 from paternoster_kernels.cpu import attention as cpu_attention
+from paternoster_kernels.cpu.kv_cache import is_tiled
 from paternoster_kernels.cpu.library import library
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.device_batch import plan_attention as device_plan
@@ -35,15 +37,8 @@ class TilePlan:
 
 def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | TilePlan:
     """As the reference; where the C++ reads this cache its own plan, for it takes every row by itself anyway."""
-    if library() is not None:
-        native = cpu_attention.plan_attention(batch, cache)
-        if isinstance(native, DeviceBatch):
-            return native
-    return plan_tiles(batch, cache)
-
-
-def plan_tiles(batch: RaggedBatch, cache: torch.Tensor) -> TilePlan:
-    """A plan for ``cache``, a layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``, that holds rows."""
+    if library() is not None and is_tiled(cache):
+        return device_plan(batch, cache)
     block_size = cache.shape[2]
     step = max(1, CHUNK // block_size)
     rows, limits, tables = [], [], []
@@ -81,7 +76,7 @@ def paged_attention(
 ) -> torch.Tensor:
     """As the reference; in float32 whatever the numbers are stored as."""
     if isinstance(plan, DeviceBatch):
-        return cpu_attention.paged_attention(queries, cache, plan, scale)
+        return cpu_attention.paged_attention(queries, cache, plan, scale, window=window, softcap=softcap, sinks=sinks)
     _, heads, head_dim = queries.shape
     kv_heads, block_size = cache.shape[1], cache.shape[2]
     step = max(1, CHUNK // block_size)
@@ -125,7 +120,6 @@ def paged_attention(
 
 def _chunk(cache: torch.Tensor, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values ``[tiles * kv_heads, tokens, head_dim]`` float32 of ``pages [tiles, blocks]``."""
-    kv_heads, _, width = cache.shape[1:]
-    gathered = cache[pages].transpose(1, 2).reshape(len(pages) * kv_heads, -1, width).float()
-    keys, values = gathered.split(width // 2, -1)
+    gathered = scaled_cache.gather(cache, pages, torch.float32).transpose(1, 2)
+    keys, values = gathered.reshape(len(pages) * cache.shape[1], -1, gathered.shape[-1]).chunk(2, -1)
     return keys.contiguous(), values.contiguous()

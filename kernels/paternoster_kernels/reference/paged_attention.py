@@ -22,8 +22,8 @@ def paged_attention(
 
     ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``,
     with the new tokens' keys and values already in it. Returns ``[tokens, heads, head_dim]``. A :class:`DeviceBatch`
-    is what a step on fixed buffers has in place of a plan. ``window``, ``softcap``, ``sinks``: as in
-    :func:`unified_attention`.
+    is what a step on fixed buffers, or on a cache of 8 bits, has in place of a plan. ``window``, ``softcap``,
+    ``sinks``: as in :func:`unified_attention`.
     """
     if isinstance(plan, DeviceBatch):
         return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap, sinks=sinks)

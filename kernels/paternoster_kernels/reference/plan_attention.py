@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from paternoster_kernels import device_batch
+from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.ragged_batch import RaggedBatch
+from paternoster_kernels.scaled_cache import is_scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,14 @@ class AttentionPlan:
     prefills: tuple[PrefillChunk, ...]
 
 
-def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> AttentionPlan:
+def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> AttentionPlan | DeviceBatch:
     """Plan one step on ``cache``, a layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``.
 
     Decoding sequences that follow each other share a call while the longest has less than twice the blocks of
-    the shortest, so that less than half of what is read is padding.
+    the shortest, so that less than half of what is read is padding. A cache of 8 bits is read sequence by sequence.
     """
+    if is_scaled(cache):
+        return device_batch.plan_attention(batch, cache)
     kv_heads, block_size = cache.shape[1], cache.shape[2]
     blocks = [-(-seq_len // block_size) for seq_len in batch.seq_lens]
     tables = np.zeros((len(blocks), max(blocks)), dtype=np.int64)

@@ -2,8 +2,7 @@
 
 import torch
 
-LIMITS = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
-"""Largest value that each quantised cache stores."""
+from paternoster_kernels import scaled_cache
 
 
 def rope_kv_write(
@@ -12,18 +11,15 @@ def rope_kv_write(
     rotary_table: torch.Tensor,
     cache: torch.Tensor,
     slots: torch.Tensor,
-    kv_scales: torch.Tensor | None = None,
 ) -> None:
     """Rotate the queries of ``qkv`` in place; write its keys, rotated, and its values into ``cache``.
 
     ``qkv [tokens, (heads + 2 * kv_heads) * head_dim]``: all query heads, all key heads, all value heads.
     ``rotary_table [length, rotary_dim]``: cosines, then sines; dimensions beyond ``rotary_dim`` are not rotated.
     ``positions``, ``slots`` ``[tokens]``; slot -1: the token is left alone. ``cache``: one layer's ``[blocks, kv_heads,
-    block_size, 2 * head_dim]``. With ``kv_scales [blocks, kv_heads, block_size, 2]`` float32 the cache is int8 or
-    fp8 e4m3: each key and value is stored over a scale that takes its largest element to the format's largest number.
+    block_size, 2 * head_dim]``, or one of 8 bits as in :mod:`paternoster_kernels.scaled_cache`.
     """
-    kv_heads, block_size, width = cache.shape[1:]
-    head_dim = width // 2
+    kv_heads, head_dim = cache.shape[1], scaled_cache.head_dim_of(cache)
     real = (slots >= 0).nonzero().squeeze(-1)
     wide = torch.promote_types(qkv.dtype, torch.float32)
     heads = qkv[real].to(wide).unflatten(1, (-1, head_dim))
@@ -35,12 +31,4 @@ def rope_kv_write(
     rotated[..., half : 2 * half] = high * cos + low * sin
     num_heads = heads.shape[1] - 2 * kv_heads
     qkv[real, : num_heads * head_dim] = heads[:, :num_heads].flatten(1).to(qkv.dtype)
-    stored = torch.stack((heads[:, num_heads:-kv_heads], heads[:, -kv_heads:]), 2)
-    block, offset = slots[real] // block_size, slots[real] % block_size
-    if kv_scales is not None:
-        scales = stored.abs().amax(-1) / LIMITS[cache.dtype]
-        kv_scales[block, :, offset] = scales.to(kv_scales.dtype)
-        stored = stored / torch.where(scales == 0, 1, scales).unsqueeze(-1)
-        if cache.dtype == torch.int8:
-            stored = (stored + 0.5).floor().clamp(-127, 127)
-    cache[block, :, offset] = stored.flatten(2).to(cache.dtype)
+    scaled_cache.store(heads[:, num_heads:-kv_heads], heads[:, -kv_heads:], cache, slots[real])

@@ -2,6 +2,7 @@
 
 import torch
 
+from paternoster_kernels import scaled_cache
 from paternoster_kernels.device_batch import DeviceBatch
 
 
@@ -14,15 +15,13 @@ def unified_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
-    kv_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attention of each new token to the tokens of its sequence up to itself, in float32 or in ``queries``' float64.
 
-    ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]`` with
-    the new tokens already in it. ``window``: a token sees itself and ``window - 1`` before it. ``softcap``: scores
-    become ``softcap * tanh(score / softcap)`` (Gemma 2, arXiv 2408.00118). ``sinks [heads]``: the score of one more key
-    of each head, whose value is nothing (gpt-oss, arXiv 2508.10925). ``kv_scales [blocks, kv_heads, block_size,
-    2]``: what each stored key and each stored value is to be multiplied with, when the cache is int8 or fp8.
+    ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``, or
+    one of 8 bits, with the new tokens already in it. ``window``: a token sees itself and ``window - 1`` before it.
+    ``softcap``: scores become ``softcap * tanh(score / softcap)`` (Gemma 2, arXiv 2408.00118). ``sinks [heads]``: the
+    score of one more key of each head, whose value is nothing (gpt-oss, arXiv 2508.10925).
     Returns ``[tokens, heads, head_dim]`` in ``queries``' dtype.
     """
     kv_heads, block_size = cache.shape[1], cache.shape[2]
@@ -34,11 +33,8 @@ def unified_attention(
             continue
         table = batch.block_tables[row, : -(-length // block_size)].long()
         # [kv_heads, length, 2 * head_dim]
-        stored = cache[table].to(wide).transpose(0, 1).flatten(1, 2)[:, :length]
+        stored = scaled_cache.gather(cache, table, wide).transpose(0, 1).flatten(1, 2)[:, :length]
         keys, values = stored.chunk(2, -1)
-        if kv_scales is not None:
-            scales = kv_scales[table].to(wide).transpose(0, 1).flatten(1, 2)[:, :length]
-            keys, values = keys * scales[..., :1], values * scales[..., 1:]
         new = queries[start:stop].to(wide).unflatten(1, (kv_heads, -1))
         scores = torch.einsum("tkgd,knd->kgtn", new, keys) * scale
         if softcap is not None:

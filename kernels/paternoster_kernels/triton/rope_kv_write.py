@@ -4,15 +4,17 @@ import torch
 import triton
 import triton.language as tl
 
-from paternoster_kernels.reference.rope_kv_write import LIMITS
+from paternoster_kernels import scaled_cache
+from paternoster_kernels.scaled_cache import LIMITS, head_dim_of, is_scaled
 from paternoster_kernels.triton.store_token import store_token
 
 
 @triton.jit
 def rope_kv_write_kernel(
-    qkv, positions, rotary_table, cache, kv_scales, slots, qkv_stride,
+    qkv, positions, rotary_table, cache, scales, slots, qkv_stride,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_PAD: tl.constexpr, HEAD_DIM: tl.constexpr,
-    HEAD_PAD: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, LIMIT: tl.constexpr,
+    HEAD_PAD: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr, WIDTH: tl.constexpr,
+    LIMIT: tl.constexpr,
 ):  # fmt: skip
     """Grid: tokens, key heads; a program has one key, its value, and the queries that read them."""
     token = tl.program_id(0).to(tl.int64)
@@ -44,9 +46,9 @@ def rope_kv_write_kernel(
     cos = tl.load(angles + dims % HALF, mask=rotated, other=1.0).to(tl.float32)
     sin = tl.load(angles + HALF + dims % HALF, mask=rotated, other=0.0).to(tl.float32)
     key = key * cos + partner * tl.where(dims < HALF, -sin, sin)
-    store_token(key, cache, kv_scales, slot, kv_head, 0, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, LIMIT)
+    store_token(key, cache, scales, slot, kv_head, 0, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
     value = tl.load(key_start + KV_HEADS * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
-    store_token(value, cache, kv_scales, slot, kv_head, 1, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, LIMIT)
+    store_token(value, cache, scales, slot, kv_head, 1, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
 
 
 def rope_kv_write(
@@ -55,15 +57,15 @@ def rope_kv_write(
     rotary_table: torch.Tensor,
     cache: torch.Tensor,
     slots: torch.Tensor,
-    kv_scales: torch.Tensor | None = None,
 ) -> None:
     """As the reference; ``rotary_table`` and ``cache`` are contiguous, ``qkv`` may have any row stride."""
     _, kv_heads, block_size, width = cache.shape
-    head_dim, half = width // 2, rotary_table.shape[1] // 2
+    head_dim, half = head_dim_of(cache), rotary_table.shape[1] // 2
     group = qkv.shape[1] // head_dim // kv_heads - 2
+    scales = scaled_cache.scales(cache) if is_scaled(cache) else cache
     rope_kv_write_kernel[(len(qkv), kv_heads)](
-        qkv, positions, rotary_table, cache, cache if kv_scales is None else kv_scales, slots, qkv.stride(0),
+        qkv, positions, rotary_table, cache, scales, slots, qkv.stride(0),
         KV_HEADS=kv_heads, GROUP=group, GROUP_PAD=triton.next_power_of_2(group), HEAD_DIM=head_dim,
         HEAD_PAD=triton.next_power_of_2(head_dim), HALF=half, HALF_PAD=triton.next_power_of_2(half),
-        BLOCK_SIZE=block_size, LIMIT=0.0 if kv_scales is None else LIMITS[cache.dtype], num_warps=2,
+        BLOCK_SIZE=block_size, WIDTH=width, LIMIT=LIMITS.get(cache.dtype, 0.0), num_warps=2,
     )  # fmt: skip

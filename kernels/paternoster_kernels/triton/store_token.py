@@ -6,24 +6,25 @@ import triton.language as tl
 
 @triton.jit
 def store_token(
-    values, cache, kv_scales, slot, kv_head, which,
+    values, cache, scales, slot, kv_head, which,
     KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    LIMIT: tl.constexpr,
+    WIDTH: tl.constexpr, LIMIT: tl.constexpr,
 ):  # fmt: skip
     """Store ``values [HEAD_PAD]`` float32 at ``slot``; ``which`` is 0 for a key, 1 for a value.
 
-    ``LIMIT``: largest number of the cache's format, each vector stored over its own scale; 0 for a cache of plain
-    floats.
+    ``WIDTH``: elements of a token in ``cache``. ``LIMIT``: largest number of the cache's format, each vector stored
+    over its own scale; 0 for a cache of plain floats. ``scales``: the first page's, of a cache with such.
     """
-    row = (slot // BLOCK_SIZE * KV_HEADS + kv_head) * BLOCK_SIZE + slot % BLOCK_SIZE
+    page = (slot // BLOCK_SIZE * KV_HEADS + kv_head) * (BLOCK_SIZE * WIDTH)
     dims = tl.arange(0, HEAD_PAD)
     if LIMIT > 0:
-        scale = tl.max(tl.abs(values), 0) / LIMIT
-        tl.store(kv_scales + row * 2 + which, scale)
+        stored = (tl.max(tl.abs(values), 0) / LIMIT).to(tl.bfloat16)
+        tl.store(scales + page // 2 + which * BLOCK_SIZE + slot % BLOCK_SIZE, stored)
+        scale = stored.to(tl.float32)
         values = tl.div_rn(values, tl.where(scale == 0.0, 1.0, scale))
-        # A quotient may be rounded beyond the format's last number.
+        # A scale that was rounded down leads beyond the format's last number.
         values = tl.minimum(tl.maximum(values, -LIMIT), LIMIT)
         if cache.dtype.element_ty == tl.int8:
             values = tl.floor(values + 0.5)
-    target = cache + row * (2 * HEAD_DIM) + which * HEAD_DIM + dims
+    target = cache + page + slot % BLOCK_SIZE * (2 * HEAD_DIM) + which * HEAD_DIM + dims
     tl.store(target, values.to(cache.dtype.element_ty), mask=dims < HEAD_DIM)

@@ -10,7 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
+from paternoster_kernels import scaled_cache
 from paternoster_kernels.device_batch import DeviceBatch
+from paternoster_kernels.scaled_cache import is_scaled, token_width
 from paternoster_kernels.triton.dot import dot
 from paternoster_kernels.triton.find_sequence import find_sequence, tile_count
 from paternoster_kernels.triton.merge_splits import MAX_SPLITS, blocks_per_split, merge_splits_kernel, split_bound
@@ -24,12 +26,12 @@ _LOG2_E = tl.constexpr(LOG2_E)
 
 @triton.jit
 def _attend(
-    queries, cache, kv_scales, sinks, out, part_out, part_lse, table,
+    queries, cache, scales, sinks, out, part_out, part_lse, table,
     query_start, query_len, seq_len, first, part_row, kv_head, split, split_bound, part_rows,
     inner_scale, outer_scale, token_stride, head_stride,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, SCALED: tl.constexpr,
-    ROWS: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, WIDTH: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
+    SCALED: tl.constexpr, ROWS: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """One tile of ``ROWS`` rows from new token ``first`` on, over its sequence's keys or over one split of them."""
     TOKENS: tl.constexpr = ROWS // GROUP
@@ -67,17 +69,17 @@ def _attend(
             total = tl.where(split == 0, 1.0, total)
         for index in tl.range(low, high, num_stages=STAGES):
             block = tl.load(table + index).to(tl.int64)
-            page = (block * KV_HEADS + kv_head) * BLOCK_SIZE
+            page = (block * KV_HEADS + kv_head) * (BLOCK_SIZE * WIDTH)
             key_position = index * BLOCK_SIZE + columns
             key_used = key_position < stop
             # A token's key and value lie side by side: 2 * HEAD_DIM numbers a token.
             k_offsets = columns[None, :] * (2 * HEAD_DIM) + dims[:, None]
-            k = tl.load(
-                cache + page * (2 * HEAD_DIM) + k_offsets, mask=key_used[None, :] & dim_used[:, None], other=0.0
-            )
+            k = tl.load(cache + page + k_offsets, mask=key_used[None, :] & dim_used[:, None], other=0.0)
             scores = dot(q, k.to(q.dtype), tl.zeros([ROWS, BLOCK_SIZE], tl.float32)) * inner_scale
             if SCALED:
-                scores *= tl.load(kv_scales + (page + columns) * 2, mask=key_used, other=0.0)[None, :]
+                # Two bytes each, behind the page's numbers of one.
+                own = scales + page // 2 + columns
+                scores *= tl.load(own, mask=key_used, other=0.0).to(tl.float32)[None, :]
             if SOFTCAP:
                 scores = outer_scale * (1.0 - 2.0 / (tl.exp(2.0 * scores) + 1.0))
             visible = key_position[None, :] <= position[:, None]
@@ -92,11 +94,9 @@ def _attend(
             total = total * fade + tl.sum(weights, 1)
             mixed = mixed * fade[:, None]
             v_offsets = columns[:, None] * (2 * HEAD_DIM) + HEAD_DIM + dims[None, :]
-            v = tl.load(
-                cache + page * (2 * HEAD_DIM) + v_offsets, mask=key_used[:, None] & dim_used[None, :], other=0.0
-            )
+            v = tl.load(cache + page + v_offsets, mask=key_used[:, None] & dim_used[None, :], other=0.0)
             if SCALED:
-                weights *= tl.load(kv_scales + (page + columns) * 2 + 1, mask=key_used, other=0.0)[None, :]
+                weights *= tl.load(own + BLOCK_SIZE, mask=key_used, other=0.0).to(tl.float32)[None, :]
             mixed = dot(weights.to(q.dtype), v.to(q.dtype), mixed)
             best = new_best
 
@@ -116,11 +116,11 @@ def _attend(
 # Numbers that differ from step to step would otherwise be compiled for anew while requests wait.
 @triton.jit(do_not_specialize=["sequences", "split_bound", "part_rows", "table_stride"])
 def unified_attention_kernel(
-    queries, cache, kv_scales, sinks, out, part_out, part_lse, query_starts, seq_lens, block_tables,
+    queries, cache, scales, sinks, out, part_out, part_lse, query_starts, seq_lens, block_tables,
     sequences, split_bound, part_rows, inner_scale, outer_scale, token_stride, head_stride, table_stride,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr, SCALED: tl.constexpr,
-    SHORT: tl.constexpr, LONG: tl.constexpr, ONLY_SHORT: tl.constexpr, ONE_PASS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, WIDTH: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, SINKS: tl.constexpr,
+    SCALED: tl.constexpr, SHORT: tl.constexpr, LONG: tl.constexpr, ONLY_SHORT: tl.constexpr, ONE_PASS: tl.constexpr,
 ):  # fmt: skip
     """Grid: tiles, key heads, splits; sequences instead of tiles when all are short."""
     kv_head = tl.program_id(1)
@@ -141,25 +141,25 @@ def unified_attention_kernel(
     table = block_tables + row.to(tl.int64) * table_stride
     if ONE_PASS:
         _attend(
-            queries, cache, kv_scales, sinks, out, part_out, part_lse, table,
+            queries, cache, scales, sinks, out, part_out, part_lse, table,
             query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
             inner_scale, outer_scale, token_stride, head_stride,
-            KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WINDOW, SOFTCAP, SINKS, SCALED, LONG, False, 2,
+            KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, WINDOW, SOFTCAP, SINKS, SCALED, LONG, False, 2,
         )  # fmt: skip
     elif query_len * GROUP <= SHORT // GROUP * GROUP:
         _attend(
-            queries, cache, kv_scales, sinks, out, part_out, part_lse, table,
+            queries, cache, scales, sinks, out, part_out, part_lse, table,
             query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
             inner_scale, outer_scale, token_stride, head_stride,
-            KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WINDOW, SOFTCAP, SINKS, SCALED, SHORT, True, 3,
+            KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, WINDOW, SOFTCAP, SINKS, SCALED, SHORT, True, 3,
         )  # fmt: skip
     elif not ONLY_SHORT:
         if split == 0:
             _attend(
-                queries, cache, kv_scales, sinks, out, part_out, part_lse, table,
+                queries, cache, scales, sinks, out, part_out, part_lse, table,
                 query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
                 inner_scale, outer_scale, token_stride, head_stride,
-                KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WINDOW, SOFTCAP, SINKS, SCALED, LONG, False, 2,
+                KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, WINDOW, SOFTCAP, SINKS, SCALED, LONG, False, 2,
             )  # fmt: skip
 
 
@@ -172,7 +172,6 @@ def unified_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
-    kv_scales: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
     one_pass: bool = False,
 ) -> torch.Tensor:
@@ -185,9 +184,11 @@ def unified_attention(
     """
     tokens, heads, head_dim = queries.shape
     _, kv_heads, block_size, width = cache.shape
-    if width != 2 * head_dim or heads % kv_heads:
-        raise ValueError(f"cache is {tuple(cache.shape)} for queries {tuple(queries.shape)}: "
-                         "its last dimension must be 2 * head_dim and its heads must divide the queries'")  # fmt: skip
+    if width != token_width(head_dim, cache.dtype) or heads % kv_heads:
+        raise ValueError(
+            f"cache is {tuple(cache.shape)} for queries {tuple(queries.shape)}: its last dimension must be "
+            f"{token_width(head_dim, cache.dtype)} and its heads must divide the queries'"
+        )
     if block_size < 16 or block_size & (block_size - 1):
         raise ValueError(f"block_size is {block_size}: must be a power of two of at least 16")
     out = queries.new_empty(tokens, heads, head_dim) if out is None else out
@@ -203,14 +204,14 @@ def unified_attention(
     part_lse = torch.empty(parts, dtype=torch.float32, device=queries.device)
     grid = (sequences if only_short else tile_count(tokens, sequences, long // group), kv_heads, splits)
     unified_attention_kernel[grid](
-        queries, cache, cache if kv_scales is None else kv_scales,
+        queries, cache, scaled_cache.scales(cache) if is_scaled(cache) else cache,
         cache if sinks is None else sinks, out, part_out, part_lse,
         batch.query_starts, batch.seq_lens, batch.block_tables, sequences, splits, part_rows,
         scale * LOG2_E if softcap is None else scale / softcap, 1.0 if softcap is None else softcap * LOG2_E,
         queries.stride(0), queries.stride(1), batch.block_tables.stride(0),
         KV_HEADS=kv_heads, GROUP=group, HEAD_DIM=head_dim, HEAD_PAD=triton.next_power_of_2(head_dim),
-        BLOCK_SIZE=block_size, WINDOW=window or 0, SOFTCAP=softcap is not None,
-        SINKS=sinks is not None, SCALED=kv_scales is not None,
+        BLOCK_SIZE=block_size, WIDTH=width, WINDOW=window or 0, SOFTCAP=softcap is not None,
+        SINKS=sinks is not None, SCALED=is_scaled(cache),
         SHORT=short, LONG=long, ONLY_SHORT=only_short, ONE_PASS=one_pass,
         num_warps=4 if head_dim * queries.itemsize <= 256 else 8,
     )  # fmt: skip

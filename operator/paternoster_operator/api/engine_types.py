@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
-from paternoster_contract.settings.memory import PreemptionName
+from paternoster_contract.settings.memory import KVCacheDtypeName, PreemptionName
 from paternoster_contract.settings.removed import REMOVED_ORDERS, REMOVED_PREEMPTIONS, refuse
 from paternoster_contract.settings.scheduling import (
     AdmissionName,
@@ -116,6 +116,9 @@ class Engine(Document):
     kv_cache_memory: Quantity | None = None
     """Memory for the KV pool of each engine, on all its GPUs together; when unset 512Mi on CPUs and, as with 0, most of
     what the model leaves free on GPUs."""
+    kv_cache_dtype: KVCacheDtypeName = "auto"
+    """What keys and values are kept in: auto, the number format; int8 and, on GPUs that have it, fp8 (e4m3), 8 bits
+    with a scale for each token and head, so that about twice as many tokens fit."""
     block_size: int = Field(default=32, ge=1, le=1024, json_schema_extra=INT32)
     """Tokens per KV block; 16, 32 or 64 on GPUs."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"

@@ -121,6 +121,11 @@ SPEC_RULES: tuple[Rule, ...] = (
         "engine.quantization",
     ),
     Rule(
+        "self.resources.gpu.count > 0 || self.engine.kvCacheDtype != 'fp8'",
+        "engine.kvCacheDtype must be auto or int8 without GPUs",
+        "engine.kvCacheDtype",
+    ),
+    Rule(
         "self.resources.gpu.count == 0 || self.engine.blockSize in [16, 32, 64]",
         "engine.blockSize must be 16, 32 or 64 on GPUs",
         "engine.blockSize",

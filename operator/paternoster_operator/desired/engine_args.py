@@ -92,6 +92,7 @@ def _said(engine: Engine) -> dict[str, Any]:
         "reserved_slots": scheduling.reserved_slots,
         "block_size": engine.block_size,
         "kv_cache_memory": None if engine.kv_cache_memory is None else int(quantity(engine.kv_cache_memory)),
+        "kv_cache_dtype": engine.kv_cache_dtype,
         "prefix_cache": engine.prefix_cache,
         "watermark_percent": memory.watermark_percent,
         "gpu_memory_utilization": memory.gpu_utilization_percent / 100,

@@ -70,6 +70,18 @@ def test_tokens(
         assert engine.scheduler.counters.swapped_in_blocks > 0
 
 
+def test_scales_of_int8_go_with_the_blocks(windowed: tuple[str, Decoder], prompts: list[list[int]]) -> None:
+    """Of each group, to the host and back, and out of the prefix cache."""
+    _, model = windowed
+    said = []
+    for schedule in ("chunks of a window", "swapped every third step", "recomputed every third step"):
+        engine = tiny.engine(model, kv_dtype=torch.int8, **SCHEDULES[schedule])
+        (asked,) = ask(engine, prompts[:1], 30)
+        run(engine)
+        said.append(asked.output)
+    assert said == said[:1] * 3
+
+
 def test_the_prefix_cache_gives_what_windows_need(
     windowed: tuple[str, Decoder], greedy: Callable[[str], list[int]], prompts: list[list[int]]
 ) -> None:

@@ -221,12 +221,12 @@ def open_model(path: Path) -> Checkpoint:
     return checkpoint
 
 
-def engine(model: Decoder, blocks: int = 400, **settings: Any) -> Engine:
-    """In float32, with blocks of eight tokens."""
+def engine(model: Decoder, blocks: int = 400, kv_dtype: torch.dtype = torch.float32, **settings: Any) -> Engine:
+    """With blocks of eight tokens."""
     host_blocks = settings.get("host_blocks", 0)
     defaults = {"max_num_seqs": 16, "max_batched_tokens": 256, "max_model_len": 300, "prefix_cache": False}
     sizes = {"block_size": BLOCK_SIZE, "num_blocks": blocks, "windows": model.config.kv_windows}
     config = SchedulerConfig(**{**defaults, **sizes, **settings})
-    cache = allocate_kv_cache(KVPoolShape(blocks, BLOCK_SIZE, 0), model.config, torch.float32, CPU)
+    cache = allocate_kv_cache(KVPoolShape(blocks, BLOCK_SIZE, 0), model.config, kv_dtype, CPU)
     host = HostKVCache(host_blocks, cache) if host_blocks else None
     return Engine(Scheduler(config), ModelRunner(model, cache, Sampler(VOCAB, CPU), host))

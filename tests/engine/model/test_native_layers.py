@@ -30,14 +30,13 @@ def _step(model: Decoder, cache: torch.Tensor, batch: RaggedBatch) -> StepInput:
     )
 
 
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.int8], ids=str)
 @torch.inference_mode()
-def test_they_are_the_same(checkpoint: Checkpoint) -> None:
+def test_they_are_the_same(checkpoint: Checkpoint, stored: torch.dtype) -> None:
     if library() is None:
         pytest.skip("no native operations here")
     model = Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU)
-    at_once, one_by_one = (
-        allocate_kv_cache(KVPoolShape(7, 32, 0), checkpoint.config, torch.bfloat16, CPU) for _ in range(2)
-    )
+    at_once, one_by_one = (allocate_kv_cache(KVPoolShape(7, 32, 0), checkpoint.config, stored, CPU) for _ in range(2))
     native = model._native_layers
     assert native is not None
     for batch in BATCHES:

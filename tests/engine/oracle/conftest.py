@@ -15,12 +15,14 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
+from paternoster_engine.model.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling.sampler import Sampler
+from paternoster_kernels.cpu.library import library
 
 BLOCK_SIZE = 32
 MAX_TOKENS = 20
@@ -39,10 +41,10 @@ Outputs = list[list[int]]
 class OracleEngine:
     """Engines on one model: each call has a scheduler of its own, and a pool as fresh as its prefix cache."""
 
-    def __init__(self, model: Decoder) -> None:
+    def __init__(self, model: Decoder, kv_dtype: torch.dtype = torch.float32) -> None:
         cpu = torch.device("cpu")
-        self._shape = KVPoolShape.fit(model.config, BLOCK_SIZE, torch.float32, POOL_BYTES)
-        cache = allocate_kv_cache(self._shape, model.config, torch.float32, cpu)
+        self._shape = KVPoolShape.fit(model.config, BLOCK_SIZE, kv_dtype, POOL_BYTES)
+        cache = allocate_kv_cache(self._shape, model.config, kv_dtype, cpu)
         self._model, self._sampler = model, Sampler(model.config.vocab_size, cpu)
         self._runner = ModelRunner(model, cache, self._sampler)
         self._cache = cache
@@ -114,6 +116,19 @@ def _mixed(prompts: list[list[int]], sampled: int, chosen: Sequence[int] | None 
 @pytest.fixture(scope="session")
 def engine(model: Decoder) -> OracleEngine:
     return OracleEngine(model)
+
+
+@pytest.fixture(scope="session")
+def narrow_model(checkpoint: Checkpoint) -> Decoder:
+    """In bfloat16 where sums in it do not depend on the batch, else as :func:`model`."""
+    dtype = torch.float32 if library() is None else torch.bfloat16
+    return Decoder(checkpoint.config, checkpoint.tensor, dtype, torch.device("cpu"))
+
+
+@pytest.fixture(scope="session")
+def scaled_engine(narrow_model: Decoder) -> OracleEngine:
+    """With keys and values in int8."""
+    return OracleEngine(narrow_model, torch.int8)
 
 
 @pytest.fixture(scope="session")

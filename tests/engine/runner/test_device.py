@@ -8,7 +8,13 @@ import torch
 
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.runner import device
-from paternoster_engine.runner.device import available_cpus, device_fault, resolve_device, resolve_dtype
+from paternoster_engine.runner.device import (
+    available_cpus,
+    device_fault,
+    resolve_device,
+    resolve_dtype,
+    resolve_kv_dtype,
+)
 
 CPU = torch.device("cpu")
 
@@ -75,3 +81,15 @@ def test_a_device_is_lost_when_it_says_so_out_of_turn(monkeypatch: pytest.Monkey
     assert device_fault(torch.device("cuda:1")) == "device cuda:1 is lost: CUDA error: device-side assert triggered"
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     assert device_fault(torch.device("cuda")) is None
+
+
+def test_what_keys_and_values_are_kept_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve_kv_dtype("auto", torch.bfloat16, CPU) == torch.bfloat16
+    assert resolve_kv_dtype("int8", torch.bfloat16, CPU) == torch.int8
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
+    assert resolve_kv_dtype("fp8", torch.bfloat16, cuda) == torch.float8_e4m3fn
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
+    for without in (CPU, cuda):
+        with pytest.raises(UnsupportedModelError, match=f"kv_cache_dtype is 'fp8': .* 'int8' on {without.type}"):
+            resolve_kv_dtype("fp8", torch.bfloat16, without)

@@ -1,8 +1,15 @@
 """Dividing the KV pool's memory into blocks."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from paternoster_engine.core.batch import StepResult
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.runner.kv_pool import KVPoolShape, KVPoolTooSmall, allocate_kv_cache, copy_blocks
 
@@ -51,3 +58,37 @@ def test_blocks_are_copied_in_every_layer() -> None:
     for layer, was in zip(cache, before, strict=True):
         source = torch.tensor([0, 3, 5, 3, 4, 5, 6, 3, 8, 9, 10])
         assert torch.equal(layer, was[source])
+
+
+@pytest.mark.parametrize(
+    ("stored", "row"), [(torch.int8, 10), (torch.float8_e4m3fn, 10), (torch.bfloat16, 12)], ids=str
+)
+def test_scales_are_in_the_block(stored: torch.dtype, row: int) -> None:
+    """Of 8 bits: six numbers, and two scales of two bytes."""
+    shape = KVPoolShape.fit(CONFIG, 4, stored, 2 * 2 * 4 * row * 5)
+    assert (shape.num_blocks, shape.block_bytes) == (5, 2 * 2 * 4 * row)
+    cache = allocate_kv_cache(shape, CONFIG, stored, torch.device("cpu"))
+    assert sum(layer.nbytes for layer in cache) == 6 * shape.block_bytes
+
+
+def _running_when_the_pool_runs_dry(stored: torch.dtype) -> int:
+    config = replace(CONFIG, head_dim=64)
+    shape = KVPoolShape.fit(config, 32, stored, 16 * 2**20)
+    limits = {"max_num_seqs": 128, "max_batched_tokens": 8192, "max_model_len": 1024, "prefix_cache": False}
+    scheduler = Scheduler(SchedulerConfig(block_size=32, num_blocks=shape.num_blocks, **limits))
+    for number in range(128):
+        params = SamplingParams(max_tokens=500, temperature=0.0, ignore_eos=True)
+        scheduler.add(Request(f"r{number}", [1] * 250, params))
+    while True:
+        running = len(scheduler.running)
+        batch = scheduler.schedule(0.0)
+        if batch.preempted:
+            return running
+        scheduler.update(batch, StepResult([1 if item.samples else None for item in batch.scheduled]), 0.0)
+
+
+def test_8_bits_hold_about_twice_as_many_sequences() -> None:
+    """Before the first preemption, in a pool of the same bytes: 132 a token and head of 64, not 256."""
+    plain, scaled = (_running_when_the_pool_runs_dry(stored) for stored in (torch.bfloat16, torch.int8))
+    assert plain > 20
+    assert scaled / plain == pytest.approx(256 / 132, rel=0.05)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.sampling.device_sampler import DeviceSampler, signed64
+from paternoster_engine.sampling.columns import signed64
+from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.sampler import Sampler
 
 VOCAB = 70

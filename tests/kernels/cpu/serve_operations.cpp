@@ -39,7 +39,7 @@ using Buffers = std::vector<std::vector<uint8_t>>;
 
 // An argument: a number, or for a pointer the bytes behind it, -1 of them for none.
 template <class Argument>
-Argument next(Buffers& buffers) {
+Argument received(Buffers& buffers) {
   if constexpr (std::is_pointer_v<Argument>) {
     const int64_t size = number<int64_t>();
     if (size < 0) return nullptr;
@@ -54,7 +54,7 @@ Argument next(Buffers& buffers) {
 template <class... Arguments>
 void call(void (*operation)(Arguments...)) {
   Buffers buffers;
-  const std::tuple<Arguments...> arguments{next<Arguments>(buffers)...};
+  const std::tuple<Arguments...> arguments{received<Arguments>(buffers)...};
   std::apply(operation, arguments);
   for (const auto& buffer : buffers) write_all(buffer.data(), buffer.size());
 }
@@ -68,6 +68,7 @@ const std::map<std::string, void (*)()> CALLS = {
     {"paged_attention", [] { call(paged_attention); }},
     {"rms_norm", [] { call(rms_norm); }},
     {"rope_kv_write", [] { call(rope_kv_write); }},
+    {"sample", [] { call(sample); }},
     {"silu_mul", [] { call(silu_mul); }},
 };
 

@@ -1,13 +1,15 @@
 """The C++ operations against their references, in float64 where rounding would blur the answer."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_kernels import RaggedBatch, reference
+from paternoster_kernels import RaggedBatch, reference, scaled_cache
 from paternoster_kernels.cpu import attention, elementwise, kv_cache
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.reference.plan_attention import AttentionPlan
@@ -69,25 +71,43 @@ def test_argmax_takes_the_first_of_equals() -> None:
 
 
 def _rows(cache: torch.Tensor) -> torch.Tensor:
-    """What a cache of tiles holds, ``[blocks, kv_heads, block_size, 2 * head_dim]`` as the reference has it."""
-    blocks, kv_heads, block_size, width = cache.shape
-    keys, values = cache.view(-1, 2, 32 * width // 2).unbind(1)
-    keys = keys.view(-1, 2, width // 64, 16, 16, 2).permute(0, 1, 4, 2, 3, 5).reshape(-1, 32, width // 2)
+    """A cache of tiles as the reference has it."""
+    numbers = scaled_cache.numbers(cache)
+    width = numbers.shape[3]
+    keys, values = numbers.reshape(-1, 2, 32 * width // 2).unbind(1)
+    keys = keys.view(-1, 2, width // 4, 16, 2).transpose(2, 3).reshape(-1, 32, width // 2)
     values = values.view(-1, width // 32, 16, 16, 2).permute(0, 2, 4, 1, 3).reshape(-1, 32, width // 2)
-    return torch.cat((keys, values), -1).view(blocks, kv_heads, block_size, width)
+    rows = cache.clone()
+    scaled_cache.numbers(rows).copy_(torch.cat((keys, values), -1).view(numbers.shape))
+    return rows
 
 
-def _tiled(rows: torch.Tensor) -> torch.Tensor:
+def _tiled(rows: torch.Tensor, stored: torch.dtype = BF16) -> torch.Tensor:
     """A cache of tiles that these were written to."""
-    cache, tokens = torch.zeros_like(rows), rows.transpose(1, 2).flatten(0, 1)
+    width = scaled_cache.token_width(rows.shape[3] // 2, stored)
+    cache, tokens = torch.zeros(*rows.shape[:3], width, dtype=stored), rows.transpose(1, 2).flatten(0, 1)
     plan = attention.plan_attention(RaggedBatch([len(tokens)], [len(tokens)], [list(range(len(rows)))]), cache)
     kv_cache.kv_write(*tokens.chunk(2, -1), cache, plan.slots)
     return cache
 
 
+@dataclass(frozen=True)
+class Step:
+    """``group``: query heads of a key head; ``rotary``: numbers of a head that are rotated."""
+
+    batch: RaggedBatch
+    block_size: int
+    kv_heads: int
+    group: int
+    head_dim: int
+    rotary: int
+    stored: torch.dtype
+    options: dict[str, Any]
+
+
 @st.composite
-def steps(draw: st.DrawFn) -> tuple[RaggedBatch, int, int, int, int]:
-    """A step, and block size, key heads, query heads to each, head size; contexts of one chunk of 512 and more."""
+def steps(draw: st.DrawFn) -> Step:
+    """Contexts of one chunk of 512 and more, windows within a step of 32 and beyond a chunk."""
     block_size = draw(st.sampled_from([32, 64]))
     seq_lens = draw(st.lists(st.one_of(st.integers(1, 100), st.integers(180, 900)), min_size=1, max_size=5))
     query_lens = [draw(st.one_of(st.just(1), st.integers(1, n))) for n in seq_lens]
@@ -95,25 +115,28 @@ def steps(draw: st.DrawFn) -> tuple[RaggedBatch, int, int, int, int]:
     ids = draw(st.permutations(range(1, sum(counts) + 1)))
     tables = [[ids[sum(counts[:i]) + j] for j in range(count)] for i, count in enumerate(counts)]
     batch = RaggedBatch(query_lens, seq_lens, tables)
-    return (
-        batch,
-        block_size,
-        draw(st.integers(1, 3)),
-        draw(st.sampled_from([1, 3, 4, 7, 13])),
-        draw(st.sampled_from([64, 128])),
-    )
+    kv_heads, group = draw(st.integers(1, 3)), draw(st.sampled_from([1, 3, 4, 7, 13]))
+    head_dim = draw(st.sampled_from([16, 48, 64, 80, 96, 112, 128, 192, 256]))
+    options = {
+        "window": draw(st.none() | st.sampled_from([1, 31, 33, 128, 600])),
+        "softcap": draw(st.none() | st.sampled_from([0.5, 30.0])),
+        "sinks": draw(st.none() | st.just(_normal(kv_heads * group, seed=9))),
+    }
+    rotary = draw(st.sampled_from([head_dim, head_dim // 2]))
+    stored = draw(st.sampled_from([BF16, torch.int8]))
+    return Step(batch, block_size, kv_heads, group, head_dim, rotary, stored, options)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(steps(), st.integers(0, 2**31))
-def test_attention_and_the_write_before_it(step: tuple[RaggedBatch, int, int, int, int], seed: int) -> None:
-    batch, block_size, kv_heads, group, head_dim = step
-    heads = kv_heads * group
+def test_attention_and_the_write_before_it(step: Step, seed: int) -> None:
+    batch, block_size, kv_heads, head_dim = step.batch, step.block_size, step.kv_heads, step.head_dim
+    heads = kv_heads * step.group
     blocks = 1 + sum(len(table) for table in batch.block_tables)
     rows = _normal(blocks, kv_heads, block_size, 2 * head_dim, seed=seed)
-    cache = _tiled(rows)
+    cache = _tiled(rows, step.stored)
     qkv = _normal(sum(batch.query_lens), (heads + 2 * kv_heads) * head_dim, seed=seed + 1)
-    angles = _normal(max(batch.seq_lens), head_dim // 2, seed=seed + 2, dtype=torch.float32)
+    angles = _normal(max(batch.seq_lens), step.rotary // 2, seed=seed + 2, dtype=torch.float32)
     table = torch.cat((angles.cos(), angles.sin()), -1)
     pairs = zip(batch.seq_lens, batch.query_lens, strict=True)
     positions = torch.cat([torch.arange(length - new, length) for length, new in pairs])
@@ -126,18 +149,24 @@ def test_attention_and_the_write_before_it(step: tuple[RaggedBatch, int, int, in
     rotated = heads * head_dim
     torch.testing.assert_close(qkv[:, :rotated].double(), exact_qkv[:, :rotated], rtol=ROUNDING, atol=1e-5)
     rows = _rows(cache)
-    torch.testing.assert_close(rows.double(), exact_cache, rtol=ROUNDING, atol=1e-5)
+    held = scaled_cache.gather(rows, torch.arange(blocks), torch.float64)
+    if step.stored == BF16:
+        torch.testing.assert_close(held, exact_cache, rtol=ROUNDING, atol=1e-5)
+    else:
+        # Half a step of which the largest has 127, and the rounding of what is rotated and of the scale.
+        off, largest = ((part.unflatten(-1, (2, -1)).abs()) for part in (held - exact_cache, exact_cache))
+        assert (off <= largest.amax(-1, keepdim=True) * (0.5 / 127 + ROUNDING)).all()
 
     queries = qkv.view(len(qkv), -1, head_dim)[:, :heads]
-    exact = reference.unified_attention(queries.double(), rows.double(), plan, 0.11)
-    got = attention.paged_attention(queries, cache, plan, 0.11)
+    exact = reference.unified_attention(queries.double(), rows, plan, 0.11, **step.options)
+    got = attention.paged_attention(queries, cache, plan, 0.11, **step.options)
     # Weights are rounded to bfloat16 before they meet the values, which are below 6.
     torch.testing.assert_close(got.double(), exact, rtol=ROUNDING, atol=6 * ROUNDING)
 
 
-@pytest.mark.parametrize(("dtype", "turned"), [(torch.float32, 32), (torch.float64, 64)], ids=["half", "float64"])
-def test_tables_that_the_tiles_do_not_take_go_to_the_reference(dtype: torch.dtype, turned: int) -> None:
-    qkv, rows, table = _normal(3, 4 * 64), torch.zeros(3, 1, 32, 128, dtype=BF16), _normal(9, turned, dtype=dtype)
+def test_a_table_in_float64_goes_to_the_reference() -> None:
+    qkv, rows = _normal(3, 4 * 64), torch.zeros(3, 1, 32, 128, dtype=BF16)
+    table = _normal(9, 64, dtype=torch.float64)
     expected, cache = qkv.clone(), _tiled(rows)
     slots, positions = torch.tensor([70, -1, 33]), torch.tensor([5, 6, 8])
     reference.rope_kv_write(expected, positions, table, rows, slots)
@@ -146,31 +175,43 @@ def test_tables_that_the_tiles_do_not_take_go_to_the_reference(dtype: torch.dtyp
     assert torch.equal(_rows(cache), rows)
 
 
-def test_a_row_is_the_same_in_any_batch() -> None:
-    cache = _normal(60, 3, 32, 128)
+@pytest.mark.parametrize("stored", [BF16, torch.int8], ids=str)
+@pytest.mark.parametrize("window", [None, 70])
+def test_a_row_is_the_same_in_any_batch(window: int | None, stored: torch.dtype) -> None:
+    cache = _tiled(_normal(60, 3, 32, 128), stored)
     queries = _normal(40, 9, 64, seed=1)
     seq_lens = [40 * i + 7 for i in range(1, 11)]
     tables = [[(7 * i + j) % 59 + 1 for j in range(14)] for i in range(10)]
+
+    def attend(rows: torch.Tensor, *batch: list[Any]) -> torch.Tensor:
+        plan = attention.plan_attention(RaggedBatch(*batch), cache)
+        return attention.paged_attention(rows, cache, plan, 0.1, window=window)
+
     alone = [
-        attention.paged_attention(
-            queries[i : i + 1], cache, attention.plan_attention(RaggedBatch([1], [n], [table]), cache), 0.1
-        )
-        for i, (n, table) in enumerate(zip(seq_lens, tables, strict=True))
+        attend(queries[i : i + 1], [1], [n], [table]) for i, (n, table) in enumerate(zip(seq_lens, tables, strict=True))
     ]
-    together = attention.plan_attention(RaggedBatch([1] * 10, seq_lens, tables), cache)
-    assert torch.equal(torch.cat(alone), attention.paged_attention(queries[:10], cache, together, 0.1))
+    assert torch.equal(torch.cat(alone), attend(queries[:10], [1] * 10, seq_lens, tables))
+    # Nor does it matter in which chunk of a prompt a row is: windows of one that begin in different chunks of 512.
+    longest = [*tables[-1], *range(1, 6)]
+    chunk = attend(queries, [40], [600], [longest])
+    for i in (0, 8, 39):
+        assert torch.equal(attend(queries[i : i + 1], [1], [561 + i], [longest])[0], chunk[i])
 
 
-def test_what_was_never_written_does_not_count() -> None:
+@pytest.mark.parametrize("stored", [BF16, torch.int8], ids=str)
+def test_what_was_never_written_does_not_count(stored: torch.dtype) -> None:
     """Rows beyond a sequence's end are no numbers: in the block that it ends in, and in blocks of nobody."""
     lengths = [1, 2, 31, 32, 33, 63, 520]
     tables = [list(range(17 * i + 1, 17 * i + 18)) for i in range(len(lengths))]
-    cache = _normal(1 + 17 * len(lengths), 2, 32, 128)
+    rows = _normal(1 + 17 * len(lengths), 2, 32, 128)
+    cache = _tiled(rows, stored)
     queries = _normal(len(lengths), 6, 64, seed=1)
     plan = attention.plan_attention(RaggedBatch([1] * len(lengths), lengths, tables), cache)
     expected = attention.paged_attention(queries, cache, plan, 0.1)
-    rows = _rows(cache).clone()
-    cache.fill_(float("nan"))
+    if stored == BF16:
+        cache.fill_(float("nan"))
+    else:
+        scaled_cache.scales(cache.fill_(-128)).fill_(float("nan"))
     for length, table in zip(lengths, tables, strict=True):
         kept = rows[table].transpose(1, 2).flatten(0, 1)[:length]
         slots = torch.tensor([32 * table[i // 32] + i % 32 for i in range(length)])
@@ -199,8 +240,8 @@ def test_padding_is_not_stored() -> None:
 
 @pytest.mark.parametrize(
     "cache",
-    [torch.zeros(4, 1, 32, 128), torch.zeros(4, 1, 16, 128, dtype=BF16), torch.zeros(4, 1, 32, 64, dtype=BF16)],
-    ids=["float32", "half a step in a block", "heads of 32"],
+    [torch.zeros(4, 1, 32, 128), torch.zeros(4, 1, 16, 128, dtype=BF16), torch.zeros(4, 1, 32, 48, dtype=BF16)],
+    ids=["float32", "half a step in a block", "heads of 24"],
 )
 def test_what_the_tiles_do_not_take_goes_to_the_reference(cache: torch.Tensor) -> None:
     kv_heads, _, width = cache.shape[1:]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from guard_bands import poison
 
-from paternoster_kernels import DeviceBatch, RaggedBatch
+from paternoster_kernels import DeviceBatch, RaggedBatch, scaled_cache
 from paternoster_kernels.device_batch import plan_attention
 
 
@@ -15,7 +15,6 @@ class Paged:
 
     cache: torch.Tensor
     batch: DeviceBatch
-    kv_scales: torch.Tensor | None
     host: RaggedBatch
 
     def alone(self, row: int) -> DeviceBatch:
@@ -43,24 +42,22 @@ def paged(
     counts = [-(-length // block_size) for length in seq_lens]
     ids = (2 + torch.randperm(sum(counts), generator=generator, device=device)).tolist()
     tables = [[ids.pop() for _ in range(count)] for count in counts]
-    shape = (sum(counts) + 3, kv_heads, block_size, 2 * head_dim)
+    shape = (sum(counts) + 3, kv_heads, block_size, scaled_cache.token_width(head_dim, dtype))
     cache = poison(shape, dtype, device)
-    kv_scales = None
-    if dtype in (torch.int8, torch.float8_e4m3fn):
-        kv_scales = poison((*shape[:-1], 2), torch.float32, device)
+    scales = scaled_cache.scales(cache).fill_(float("nan")) if scaled_cache.is_scaled(cache) else None
     for table, length in zip(tables, seq_lens, strict=True):
         for index, block in enumerate(table):
             stop = min(block_size, length - index * block_size)
             numbers = torch.randn(kv_heads, stop, 2 * head_dim, generator=generator, device=device)
-            if kv_scales is not None:
+            if scales is not None:
                 numbers = (numbers * 30).clamp(-127, 127)
-                kv_scales[block, :, :stop] = (
-                    0.01 + torch.rand(kv_heads, stop, 2, generator=generator, device=device) / 20
-                )
-            cache[block, :, :stop] = numbers.to(dtype)
+                scales[block, :, :, :stop] = (
+                    0.01 + torch.rand(kv_heads, 2, stop, generator=generator, device=device) / 20
+                ).bfloat16()
+            scaled_cache.numbers(cache)[block, :, :stop] = numbers.to(dtype)
     host = RaggedBatch(query_lens, seq_lens, tables)
     batch = plan_attention(host, cache)
     # Entries past a sequence's end name block 1, which is poisoned and belongs to nobody.
     past = torch.arange(batch.block_tables.shape[1], device=device) >= torch.tensor(counts, device=device)[:, None]
     batch.block_tables.masked_fill_(past, 1)
-    return Paged(cache, batch, kv_scales, host)
+    return Paged(cache, batch, host)

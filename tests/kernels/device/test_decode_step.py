@@ -110,7 +110,6 @@ def test_same_tokens_as_the_references(
     def use(op_of: Callable[[str], Op]) -> None:
         for module in (parts, decode_step, device_sampler, step_input):
             monkeypatch.setattr(module, "pick", lambda op, device: op_of(op))
-        monkeypatch.setattr(parts, "pick_general", lambda op, device, invariant: op_of(op))
 
     use(OPS.__getitem__)
     expected = drive(config, torch.device("cpu"), captured=False)

@@ -4,8 +4,9 @@ import pytest
 import torch
 from guard_bands import poison
 
-from paternoster_kernels import RaggedBatch
+from paternoster_kernels import RaggedBatch, scaled_cache
 from paternoster_kernels.device_batch import plan_attention
+from paternoster_kernels.reference.kv_write import kv_write as plain_reference
 from paternoster_kernels.reference.rope_kv_write import rope_kv_write as reference
 from paternoster_kernels.triton.kv_write import kv_write
 from paternoster_kernels.triton.rope_kv_write import rope_kv_write
@@ -56,7 +57,7 @@ def test_rotates_and_writes(
 
 @pytest.mark.parametrize("stored", [torch.int8, torch.float8_e4m3fn], ids=["int8", "fp8"])
 def test_quantized_cache(stored: torch.dtype, generator: torch.Generator) -> None:
-    """The scale is exact, and each number within half a step of the format of what it stands for."""
+    """The scale is the nearest in bfloat16, and each number within half a step of the format of what it stands for."""
     tokens, kv_heads, head_dim, device = 9, 2, 64, generator.device
     rotary_table = table(50, head_dim, generator)
     positions = torch.randint(50, (tokens,), generator=generator, device=device)
@@ -66,24 +67,30 @@ def test_quantized_cache(stored: torch.dtype, generator: torch.Generator) -> Non
     plain = torch.zeros(4, kv_heads, 32, 2 * head_dim, dtype=torch.float64, device=device)
     reference(qkv.double(), positions, rotary_table.double(), plain, slots)
 
-    cache = torch.zeros(plain.shape, device=device).to(stored)
-    kv_scales = poison((*plain.shape[:-1], 2), torch.float32, device)
-    rope_kv_write(qkv, positions, rotary_table, cache, slots, kv_scales)
-    written = ~kv_scales.isnan()
+    cache = torch.zeros(*plain.shape[:3], scaled_cache.token_width(head_dim, stored), device=device).to(stored)
+    other = cache.clone()
+    scales = scaled_cache.scales(cache).fill_(float("nan"))
+    rope_kv_write(qkv, positions, rotary_table, cache, slots)
+    written = ~scales.isnan()
     assert written.sum() == 2 * kv_heads * (tokens - 1)
-    largest = plain.unflatten(-1, (2, -1)).abs().amax(-1)
-    limit = 127 if stored == torch.int8 else 448
-    torch.testing.assert_close(kv_scales[written].double(), largest[written] / limit, rtol=1e-6, atol=0)
-    numbers = cache.to(torch.float64).unflatten(-1, (2, -1))
-    got = numbers * kv_scales.nan_to_num().double().unsqueeze(-1)
-    # int8: half a step of 1/127; e4m3: three bits of mantissa, and half of its smallest step.
-    step = largest[..., None] * (0.5 / 127) if stored == torch.int8 else plain.abs().unflatten(-1, (2, -1)) * 2.0**-4
-    off = (got - plain.unflatten(-1, (2, -1))).abs()
-    assert (off <= step * 1.001 + largest[..., None] / 448 * 2.0**-10 + 1e-9).all()
+    largest = plain.unflatten(-1, (2, -1)).abs().amax(-1).transpose(2, 3)
+    limit = scaled_cache.LIMITS[stored]
+    torch.testing.assert_close(scales[written].double(), largest[written] / limit, rtol=2.0**-8, atol=0)
+    scales.nan_to_num_(0.0)
+    got = scaled_cache.gather(cache, torch.arange(4, device=device), torch.float64)
+    # int8: half a step of 1/127, of which there are as many; e4m3: three bits of mantissa, half of its smallest step.
+    most = largest.transpose(2, 3)[..., None]
+    step = most * (0.5 / 127) if stored == torch.int8 else plain.abs().unflatten(-1, (2, -1)) * 2.0**-4
+    off = (got - plain).abs().unflatten(-1, (2, -1))
+    assert (off <= step * (1 + 2.0**-7) + most / 448 * 2.0**-10 + 1e-9).all()
     # And the reference stores the same numbers but for ties of rounding.
-    other, other_scales = torch.zeros_like(plain).to(stored), torch.zeros_like(kv_scales)
-    reference(qkv.clone(), positions, rotary_table, other, slots, other_scales)
-    assert (other.float() == cache.float()).float().mean() > 0.99
+    reference(qkv.clone(), positions, rotary_table, other, slots)
+    assert (other.view(torch.int8) == cache.view(torch.int8)).float().mean() > 0.99
+    # So does the write without a rotation.
+    keys, values = torch.randn(2, tokens, kv_heads, head_dim, generator=generator, device=device)
+    for write, target in ((kv_write, cache), (plain_reference, other)):
+        write(keys, values, target, slots)
+    assert (other.view(torch.int8) == cache.view(torch.int8)).float().mean() > 0.99
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])

@@ -10,7 +10,7 @@ from covering import every, pairwise
 from guard_bands import guarded_outputs
 from ragged import Paged, paged
 
-from paternoster_kernels import RaggedBatch
+from paternoster_kernels import RaggedBatch, scaled_cache
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.unified_attention import unified_attention as reference
 from paternoster_kernels.triton.merge_splits import MAX_SPLITS, SPLIT_TOKENS
@@ -33,18 +33,18 @@ CHOSEN = list(pairwise(SHAPES) if SOME else every(SHAPES))
 def check(step: Paged, heads: int, dtype: torch.dtype, generator: torch.Generator, **options: object) -> torch.Tensor:
     """Run one step between guard bands, compare it with the oracle, return the queries."""
     tokens = int(step.batch.query_starts[-1])
-    head_dim = step.cache.shape[-1] // 2
+    head_dim = scaled_cache.head_dim_of(step.cache)
     # A slice of something wider, as the queries of a fused QKV are.
     wide = torch.randn(tokens, heads + 2, head_dim, generator=generator, device=generator.device).to(dtype)
     queries = wide[:, :heads]
     scale = head_dim**-0.5
     with guarded_outputs():
-        got = unified_attention(queries, step.cache, step.batch, scale, kv_scales=step.kv_scales, **options)
+        got = unified_attention(queries, step.cache, step.batch, scale, **options)
     # How it is computed is nothing that the oracle knows of.
     options.pop("one_pass", None)
-    expected = reference(queries.double(), step.cache, step.batch, scale, kv_scales=step.kv_scales, **options)
+    expected = reference(queries.double(), step.cache, step.batch, scale, **options)
     assert got.dtype == dtype
-    largest = 4.0 if step.kv_scales is None else 127 * 0.06
+    largest = 127 * 0.06 if scaled_cache.is_scaled(step.cache) else 4.0
     assert (got.double() - expected).abs().max().item() <= BOUND[dtype] * largest
     return queries
 

@@ -32,7 +32,8 @@ GOOD: list[dict[str, Any]] = [
     {"engine": {"order": "priority", "scheduling": {"pauseLowerClasses": True, "reservedSlots": 63}}},
     {"engine": {"quantization": "int8", "memory": {"preemption": "swap", "swapMemory": "2Gi"}}},
     {"engine": {"blockSize": 8}},
-    {"engine": {"blockSize": 64}, "resources": {"gpu": {"count": 1}}},
+    {"engine": {"blockSize": 64, "kvCacheDtype": "fp8"}, "resources": {"gpu": {"count": 1}}},
+    {"engine": {"kvCacheDtype": "int8"}},
     {"concurrency": {"mode": "Auto", "min": 2, "initial": 8, "max": 16}},
     {"rollout": {"maxSurge": 0, "maxUnavailable": 1}},
     {"budget": {"maxGPUs": 2}, "replicas": 2, "resources": {"gpu": {"count": 1}}},
@@ -78,6 +79,10 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
     (
         {"engine": {"quantization": "int8"}, "resources": {"gpu": {"count": 1}}},
         "spec.engine.quantization: is 'int8': engine.quantization must be auto or none on GPUs",
+    ),
+    (
+        {"engine": {"kvCacheDtype": "fp8"}},
+        "spec.engine.kvCacheDtype: is 'fp8': engine.kvCacheDtype must be auto or int8 without GPUs",
     ),
     (
         {"engine": {"maxBatchedTokens": 512}, "concurrency": {"tokenBudget": {"min": 513}}},

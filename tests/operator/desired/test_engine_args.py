@@ -39,6 +39,7 @@ ENGINE: dict[str, tuple[dict[str, Any], Any]] = {
     "min_priority": ({"minPriority": 1}, 1),
     "max_priority": ({"maxPriority": 9}, 9),
     "block_size": ({"blockSize": 16}, 16),
+    "kv_cache_dtype": ({"kvCacheDtype": "int8"}, "int8"),
     "kv_cache_memory": ({"kvCacheMemory": "1Gi"}, 2**30),
     "prefix_cache": ({"prefixCache": False}, False),
     "mode": ({"scheduling": {"mode": "dynamic"}}, "dynamic"),
@@ -109,6 +110,7 @@ def test_parts_that_were_not_in_the_schema_once_change_no_pod(resource: Resource
         "memory": Memory().model_dump(by_alias=True),
         "tenants": {"maxQueued": 0, "maxRunning": 0, "tokensPerSecond": 0, "tokenBurst": 0, "weights": []},
         "quantization": "auto",
+        "kvCacheDtype": "auto",
     }
     roots = RootKeys(["admin-root"])
     assert build_children(resource(engine=added), 1, roots) == build_children(resource(), 1, roots)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Literal
 
 import torch
@@ -15,7 +14,7 @@ from paternoster_engine.model.layers.linear import Gate, Linear
 from paternoster_engine.model.layers.strip_linear import StripLinear
 from paternoster_engine.model.weights.stored import Stored, StoredRows, block_format, read_into
 from paternoster_engine.parallel.ranks import Ranks
-from paternoster_kernels import pick, pick_general, pick_invariant
+from paternoster_kernels import pick, pick_invariant
 from paternoster_kernels.blocks import Strips, fits
 from paternoster_kernels.cpu.library import library
 from paternoster_kernels.registry import Op
@@ -43,8 +42,6 @@ class Parts:
         self.device = device
         self._tensor, self._dtype = tensor, dtype
         self._pick = pick_invariant if invariant else pick
-        if not config.plain_attention:
-            self._pick = partial(pick_general, invariant=invariant)
         # Sums of int8 are exact, and so invariant by themselves.
         self._exact_linear = InvariantLinear if invariant else Linear
         self._linear = Int8Linear if quantization == "int8" else self._exact_linear

@@ -15,7 +15,7 @@ from paternoster_engine.sampling.device_sampler import DeviceSampler
 
 def memory_for_kv_cache(
     model: Decoder,
-    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
     device: torch.device,
     limits: StepLimits,
     share: float,
@@ -31,8 +31,8 @@ def memory_for_kv_cache(
     if device.type == "cuda":
         # What loading needed for a moment is kept by torch, and would not be counted as free.
         torch.cuda.empty_cache()
-    shape = KVPoolShape(BLOCK, limits.block_size, kv_block_bytes(model.config, limits.block_size, dtype))
-    cache = allocate_kv_cache(shape, model.config, dtype, device)
+    shape = KVPoolShape(BLOCK, limits.block_size, kv_block_bytes(model.config, limits.block_size, kv_dtype))
+    cache = allocate_kv_cache(shape, model.config, kv_dtype, device)
     num_groups = len(model.config.layer_groups)
     batch = largest_step(limits, num_groups)
     if ranks.rank == 0:

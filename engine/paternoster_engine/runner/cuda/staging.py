@@ -13,7 +13,7 @@ from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.runner.cuda.decode_slots import DecodeSlot
 from paternoster_engine.runner.cuda.decode_step import DecodeStep
 from paternoster_engine.runner.cuda.row_fields import RowFields
-from paternoster_engine.sampling.device_sampler import signed64
+from paternoster_engine.sampling.columns import signed64
 from paternoster_kernels.upload import upload
 
 

@@ -1,7 +1,9 @@
-// Causal grouped-query attention over the paged cache in bfloat16; softmax in float32, online over chunks.
+// Causal grouped-query attention over the paged cache in bfloat16, or in int8 that is widened on the way; softmax in
+// float32, online over chunks.
 //
 // A row is a (token, head) pair; rows that read one key head are multiplied together. Keys and values lie in the cache as
-// tiles already, so a page goes from memory into products without a detour.
+// tiles already, so a page goes from memory into products without a detour. Chunks begin at multiples of their length,
+// whatever a row sees of them, so that a row's sums are the same beside any others.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -18,14 +20,32 @@ namespace {
 constexpr int CHUNK = 512;    // tokens whose scores are kept at once, in a near cache; fewer were slower
 constexpr int MAX_TILES = 8;  // tiles of QUERIES rows of a work item
 
-template <int DIM>
 struct Scratch {
-  alignas(64) Factor queries[MAX_TILES][QUERIES][DIM];
+  alignas(64) Factor queries[MAX_TILES][QUERIES * MAX_DIM];
   alignas(64) float scores[QUERIES][CHUNK];
   alignas(64) Factor weights[QUERIES][CHUNK];
-  alignas(64) float out[MAX_TILES][QUERIES][DIM];
-  alignas(64) bf16 last_values[DIM * STEP];
+  alignas(64) float out[MAX_TILES][QUERIES * MAX_DIM];
+  alignas(64) bf16 last_values[MAX_DIM * STEP];
+  alignas(64) bf16 widened[CHUNK * 2 * MAX_DIM];  // the chunk's steps where they are int8
+  alignas(64) float key_scales[CHUNK], value_scales[CHUNK];
   float highest[MAX_TILES][QUERIES], sum[MAX_TILES][QUERIES];
+  bool begun[MAX_TILES];
+};
+
+// What is the same for all rows of a layer.
+struct Layer {
+  Pages pages;
+  int64_t group;  // query heads of a key head
+  float scale;
+  int64_t window;     // a token sees so many with itself; 0: all before it
+  float softcap;      // 0 for none
+  const bf16* sinks;  // [heads]: scores of one more key, whose value is nothing; or null
+};
+
+// New tokens of one sequence, the last ones of `length`.
+struct Sequence {
+  const int32_t* table;
+  int64_t first_token, computed, length;
 };
 
 // Rows first..first + count of one sequence and key head; row r is head r % group of new token r / group.
@@ -33,19 +53,21 @@ struct Item {
   int64_t sequence, kv_head, first, count;
 };
 
-template <int DIM>
+// What a tile's rows see of a chunk: tokens low[row] to high[row]. Both rise from row to row.
+struct Seen {
+  int64_t low[QUERIES], high[QUERIES];
+};
+
 class Attention {
  public:
-  // length: tokens of the sequence.
-  Attention(Scratch<DIM>& scratch, Products<DIM>& products, const Pages& pages, const int32_t* table, int64_t kv_head,
-            int64_t length, float scale)
-      : s(scratch), products(products), pages(pages), table(table), kv_head(kv_head), last_step(length / STEP * STEP),
-        scale(scale * LOG2E) {
+  Attention(Scratch& scratch, Products& products, const Layer& layer, const Sequence& sequence, int64_t kv_head)
+      : s(scratch), products(products), layer(layer), pages(layer.pages), dim(pages.head_dim), table(sequence.table),
+        kv_head(kv_head), last_step(sequence.length / STEP * STEP) {
     // What was never written may be no number, and nothing times that is no number either.
-    if (length % STEP == 0) return;
-    const bf16* values = pages.values(block(last_step), kv_head, offset(last_step));
-    const int64_t count = length % STEP;
-    for (int64_t i = 0; i < DIM * STEP; i += LINE) {
+    if (pages.quantized || sequence.length % STEP == 0) return;
+    const bf16* values = pages.step<bf16>(block(last_step), kv_head, offset(last_step)) + STEP * dim;
+    const int64_t count = sequence.length % STEP;
+    for (int64_t i = 0; i < dim * STEP; i += LINE) {
       const int64_t token = i / LINE % ROWS * 2;
       const uint32_t kept = token + 1 < count ? 0xffffffffu : token < count ? 0xffffu : 0u;
       for (int64_t lane = 0; lane < LINE; lane += 2 * LANES)
@@ -53,142 +75,184 @@ class Attention {
     }
   }
 
-  // The first `rows` rows of a tile to `count` tokens from `start` on, in whole steps; the last may be beyond the
-  // sequence. allowed[row]: how many of them a row may see.
-  void run(int tile, int rows, const int64_t* allowed, int64_t start, int64_t count) {
+  // The query of a row, a head's.
+  void begin(int tile, int row, const bf16* query, int64_t head) {
+    const int64_t stride = Products::query_stride(dim);
+    Factor* to = s.queries[tile] + row * stride;
+    for (int64_t i = 0; i < dim; i += LANES) store_factors(to + i, load_bf16(query + i));
+    std::fill(to + dim, to + stride, Factor());
+    s.highest[tile][row] = layer.sinks ? load_one(layer.sinks + head) * LOG2E : -INFINITY;
+    s.sum[tile][row] = layer.sinks ? 1.0f : 0.0f;
+    s.begun[tile] = false;
+  }
+
+  // Steps from..to of the chunk that begins at token `start`, where they are int8: once for all tiles.
+  void widen(int64_t start, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i += STEP) {
+      const int64_t at = block(start + i), in = offset(start + i);
+      widen_int8(pages.step<int8_t>(at, kv_head, in), s.widened + i * 2 * dim, STEP * 2 * dim);
+      const bf16* scales = pages.scale(at, kv_head, in);
+      for (int64_t lane = 0; lane < STEP; lane += LANES) {
+        ::store(s.key_scales + i + lane, load_bf16(scales + lane));
+        ::store(s.value_scales + i + lane, load_bf16(scales + pages.block_size + lane));
+      }
+    }
+  }
+
+  // The first `rows` rows of a tile to what they see of the chunk that begins at token `start`.
+  void run(int tile, int rows, const Seen& seen, int64_t start) {
+    const int64_t from = seen.low[0] / STEP * STEP, to = (seen.high[rows - 1] + STEP - 1) / STEP * STEP;
+    if (seen.low[0] >= seen.high[rows - 1]) return;
     products.begin(rows);
-    products.score(s.queries[tile][0], s.scores[0], count, [&](int64_t i) {
-      return pages.keys(block(start + i), kv_head, offset(start + i));
+    const auto step_at = [&](int64_t i) -> const bf16* {
+      const int64_t position = start + from + i;
+      return pages.quantized ? s.widened + (from + i) * 2 * dim
+                             : pages.step<bf16>(block(position), kv_head, offset(position));
+    };
+    products.score(s.queries[tile], s.scores[0] + from, to - from, step_at);
+    for (int row = 0; row < rows; row++) softmax(tile, row, seen.low[row], seen.high[row], from, to);
+    const int64_t masked = pages.quantized ? -1 : last_step - start - from;
+    products.mix(s.weights[0] + from, s.out[tile], to - from, !s.begun[tile], [&](int64_t i) {
+      return i == masked ? s.last_values : step_at(i) + STEP * dim;
     });
-    softmax(tile, rows, allowed, count, start == 0);
-    products.mix(s.weights[0], s.out[tile][0], count, start == 0, [&](int64_t i) {
-      const int64_t position = start + i;
-      return position == last_step ? s.last_values : pages.values(block(position), kv_head, offset(position));
-    });
+    s.begun[tile] = true;
   }
 
   void store(int tile, int row, bf16* to) const {
     const float norm = 1.0f / s.sum[tile][row];
-    for (int i = 0; i < DIM; i += LANES) store_bf16(to + i, load_row(s.out[tile][row] + i) * norm);
+    const float* out = s.out[tile] + row * dim;
+    for (int64_t i = 0; i < dim; i += LANES) store_bf16(to + i, load_row(out + i) * norm);
   }
 
  private:
-  // Scores made weights, and what was summed up before made to fit.
-  void softmax(int tile, int rows, const int64_t* allowed, int64_t count, bool first_chunk) {
-    constexpr float LEAST = -INFINITY;
-    for (int row = 0; row < rows; row++) {
-      const float* scores = s.scores[row];
-      Factor* weights = s.weights[row];
-      const int64_t seen = std::clamp<int64_t>(allowed[row], 0, count), whole = seen / LANES * LANES;
-      const int rest = seen - whole;
-      Row best = all(LEAST);
-      for (int64_t i = 0; i < whole; i += LANES) best = max(best, load_row(scores + i));
-      if (rest) best = max(best, first(rest, load_row(scores + whole), LEAST));
-      const float before = s.highest[tile][row], now = std::max(before, highest(best) * scale);
-      Row total = all(0.0f);
-      for (int64_t i = 0; i < whole; i += LANES) {
-        const Row weight = exp2(load_row(scores + i) * scale - now);
-        total += weight;
-        store_factors(weights + i, weight);
-      }
-      if (rest) {
-        const Row weight = first(rest, exp2(load_row(scores + whole) * scale - now), 0.0f);
-        total += weight;
-        store_factors(weights + whole, weight);
-      }
-      for (int64_t i = whole + (rest ? LANES : 0); i < count; i += LANES) store_factors(weights + i, all(0.0f));
-      const float shrink = std::exp2(before - now);
-      s.sum[tile][row] = s.sum[tile][row] * shrink + sum(total);
-      s.highest[tile][row] = now;
-      if (now == before || first_chunk) continue;
-      for (int i = 0; i < DIM; i += LANES) {
-        float* out = s.out[tile][row] + i;
-        ::store(out, load_row(out) * shrink);
-      }
+  // A row's scores from..to made weights, nothing but for tokens low..high, and what was summed up before made to fit.
+  void softmax(int tile, int row, int64_t low, int64_t high, int64_t from, int64_t to) {
+    float* scores = s.scores[row];
+    Factor* weights = s.weights[row];
+    const int64_t begin = std::min(low / LANES * LANES, to), end = (high + LANES - 1) / LANES * LANES;
+    for (int64_t i = from; i < begin; i += LANES) store_factors(weights + i, all(0.0f));
+    for (int64_t i = std::max(begin, end); i < to; i += LANES) store_factors(weights + i, all(0.0f));
+    if (low >= high) {
+      for (int64_t i = begin; i < end; i += LANES) store_factors(weights + i, all(0.0f));
+      return;
     }
+    const auto seen = [&](int64_t i, Row values, float other) {
+      return i >= low && i + LANES <= high ? values : within(low - i, high - i, values, other);
+    };
+    const float scale = scaled(scores, begin, end);
+    Row best = all(-INFINITY);
+    for (int64_t i = begin; i < end; i += LANES) best = max(best, seen(i, load_row(scores + i), -INFINITY));
+    const float before = s.highest[tile][row], now = std::max(before, highest(best) * scale);
+    Row total = all(0.0f);
+    for (int64_t i = begin; i < end; i += LANES) {
+      const Row weight = seen(i, exp2(load_row(scores + i) * scale - now), 0.0f);
+      total += weight;
+      store_factors(weights + i, pages.quantized ? seen(i, weight * load_row(s.value_scales + i), 0.0f) : weight);
+    }
+    const float shrink = std::exp2(before - now);
+    s.sum[tile][row] = s.sum[tile][row] * shrink + sum(total);
+    s.highest[tile][row] = now;
+    if (now == before || !s.begun[tile]) return;
+    for (int64_t i = 0; i < dim; i += LANES) {
+      float* out = s.out[tile] + row * dim + i;
+      ::store(out, load_row(out) * shrink);
+    }
+  }
+
+  // What makes these scores exponents of 2; those with a cap are, afterwards.
+  float scaled(float* scores, int64_t begin, int64_t end) const {
+    if (pages.quantized)
+      for (int64_t i = begin; i < end; i += LANES)
+        ::store(scores + i, load_row(scores + i) * load_row(s.key_scales + i));
+    if (layer.softcap == 0.0f) return layer.scale * LOG2E;
+    const float inner = layer.scale / layer.softcap, outer = layer.softcap * LOG2E;
+    for (int64_t i = begin; i < end; i += LANES) ::store(scores + i, tanh(load_row(scores + i) * inner) * outer);
+    return 1.0f;
   }
 
   int64_t block(int64_t position) const { return table[position / pages.block_size]; }
   int64_t offset(int64_t position) const { return position % pages.block_size; }
 
-  Scratch<DIM>& s;
-  Products<DIM>& products;
+  Scratch& s;
+  Products& products;
+  const Layer& layer;
   const Pages& pages;
+  const int64_t dim;
   const int32_t* table;
   const int64_t kv_head, last_step;
-  const float scale;
 };
 
-template <int DIM>
-void attend(const Item& item, Products<DIM>& products, const Pages& pages, const bf16* queries, int64_t query_stride,
-            bf16* out, int64_t group, const int32_t* table, int64_t first_token, int64_t computed, int64_t length,
-            float scale) {
-  static thread_local Scratch<DIM> scratch;
-  Attention<DIM> attention(scratch, products, pages, table, item.kv_head, length, scale);
-  const int64_t heads = pages.kv_heads * group;
+void attend(const Item& item, const Sequence& sequence, Products& products, const Layer& layer, const bf16* queries,
+            int64_t query_stride, bf16* out) {
+  static thread_local Scratch scratch;
+  Attention attention(scratch, products, layer, sequence, item.kv_head);
+  const int64_t dim = layer.pages.head_dim, group = layer.group, heads = layer.pages.kv_heads * group;
   const int tiles = (item.count + QUERIES - 1) / QUERIES;
   const auto head_of = [&](int64_t row) { return item.kv_head * group + row % group; };
+  const auto token_of = [&](int64_t row) { return sequence.first_token + row / group; };
+  const auto position_of = [&](int64_t row) { return sequence.computed + row / group; };
+  const auto first_seen = [&](int64_t row) {
+    return layer.window ? std::max<int64_t>(position_of(row) - layer.window + 1, 0) : 0;
+  };
   for (int64_t i = 0; i < item.count; i++) {
-    const int64_t row = item.first + i, tile = i / QUERIES, at = i % QUERIES;
-    const bf16* query = queries + (first_token + row / group) * query_stride + head_of(row) * DIM;
-    for (int j = 0; j < DIM; j += LANES) store_factors(scratch.queries[tile][at] + j, load_bf16(query + j));
-    scratch.highest[tile][at] = -INFINITY;
-    scratch.sum[tile][at] = 0.0f;
+    const int64_t row = item.first + i;
+    const bf16* query = queries + token_of(row) * query_stride + head_of(row) * dim;
+    attention.begin(i / QUERIES, i % QUERIES, query, head_of(row));
   }
-  const int64_t end = computed + (item.first + item.count - 1) / group + 1;
-  for (int64_t start = 0; start < end; start += CHUNK) {
+  const int64_t end = position_of(item.first + item.count - 1) + 1;
+  for (int64_t start = first_seen(item.first) / CHUNK * CHUNK; start < end; start += CHUNK) {
+    if (layer.pages.quantized) {
+      const int64_t from = std::max<int64_t>(first_seen(item.first) - start, 0) / STEP * STEP;
+      attention.widen(start, from, (std::min<int64_t>(CHUNK, end - start) + STEP - 1) / STEP * STEP);
+    }
     for (int tile = 0; tile < tiles; tile++) {
       const int rows = std::min<int64_t>(QUERIES, item.count - tile * QUERIES);
-      int64_t allowed[QUERIES];
-      for (int row = 0; row < rows; row++)
-        allowed[row] = computed + (item.first + tile * QUERIES + row) / group + 1 - start;
-      if (allowed[rows - 1] <= 0) continue;
-      const int64_t count = (std::min<int64_t>(CHUNK, allowed[rows - 1]) + STEP - 1) / STEP * STEP;
-      attention.run(tile, rows, allowed, start, count);
+      Seen seen;
+      for (int i = 0; i < rows; i++) {
+        const int64_t row = item.first + tile * QUERIES + i;
+        seen.low[i] = std::clamp<int64_t>(first_seen(row) - start, 0, CHUNK);
+        seen.high[i] = std::clamp<int64_t>(position_of(row) + 1 - start, 0, CHUNK);
+      }
+      attention.run(tile, rows, seen, start);
     }
   }
   for (int64_t i = 0; i < item.count; i++) {
     const int64_t row = item.first + i;
-    attention.store(i / QUERIES, i % QUERIES, out + ((first_token + row / group) * heads + head_of(row)) * DIM);
-  }
-}
-
-template <int DIM>
-void attend_all(const std::vector<Item>& items, const Pages& pages, const bf16* queries, int64_t query_stride, bf16* out,
-                int64_t group, const int32_t* query_starts, const int32_t* seq_lens, const int32_t* tables,
-                int64_t table_width, float scale, int threads) {
-#pragma omp parallel num_threads(threads)
-  {
-    Products<DIM> products(CHUNK);
-#pragma omp for schedule(dynamic, 1)
-    for (size_t i = 0; i < items.size(); i++) {
-      const Item& item = items[i];
-      const int64_t first_token = query_starts[item.sequence], length = seq_lens[item.sequence];
-      const int64_t computed = length - (query_starts[item.sequence + 1] - first_token);
-      attend<DIM>(item, products, pages, queries, query_stride, out, group, tables + item.sequence * table_width,
-                  first_token, computed, length, scale);
-    }
+    attention.store(i / QUERIES, i % QUERIES, out + (token_of(row) * heads + head_of(row)) * dim);
   }
 }
 
 }  // namespace
 
 // out[tokens, heads, head_dim] for queries[tokens, heads, head_dim], whose tokens are query_stride elements apart.
-// head_dim is 64 or 128, block_size a multiple of 32. tables[sequences, table_width].
-extern "C" void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, bf16* cache, int64_t heads,
-                                int64_t kv_heads, int64_t head_dim, int64_t block_size, const int32_t* query_starts,
-                                const int32_t* seq_lens, const int32_t* tables, int64_t table_width, int64_t sequences,
-                                float scale, int threads) {
-  const Pages pages{cache, kv_heads, block_size, head_dim};
-  const int64_t group = heads / kv_heads, most = MAX_TILES * QUERIES;
+// cache: bfloat16, or int8 with scales where it is quantized. head_dim is a multiple of 16 up to 256, block_size one of
+// 32. tables[sequences, table_width]. window: a token sees so many with itself, all with 0; softcap: scores become
+// softcap * tanh(score / softcap), 0 for none; sinks[heads]: the score of one more key with a value of nothing, or null.
+extern "C" void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, void* cache, int quantized,
+                                int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t block_size,
+                                const int32_t* query_starts, const int32_t* seq_lens, const int32_t* tables,
+                                int64_t table_width, int64_t sequences, float scale, int64_t window, float softcap,
+                                const bf16* sinks, int threads) {
+  const Pages pages{cache, kv_heads, block_size, head_dim, quantized != 0};
+  const Layer layer{pages, heads / kv_heads, scale, window, softcap, sinks};
+  const int64_t most = MAX_TILES * QUERIES;
   std::vector<Item> items;
   // The last first: long prompts come after single tokens, and the work that ends a step should be small.
   for (int64_t sequence = sequences - 1; sequence >= 0; sequence--) {
-    const int64_t rows = (query_starts[sequence + 1] - query_starts[sequence]) * group;
+    const int64_t rows = (query_starts[sequence + 1] - query_starts[sequence]) * layer.group;
     for (int64_t first = (rows - 1) / most * most; first >= 0 && rows > 0; first -= most)
       for (int64_t kv_head = 0; kv_head < kv_heads; kv_head++)
         items.push_back({sequence, kv_head, first, std::min(most, rows - first)});
   }
-  auto* run = head_dim == 64 ? attend_all<64> : attend_all<128>;
-  run(items, pages, queries, query_stride, out, group, query_starts, seq_lens, tables, table_width, scale, threads);
+#pragma omp parallel num_threads(threads)
+  {
+    Products products(CHUNK, head_dim);
+#pragma omp for schedule(dynamic, 1)
+    for (size_t i = 0; i < items.size(); i++) {
+      const int64_t at = items[i].sequence, first_token = query_starts[at], length = seq_lens[at];
+      const Sequence sequence{tables + at * table_width, first_token, length - (query_starts[at + 1] - first_token),
+                              length};
+      attend(items[i], sequence, products, layer, queries, query_stride, out);
+    }
+  }
 }

@@ -4,10 +4,13 @@
 
 constexpr int QUERIES = SUM_ROWS;  // queries, rows of (token, head), that are multiplied at once
 
-template <int DIM>
 class Products {
  public:
-  explicit Products(int64_t chunk) : chunk(chunk) {}
+  // chunk: tokens that rows of scores and weights have; dim: numbers of a head, a multiple of 16.
+  Products(int64_t chunk, int64_t dim) : chunk(chunk), dim(dim) {}
+
+  // Numbers from one query to the next.
+  static int64_t query_stride(int64_t dim) { return dim; }
 
   // Before products with so many queries.
   void begin(int queries) { rows = queries; }
@@ -27,11 +30,11 @@ class Products {
           total.begin();
           // What single tokens read comes from memory, and the processor looks ahead within 4 KiB only. Of this step's
           // values and the next one's keys as much as of these keys.
-          int64_t at = tile * DIM * ROWS;
-          total.add(queries, DIM, keys + at, DIM * ROWS, DIM / 2, [&] {
+          int64_t at = tile * dim * ROWS;
+          total.add(queries, dim, keys + at, dim * ROWS, dim / 2, [&] {
             for (int line = 0; line < WIDTH; line++, at += LINE) {
               __builtin_prefetch(next + at, 0, 2);
-              __builtin_prefetch(keys + LINE * DIM + at, 0, 2);
+              __builtin_prefetch(keys + LINE * dim + at, 0, 2);
             }
           });
           total.store(scores + i + tile * ROWS, chunk);
@@ -40,25 +43,32 @@ class Products {
     });
   }
 
-  // Adds weights[queries, chunk] x values to out[queries, DIM], or begins with them.
+  // Adds weights[queries, chunk] x values to out[queries, dim], or begins with them.
   template <class ValuesAt>
   void mix(const Factor* weights, float* out, int64_t count, bool first, const ValuesAt& values_at) const {
     with_rows(rows, [&](auto constant) {
       constexpr int COUNT = decltype(constant)::value, WIDTH = tiles_at_once<COUNT>(4);
-      for (int tile = 0; tile < DIM / ROWS; tile += WIDTH) {
-        Sums<COUNT, WIDTH> total;
-        if (first)
-          total.begin();
-        else
-          total.load(out + tile * ROWS, DIM);
-        for (int64_t i = 0; i < count; i += LINE)
-          total.add(weights + i, chunk, values_at(i) + tile * TILE, TILE, ROWS);
-        total.store(out + tile * ROWS, DIM);
-      }
+      const int64_t tiles = dim / ROWS, whole = tiles / WIDTH * WIDTH;
+      for (int64_t tile = 0; tile < whole; tile += WIDTH)
+        mix_tiles<COUNT, WIDTH>(weights, out, count, first, tile, values_at);
+      for (int64_t tile = whole; tile < tiles; tile++)
+        mix_tiles<COUNT, 1>(weights, out, count, first, tile, values_at);
     });
   }
 
  private:
-  const int64_t chunk;
+  template <int COUNT, int WIDTH, class ValuesAt>
+  void mix_tiles(const Factor* weights, float* out, int64_t count, bool first, int64_t tile,
+                 const ValuesAt& values_at) const {
+    Sums<COUNT, WIDTH> total;
+    if (first)
+      total.begin();
+    else
+      total.load(out + tile * ROWS, dim);
+    for (int64_t i = 0; i < count; i += LINE) total.add(weights + i, chunk, values_at(i) + tile * TILE, TILE, ROWS);
+    total.store(out + tile * ROWS, dim);
+  }
+
+  const int64_t chunk, dim;
   int rows = 0;
 };

@@ -12,11 +12,11 @@ struct Matrix {
 struct Layer {
   const bf16 *attention_norm, *mlp_norm;
   Matrix qkv, attention_out, gate_up, down;
-  bf16* cache;
+  void* cache;
 };
 
 struct Shape {
-  int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, block_size;
+  int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, block_size, quantized;
   float eps, scale;
 };
 
@@ -53,10 +53,11 @@ extern "C" void decoder_layers(const Layer* layers, const Shape* shape, const To
     else
       rms_norm(room->hidden, room->hidden, room->residual, layer->attention_norm, t.count, s.hidden, s.eps, threads);
     multiply(room->qkv, room->hidden, layer->qkv, all, s.hidden, false);
-    rope_kv_write(room->qkv, t.positions, t.angles, layer->cache, t.slots, t.count, s.heads, s.kv_heads, s.head_dim,
-                  s.block_size, threads);
-    paged_attention(room->mixed, room->qkv, all, layer->cache, s.heads, s.kv_heads, s.head_dim, s.block_size,
-                    t.query_starts, t.seq_lens, t.tables, t.table_width, t.sequences, s.scale, threads);
+    rope_kv_write(room->qkv, t.positions, t.angles, layer->cache, s.quantized, t.slots, t.count, s.heads, s.kv_heads,
+                  s.head_dim, s.head_dim, s.block_size, threads);
+    paged_attention(room->mixed, room->qkv, all, layer->cache, s.quantized, s.heads, s.kv_heads, s.head_dim,
+                    s.block_size, t.query_starts, t.seq_lens, t.tables, t.table_width, t.sequences, s.scale, 0, 0.0f,
+                    nullptr, threads);
     multiply(room->hidden, room->mixed, layer->attention_out, s.hidden, width, false);
     rms_norm(room->hidden, room->hidden, room->residual, layer->mlp_norm, t.count, s.hidden, s.eps, threads);
     multiply(room->gated, room->hidden, layer->gate_up, 2 * s.intermediate, s.hidden, true);

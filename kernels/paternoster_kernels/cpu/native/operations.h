@@ -7,19 +7,24 @@ extern "C" {
 void argmax(int64_t* out, const bf16* logits, int64_t rows, int64_t n, int threads);
 void int8_matmul(bf16* out, const bf16* x, const int8_t* packed, const float* scales, int8_t* quantized,
                  float* row_scales, int64_t rows, int64_t outputs, int64_t inputs, int threads);
-void kv_write(const bf16* rows, int64_t heads, bf16* cache, const int64_t* slots, int64_t tokens, int64_t kv_heads,
-              int64_t head_dim, int64_t block_size, int threads);
-void packed_matmul(bf16* out, const bf16* x, const uint8_t* packed, const int64_t* strips, int64_t rows, int64_t outputs,
-                   int64_t inputs, int gated, int threads);
+void kv_write(const bf16* rows, int64_t heads, void* cache, int quantized, const int64_t* slots, int64_t tokens,
+              int64_t kv_heads, int64_t head_dim, int64_t block_size, int threads);
+void packed_matmul(bf16* out, const bf16* x, const uint8_t* packed, const int64_t* strips, int64_t rows,
+                   int64_t outputs, int64_t inputs, int gated, int threads);
 void packed_rows(bf16* out, const uint8_t* packed, const int64_t* strips, const int64_t* rows, int64_t count,
                  int64_t inputs, int threads);
-void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, bf16* cache, int64_t heads, int64_t kv_heads,
-                     int64_t head_dim, int64_t block_size, const int32_t* query_starts, const int32_t* seq_lens,
-                     const int32_t* tables, int64_t table_width, int64_t sequences, float scale, int threads);
+void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, void* cache, int quantized, int64_t heads,
+                     int64_t kv_heads, int64_t head_dim, int64_t block_size, const int32_t* query_starts,
+                     const int32_t* seq_lens, const int32_t* tables, int64_t table_width, int64_t sequences, float scale,
+                     int64_t window, float softcap, const bf16* sinks, int threads);
 void rms_norm(bf16* out, const bf16* x, bf16* residual, const bf16* weight, int64_t rows, int64_t n, float eps,
               int threads);
-void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, bf16* cache, const int64_t* slots,
-                   int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t block_size, int threads);
+void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, void* cache, int quantized,
+                   const int64_t* slots, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim,
+                   int64_t rotary_dim, int64_t block_size, int threads);
+void sample(int64_t* out, const void* logits, int wide, const float* temperature, const int32_t* top_k,
+            const float* top_p, const float* floors, const int64_t* seeds, const int64_t* positions, int64_t rows,
+            int64_t vocab, int threads);
 void silu_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int threads);
 
 }  // extern "C"

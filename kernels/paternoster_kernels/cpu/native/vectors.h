@@ -26,6 +26,7 @@ typedef float Row __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
+typedef int8_t SignedBytes __attribute__((vector_size(LANES)));
 
 // Rows below this many elements together are done by one thread: waking a second one costs more.
 constexpr int64_t PARALLEL_ELEMENTS = 16384;
@@ -71,14 +72,32 @@ inline Row min(Row a, Row b) {
 
 inline Row magnitude(Row values) { return (Row)((Words)values & 0x7fffffffu); }
 
+// Whether one of the lanes of a comparison holds.
+inline bool any(Ints lanes) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)lanes, (__m512i)lanes) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_epi8((__m256i)lanes) != 0;
+#else
+  uint64_t halves[LANES / 2];
+  std::memcpy(halves, &lanes, sizeof lanes);
+  uint64_t together = 0;
+  for (uint64_t half : halves) together |= half;
+  return together != 0;
+#endif
+}
+
 // The number of each lane.
 inline Ints lane_numbers() {
   alignas(64) static const int32_t NUMBERS[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return load<Ints>(NUMBERS);
 }
 
-// The first `count` lanes, the others replaced.
-inline Row first(int count, Row values, float other) { return lane_numbers() < count ? values : all(other); }
+// The lanes low to high, the others replaced.
+inline Row within(int64_t low, int64_t high, Row values, float other) {
+  const Ints lane = lane_numbers();
+  return (lane >= int32_t(low)) & (lane < int32_t(high)) ? values : all(other);
+}
 
 // Halves with each other until one number is left.
 template <class Number, class Vector, class Combine>
@@ -118,9 +137,18 @@ inline Halves narrow(Row values) {
 #endif
 }
 
+inline float load_one(const bf16* from) {
+  const uint32_t bits = uint32_t(*from) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 inline Row load_bf16(const bf16* from) { return widen(load<Halves>(from)); }
 
 inline void store_bf16(bf16* to, Row values) { store(to, narrow(values)); }
+
+inline void store_one(bf16* to, float value) { *to = narrow(all(value))[0]; }
 
 // What a float is after a store and a load.
 inline Row round_bf16(Row values) { return widen(narrow(values)); }
@@ -138,6 +166,26 @@ inline Ints nearest(Row values) {
   for (int lane = 0; lane < LANES; lane++) whole[lane] = int32_t(__builtin_rintf(values[lane]));
   return whole;
 #endif
+}
+
+// Whole numbers from -128 to 127, the nearest.
+inline void store_int8(int8_t* to, Row values) { store(to, __builtin_convertvector(nearest(values), SignedBytes)); }
+
+// Int8 numbers as bfloat16, which has all of them; n in whole pairs of vectors.
+inline void widen_int8(const int8_t* from, bf16* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += 2 * LANES) {
+#if defined(__AVX512BF16__)
+    const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)(from + i))));
+    const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)(from + i + 16))));
+    store(to + i, _mm512_cvtne2ps_pbh(high, low));
+#else
+    for (int64_t j = i; j < i + 2 * LANES; j += LANES) {
+      const Ints whole = __builtin_convertvector(load<SignedBytes>(from + j), Ints);
+      const Words bits = (Words)__builtin_convertvector(whole, Row);
+      store(to + j, __builtin_convertvector(bits >> 16, Halves));
+    }
+#endif
+  }
 }
 
 // Added to a float below 2**22 in size it leaves the nearest whole number in the lowest bits.
@@ -159,3 +207,9 @@ inline Row exp2(Row x) {
 }
 
 constexpr float LOG2E = 1.44269504088896341f;
+
+// Beyond 10 it is 1 to the last bit but one.
+inline Row tanh(Row x) {
+  const Row power = exp2(min(all(10.0f), max(all(-10.0f), x)) * (2.0f * LOG2E));
+  return 1.0f - 2.0f / (power + 1.0f);
+}

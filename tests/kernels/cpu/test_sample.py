@@ -1,0 +1,72 @@
+"""Sampling in C++: the tokens of the reference, whatever the rows' settings, widths and edges."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from paternoster_kernels import reference
+from paternoster_kernels.cpu.sample import sample
+from paternoster_kernels.reference.sample import gumbel_noise
+
+pytestmark = pytest.mark.usefixtures("instructions")
+
+SETTINGS = list(product((0.0, 0.3, 1.0, 1.9), (0, 1, 7, 60), (1.0, 0.0, 0.3137, 0.9), (0.0, 0.0371, 1.0)))
+"""Temperature, top-k, top-p, min-p: of each a few that do nothing."""
+
+
+def _columns(rows: list[tuple[float, ...]], first_seed: int = 0) -> tuple[torch.Tensor, ...]:
+    seeds = torch.arange(first_seed, first_seed + len(rows)) * -7046029254386353131
+    kinds = (torch.float32, torch.int32, torch.float32, torch.float32)
+    values = [torch.tensor(column, dtype=kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    return (*values, seeds, torch.arange(len(rows)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("vocab", [3, 70, 1203])
+def test_the_tokens_of_the_reference(vocab: int, dtype: torch.dtype) -> None:
+    logits = 3 * torch.randn(len(SETTINGS), vocab, generator=torch.Generator().manual_seed(vocab))
+    logits[::5, 1::3] = -float("inf")
+    columns = _columns(SETTINGS)
+    logits = logits.to(dtype)
+    assert torch.equal(sample(logits, *columns), reference.sample(logits, *columns))
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.01, 20.0])
+def test_flat_and_steep_rows(scale: float) -> None:
+    """A flat one keeps nearly all with top-p, a steep one hardly any."""
+    rows = [(1.0, 0, 1.0, 0.0), (1.0, 0, 0.9, 0.0), (0.7, 300, 0.95, 0.0), (1e-5, 0, 1.0, 0.0)] * 8
+    logits = scale * torch.randn(len(rows), 2000, generator=torch.Generator().manual_seed(5))
+    columns = _columns(rows, first_seed=9)
+    assert torch.equal(sample(logits, *columns), reference.sample(logits, *columns))
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [((1.0, 2, 1.0, 0.0), {5, 30, 31}), ((1.0, 0, 0.5, 0.0), {5, 30, 31}), ((1.0, 0, 1.0, 0.3), {5, 30, 31})],
+    ids=["top-k", "top-p", "min-p"],
+)
+def test_equals_of_the_last_score_are_kept(settings: tuple[float, ...], kept: set[int]) -> None:
+    logits = torch.full((1, 33), -1.0)
+    logits[0, [5, 30, 31]] = torch.tensor([5.0, 4.5, 4.5])
+    assert set(sample(logits.expand(60, -1), *_columns([settings] * 60)).tolist()) == kept
+
+
+def test_a_draw_is_the_best_of_score_plus_noise() -> None:
+    """Of a row as wide as real ones, by the noise itself."""
+    rows = [(1.0, 0, 1.0, 0.0)] * 4
+    logits, columns = torch.randn(4, 49_152, generator=torch.Generator().manual_seed(1)), _columns(rows, 3)
+    expected = (logits + gumbel_noise(*columns[4:], 49_152)).argmax(-1)
+    assert torch.equal(sample(logits, *columns), expected)
+
+
+def test_rows_that_allow_nothing_give_the_first_token() -> None:
+    logits = torch.full((3, 40), -float("inf"))
+    assert sample(logits, *_columns([(0.0, 0, 1.0, 0.0), (1.0, 0, 1.0, 0.0), (1.0, 3, 0.5, 0.1)])).tolist() == [0, 0, 0]
+
+
+def test_other_numbers_and_orders_of_memory() -> None:
+    columns = _columns(SETTINGS[:40])
+    wide = torch.randn(50, 40, generator=torch.Generator().manual_seed(2)).mT
+    assert torch.equal(sample(wide, *columns), reference.sample(wide, *columns))
+    assert torch.equal(sample(wide.double(), *columns), reference.sample(wide.double(), *columns))
