@@ -201,6 +201,18 @@ def test_calls_that_a_model_begins(tokenizer: Tokenizer, family: str) -> None:
         assert follow(text) == ""
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_long_text_of_limited_length(tokenizer: Tokenizer, family: str) -> None:
+    made, form = _form_of(tokenizer, family)
+    city = {"type": "string", "maxLength": 1000}
+    schema = {"properties": {"city": city, "unit": city}, "required": ["city", "unit"]}
+    outline = form.required(RequiredCalls([("weather", schema), *((f"f{i}", schema) for i in range(20))], True), "")
+    assert outline is not None
+    follow = follower(made, form, outline)
+    assert follow(WRITTEN[family].format("a<b " * 250, "x")) == ""
+    assert follow(WRITTEN[family].format("a<b " * 251, "x")) != ""
+
+
 @pytest.mark.parametrize("family", ["qwen3_coder", "glm45", "pythonic"])
 def test_calls_after_thinking(tokenizer: Tokenizer, family: str) -> None:
     form = AnswerFormat.of(QWEN3, tokenizer.special_token_id, tool_parser=family)

@@ -102,7 +102,7 @@ class NamedArguments:
             # The reader takes a text that begins so for one of the others.
             begins = "|".join(dict.fromkeys(_BEGINNINGS[name] for name in sorted(others)))
             distinct = ["~" + regex(rf"[\s\x1c-\x1f]*(?:{begins})(?s:.*)")] if others else []
-            expression = " & ".join([f"({text})", without(self.marks), *distinct])
+            expression = " & ".join([f"({text})", without(self.marks, text), *distinct])
             yield " ".join([f"{terminal}: ({expression})", *joined])
         yield f"{rule}: {begin} ({' | '.join(options)})"
 

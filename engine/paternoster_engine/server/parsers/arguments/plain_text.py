@@ -11,6 +11,7 @@ from paternoster_engine.server.parsers.arguments.patterns import ANYTHING, whole
 from paternoster_engine.server.parsers.schemas import MAX_DEPTH, referred
 
 ANY = f"/{ANYTHING}/"
+_LENGTH = "(?s:.{"
 _UNSUPPORTED = ("not", "if", "$dynamicRef", "$recursiveRef")
 
 
@@ -39,7 +40,7 @@ def _parts(said: Mapping[str, Any], root: Mapping[str, Any], left: int) -> Itera
             yield _either(json.dumps(value) for value in values if isinstance(value, str))
     least, most = said.get("minLength", 0), said.get("maxLength", "")
     if least or most != "":
-        yield regex(f"(?s:.{{{int(least)},{most if most == '' else int(most)}}})")
+        yield regex(f"{_LENGTH}{int(least)},{most if most == '' else int(most)}}})")
     if "pattern" in said:
         yield regex(whole(str(said["pattern"])))
     if "format" in said:
@@ -69,9 +70,16 @@ def _either(options: Iterable[str | None]) -> str | None:
     return None if not some else ANY if ANY in some else f"({' | '.join(f'({option})' for option in some)})"
 
 
-def without(texts: Iterable[str]) -> str:
-    """Texts that have none of ``texts`` within."""
-    any_of = "|".join(map(re.escape, texts))
+def without(marks: Iterable[str], text: str) -> str:
+    """Texts that have none of ``marks`` within, which begin with ``<``.
+
+    ``text``: what else is said of them. Where that is a length they have not the marks' first two characters either:
+    whether a mark follows within a length takes llguidance more than its limits allow from 250 characters on.
+    """
+    if _LENGTH in text:
+        seconds = "".join(re.escape(second) for second in sorted({mark[1] for mark in marks}))
+        return regex(f"(?:[^<]|<+[^<{seconds}])*<*")
+    any_of = "|".join(map(re.escape, marks))
     return "~" + regex(f"{ANYTHING}(?:{any_of}){ANYTHING}")
 
 
