@@ -12,7 +12,7 @@ from paternoster_e2e.objects import merge
 Manifest = Callable[..., Document]
 
 HEADER = "NAME READY REASON REPLICAS DESIRED SEQS TOK/S AGE"
-WIDE_HEADER = f"{HEADER} MODEL QUEUE PREEMPT/1K KV% COST/1M MODE URL"
+WIDE_HEADER = f"{HEADER} MODEL QUEUE PREEMPT/1K KV% COST/1M MODE URL MESSAGE"
 STATUS = {
     "readyReplicas": 2,
     "desiredReplicas": 3,
@@ -30,7 +30,7 @@ STATUS = {
             "type": "Ready",
             "status": "True",
             "reason": "AllReplicasReady",
-            "message": "",
+            "message": "served",
             "lastTransitionTime": "2030-01-01T00:00:00Z",
         }
     ],
@@ -45,7 +45,7 @@ def test_columns_show_the_status(kubectl: Kubectl, manifest: Manifest, namespace
     assert row[:-1] == ["shown", "True", "AllReplicasReady", "2", "3", "24", "1900"]
     header, row = table(kubectl, "llmd", "shown", namespace, "--output=wide")
     assert header == WIDE_HEADER.split()
-    assert row[8:] == ["smollm2", "7", "12", "81", "Auto", "http://gateway"]
+    assert row[8:] == ["smollm2", "7", "12", "81", "Auto", "http://gateway", "served"]
 
 
 def test_short_name_and_categories_find_it(kubectl: Kubectl, manifest: Manifest, namespace: str) -> None:

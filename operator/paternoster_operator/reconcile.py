@@ -26,6 +26,7 @@ from paternoster_operator.observe import Observed
 from paternoster_operator.plausible import Refusal, implausible
 from paternoster_operator.report.conditions import Access, Condition
 from paternoster_operator.report.events import decision_event
+from paternoster_operator.report.model_fetch import kept
 from paternoster_operator.report.stall_reason import StallReason
 from paternoster_operator.report.status import build_status, failed_status, invalid_status
 from paternoster_operator.scrape import Scraper, held_by_fleet, knowing
@@ -118,6 +119,7 @@ class Reconciler:
     async def _observe(self, key: Key, fleet: Fleet) -> None:
         resource = fleet.resource
         assert resource is not None
+        before = {pod.name: pod.download for pod in fleet.observed.pods}
         fleet.observed = Observed.from_cluster(self._cluster.child(key, "Deployment"), self._cluster.pods(key))
         observed = fleet.observed
         urls = {pod.name: pod.admin_url for pod in observed.answering if pod.admin_url is not None}
@@ -128,7 +130,9 @@ class Reconciler:
             self._scraper.downloads({pod.name: pod.admin_url for pod in fetching if pod.admin_url is not None}),
         )
         if downloads:
-            fleet.observed = observed.with_downloads(downloads)
+            fleet.observed = observed.with_downloads(
+                {pod: kept(told, before.get(pod)) for pod, told in downloads.items()}
+            )
         now = self._clock()
         autoscaler, believed = fleet.autoscaler, {}
         refused = {pod: Refusal("form", fault) for pod, fault in faults.items()}
@@ -202,6 +206,7 @@ class Reconciler:
             replicas,
             roots,
             engine_image=asked.engine_image,
+            fetch_image=asked.fetch_image,
             vllm_metrics=asked.vllm_metrics,
             peers=asked.peers,
         )

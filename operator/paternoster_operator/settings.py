@@ -31,6 +31,8 @@ class Settings:
     """URL that clients are told, in the status; the gateway's, or else the engines' own, when None."""
     engine_image: str = labels.DEFAULT_ENGINE_IMAGE
     """Image of engines whose resource names none."""
+    fetch_image: str = labels.DEFAULT_FETCH_IMAGE
+    """Image of the init container that fetches a model; a change rolls every fleet that has one."""
     names: Names = Names.GLOBAL
     """Which names fleets may be served by."""
     gateway_key: Key = GATEWAY_KEY

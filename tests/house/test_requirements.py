@@ -1,9 +1,12 @@
 """What the images bring is what the tests run with: the same versions, each by hash."""
 
 import re
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ("operator", "gateway", "engine")
@@ -22,6 +25,15 @@ def test_an_image_has_the_versions_that_are_tested(image: str) -> None:
     wanted = {name: said.partition(" ")[0] for name, said in versions(ROOT / f"requirements/{image}.txt").items()}
     assert wanted
     assert {name: tested.get(name) for name in wanted} == wanted
+
+
+def test_the_operators_image_fetches_models_without_torch() -> None:
+    listed = versions(ROOT / "requirements/operator.txt")
+    said = [Requirement(line) for line in requires("paternoster") or []]
+    fetching = {canonicalize_name(each.name) for each in said if each.marker and "sources" in str(each.marker)}
+    assert "huggingface-hub" in fetching
+    assert fetching <= {canonicalize_name(name) for name in listed}
+    assert not {"torch", "triton", "numpy"} & set(listed)
 
 
 @pytest.mark.parametrize("name", [*IMAGES, "build", "audit"])

@@ -24,7 +24,10 @@ def quantize_int4(weight: torch.Tensor, group: int) -> tuple[torch.Tensor, torch
 
 
 def int4_matmul(x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
-    """``x @ weight.T`` for ``x [rows, in]`` and a weight from :func:`quantize_int4`; returns ``[rows, out]``."""
+    """``x @ weight.T`` for ``x [rows, in]`` and a weight from :func:`quantize_int4`; returns ``[rows, out]``.
+
+    Scales may be of any float's type, and zero points whole numbers of eight bits.
+    """
     wide = torch.promote_types(x.dtype, torch.float32)
     halves = packed.unflatten(1, (scales.shape[1], -1))
     numbers = torch.cat((halves & 15, halves >> 4), -1).to(wide)

@@ -26,13 +26,14 @@ def int4_matmul_kernel(
         left = tl.load(x_rows + group * GROUP, mask=row_used[:, None], other=0.0)
         right = tl.load(x_rows + group * GROUP + HALF, mask=row_used[:, None], other=0.0)
         both = tl.load(packed_rows + group * HALF, mask=output_used[None, :], other=0)
-        zero = tl.load(zeros + output * groups + group, mask=output_used, other=0.0)
+        zero = tl.load(zeros + output * groups + group, mask=output_used, other=0)
         # Numbers less their zero point are whole and small, so exact in the inputs' format; the scale comes after.
-        low = ((both & 15).to(tl.float32) - zero[None, :]).to(left.dtype)
-        high = ((both >> 4).to(tl.float32) - zero[None, :]).to(left.dtype)
+        low = ((both & 15).to(tl.float32) - zero.to(tl.float32)[None, :]).to(left.dtype)
+        high = ((both >> 4).to(tl.float32) - zero.to(tl.float32)[None, :]).to(left.dtype)
         part = dot(left, low, tl.zeros([BLOCK_M, BLOCK_N], tl.float32))
         part = dot(right, high, part)
-        total += part * tl.load(scales + output * groups + group, mask=output_used, other=0.0)[None, :]
+        scale = tl.load(scales + output * groups + group, mask=output_used, other=0.0)
+        total += part * scale.to(tl.float32)[None, :]
     target = out + row.to(tl.int64)[:, None] * outputs + output[None, :]
     tl.store(target, total.to(out.dtype.element_ty), mask=row_used[:, None] & output_used[None, :])
 

@@ -31,4 +31,5 @@ COLUMNS: tuple[Column, ...] = (
     Column("Cost/1M", ".status.economics.costPerMillionOutputTokens", priority=1, description="Of generated tokens"),
     Column("Mode", ".spec.autoscaling.mode", priority=1),
     Column("URL", ".status.endpoint", priority=1),
+    Column("Message", '.status.conditions[?(@.type=="Ready")].message', priority=1),
 )

@@ -18,7 +18,7 @@ _SOURCES = (
     rf"hf://{_NAME}/{_NAME}([@/][^\s?#]+)?",
     rf"(s3|gs)://{_NAME}(/[^\s?#]*)?",
     r"https://[^\s?#/]+/[^\s?#]+(#sha256=[0-9a-fA-F]{64})?",
-    r"oci-(archive|layout):///[^\s?#]+(#[^\s#]+)?",
+    r"oci-(archive|layout):///[^\s?#]+(#[^\s#]*)?",
     r"oci://(localhost|[A-Za-z0-9-]+[.:][A-Za-z0-9.:-]+)/[^\s?#]+",
 )
 REMOTE = "^(hf|s3|gs|https|oci-archive|oci-layout)://"

@@ -8,7 +8,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-from paternoster_contract.labels import DEFAULT_ENGINE_IMAGE
+from paternoster_contract.labels import DEFAULT_ENGINE_IMAGE, DEFAULT_FETCH_IMAGE
 
 if TYPE_CHECKING:
     from paternoster_operator.cluster.port import Key
@@ -34,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine-image",
         default=DEFAULT_ENGINE_IMAGE,
         help="image of engines whose resource names none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--fetch-image",
+        default=DEFAULT_FETCH_IMAGE,
+        help="image of the init container that fetches a model, an operator's; a change rolls every fleet that has one "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--engine-vllm-metrics",
@@ -141,6 +147,7 @@ def run(args: argparse.Namespace) -> int:
             gateway_url=args.gateway_url,
             endpoint=args.endpoint,
             engine_image=args.engine_image,
+            fetch_image=args.fetch_image,
             vllm_metrics=args.engine_vllm_metrics,
             resync_seconds=args.resync_seconds,
             names=Names(args.names),

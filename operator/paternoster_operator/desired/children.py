@@ -29,6 +29,7 @@ def build_children(
     roots: RootKeys,
     *,
     engine_image: str = labels.DEFAULT_ENGINE_IMAGE,
+    fetch_image: str = labels.DEFAULT_FETCH_IMAGE,
     vllm_metrics: bool = False,
     peers: Peers | None = None,
 ) -> list[dict[str, Any]]:
@@ -39,5 +40,7 @@ def build_children(
     children = [build_secret(resource, roots.gateway, roots.admin), build_service(resource), build_pdb(resource)]
     if peers is not None:
         children.append(build_network_policy(resource, peers))
-    installation = Installation(engine_image, behind_gateway=bool(roots.gateway), vllm_metrics=vllm_metrics)
+    installation = Installation(
+        engine_image, fetch_image, behind_gateway=bool(roots.gateway), vllm_metrics=vllm_metrics
+    )
     return [*children, build_deployment(resource, replicas, installation)]

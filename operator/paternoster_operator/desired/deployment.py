@@ -72,7 +72,7 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
             "fsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "initContainers": fetch_containers(spec, _image(spec, installation), _security()),
+        "initContainers": fetch_containers(spec, installation.fetch_image, _security()),
         "containers": [_container(resource, installation)],
         "volumes": [
             {"name": TMP_VOLUME, "emptyDir": scratch_volume(spec)},

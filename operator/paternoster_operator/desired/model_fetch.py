@@ -1,6 +1,7 @@
 """The init container that fetches a model into the cache, and what the engine needs to find it there.
 
-It runs the engine's own image: the node has it anyway, and who writes the cache and who reads it are of one release.
+It runs the operator's image, which has no torch: the credentials are in a container with a thirtieth of the code, and
+what is wrong with a source is told before a node has pulled gigabytes of an engine.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ STATUS_FILE = "/dev/termination-log"
 
 
 def fetch_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, Any]) -> list[dict[str, Any]]:
-    """None where nothing is fetched. ``image`` and ``security`` are the engine's."""
+    """None where nothing is fetched. ``security`` is the engine's, and so is when the image is pulled."""
     if not spec.model.remote:
         return []
     credentials = spec.model.credentials_secret_ref

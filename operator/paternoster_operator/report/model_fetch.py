@@ -21,8 +21,8 @@ def fetches(pod: PodView, spec: LLMDeploymentSpec) -> bool:
 def find_downloads(observed: Observed, spec: LLMDeploymentSpec) -> str:
     """The pods that fetch their model now, since when, and how far they are; empty where there are none.
 
-    In whole percent and without a rate: each change of a status is one to etcd. Of an image the kubelet tells no more
-    than that its container is not made yet.
+    In whole percent, with the rate as of then (:func:`kept`): each change of a status is one to etcd. Of an image the
+    kubelet tells no more than that its container is not made yet.
     """
     if spec.model.image is not None:
         waiting = [pod.name for pod in observed.starting if pod.waiting_reason == CREATING]
@@ -31,10 +31,24 @@ def find_downloads(observed: Observed, spec: LLMDeploymentSpec) -> str:
     return f"{spec.model.source} is fetched by {', '.join(pods)}" if pods and spec.model.remote else ""
 
 
+def kept(told: FetchStatus, before: FetchStatus | None) -> FetchStatus:
+    """What was told ``before`` until the whole percent is another, or bytes begin or cease to come."""
+    return told if before is None or _step(before) != _step(told) else before
+
+
+def _step(told: FetchStatus) -> tuple[int, int, bool]:
+    return _percent(told), told.total, told.rate > 0
+
+
+def _percent(told: FetchStatus) -> int:
+    return 100 * min(told.done, told.total) // told.total if told.total else 0
+
+
 def _share(told: FetchStatus | None) -> str:
     if told is None or told.total <= 0:
         return ""
-    return f" ({100 * min(told.done, told.total) // told.total} % of {told.total / 1e9:.1f} GB)"
+    rate = f", {told.rate / 1e6:.1f} MB/s" if told.rate else ""
+    return f" ({_percent(told)} % of {told.total / 1e9:.1f} GB{rate})"
 
 
 def find_failure(pod: PodView) -> tuple[str, str] | None:

@@ -31,7 +31,8 @@ EDGES = (0, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, 18, 23)
 """Of these, one in mid-block, all around the first three edges, and the longest, which no step holds."""
 GENERATED_TOGETHER = ((0, 8), (8, 12), (12, 19), (19, 22), (22, 23), (23, 24))
 """Prompts of like length, which transformers pads to the longest and runs at once: it is slow one by one."""
-POOL_BYTES = 400_000_000
+NUM_BLOCKS = 270
+"""Of a pool in which all prompts have room."""
 SAMPLED = {"temperature": 0.8, "top_p": 0.95}
 GREEDY = {"temperature": 0.0}
 
@@ -43,8 +44,7 @@ class OracleEngine:
 
     def __init__(self, model: Decoder, kv_dtype: torch.dtype = torch.float32) -> None:
         cpu = torch.device("cpu")
-        self._shape = KVPoolShape.fit(model.config, BLOCK_SIZE, kv_dtype, POOL_BYTES)
-        cache = allocate_kv_cache(self._shape, model.config, kv_dtype, cpu)
+        cache = allocate_kv_cache(KVPoolShape(NUM_BLOCKS, BLOCK_SIZE, 0), model.config, kv_dtype, cpu)
         self._model, self._sampler = model, Sampler(model.config.vocab_size, cpu)
         self._runner = ModelRunner(model, cache, self._sampler)
         self._cache = cache
@@ -55,7 +55,7 @@ class OracleEngine:
             "max_batched_tokens": 512,
             "max_model_len": 1024,
             "block_size": BLOCK_SIZE,
-            "num_blocks": self._shape.num_blocks,
+            "num_blocks": NUM_BLOCKS,
             "prefix_cache": False,
         }
         return Scheduler(SchedulerConfig(**{**defaults, **settings}))
@@ -114,7 +114,13 @@ def _mixed(prompts: list[list[int]], sampled: int, chosen: Sequence[int] | None 
 
 
 @pytest.fixture(scope="session")
-def engine(model: Decoder) -> OracleEngine:
+def engine(shallow: Decoder) -> OracleEngine:
+    return OracleEngine(shallow)
+
+
+@pytest.fixture(scope="session")
+def whole_engine(model: Decoder) -> OracleEngine:
+    """With all layers of the model."""
     return OracleEngine(model)
 
 
@@ -150,8 +156,8 @@ def kept(source: ModelSource) -> Kept:
 
 
 @pytest.fixture(scope="session")
-def theirs(source: ModelSource, kept: Kept) -> Callable[[], Any]:
-    """The same file in transformers, by its own reader, in float32; loaded when first called."""
+def theirs(source: ModelSource, kept: Kept) -> Callable[[int], Any]:
+    """The first so many layers of the same file in transformers, by its own reader, in float32; loaded when called."""
 
     def read(file: Path) -> None:
         from transformers import AutoModelForCausalLM
@@ -164,26 +170,23 @@ def theirs(source: ModelSource, kept: Kept) -> Callable[[], Any]:
         )
 
     @cache
-    def load() -> Any:
-        return torch.load(kept.file(read), weights_only=False)
+    def load(layers: int) -> Any:
+        model = torch.load(kept.file(read), weights_only=False, mmap=True)
+        model.model.layers = model.model.layers[:layers]
+        model.config.num_hidden_layers = layers
+        return model
 
     return load
 
 
 @pytest.fixture(scope="session")
-def greedy_of(theirs: Callable[[], Any], kept: Kept, prompts: list[list[int]]) -> Callable[[int], list[int]]:
-    """What transformers generates after the prompt of an index, made when first asked for."""
-    known: dict[int, list[int]] = {}
+def greedy_with(
+    theirs: Callable[[int], Any], kept: Kept, prompts: list[list[int]]
+) -> Callable[[int], Callable[[int], list[int]]]:
+    """By the number of layers: what transformers generates after the prompt of an index, made when first asked for."""
 
-    def of(index: int) -> list[int]:
-        if index not in known:
-            first, last = next((a, b) for a, b in GENERATED_TOGETHER if a <= index < b)
-            outputs = kept.answer(greedy, prompts[first:last], MAX_TOKENS)
-            known.update(zip(range(first, last), outputs, strict=True))
-        return known[index]
-
-    def greedy(together: list[list[int]], max_tokens: int) -> Outputs:
-        model = theirs()
+    def greedy(layers: int, together: list[list[int]], max_tokens: int) -> Outputs:
+        model = theirs(layers)
         model.generation_config.eos_token_id = None
         width = max(len(prompt) for prompt in together)
         ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in together])
@@ -192,7 +195,24 @@ def greedy_of(theirs: Callable[[], Any], kept: Kept, prompts: list[list[int]]) -
         outputs: Outputs = generated[:, width:].tolist()
         return outputs
 
+    def of(layers: int) -> Callable[[int], list[int]]:
+        known: dict[int, list[int]] = {}
+
+        def after(index: int) -> list[int]:
+            if index not in known:
+                first, last = next((a, b) for a, b in GENERATED_TOGETHER if a <= index < b)
+                outputs = kept.answer(greedy, layers, prompts[first:last], MAX_TOKENS)
+                known.update(zip(range(first, last), outputs, strict=True))
+            return known[index]
+
+        return after
+
     return of
+
+
+@pytest.fixture(scope="session")
+def greedy_of(greedy_with: Callable[[int], Callable[[int], list[int]]], few_layers: int) -> Callable[[int], list[int]]:
+    return greedy_with(few_layers)
 
 
 @pytest.fixture(scope="session")
@@ -202,7 +222,7 @@ def transformers_greedy(greedy_of: Callable[[int], list[int]], prompts: list[lis
 
 
 @pytest.fixture(scope="session")
-def scores(theirs: Callable[[], Any]) -> Callable[[list[int]], torch.Tensor]:
+def scores(theirs: Callable[[int], Any], few_layers: int) -> Callable[[list[int]], torch.Tensor]:
     """Log-softmax ``[tokens, vocab]`` of transformers after each token of a sequence, each sequence computed once."""
     known: dict[tuple[int, ...], torch.Tensor] = {}
 
@@ -210,7 +230,7 @@ def scores(theirs: Callable[[], Any]) -> Callable[[list[int]], torch.Tensor]:
         key = tuple(tokens)
         if key not in known:
             with torch.inference_mode():
-                known[key] = theirs()(torch.tensor([tokens])).logits[0].log_softmax(-1)
+                known[key] = theirs(few_layers)(torch.tensor([tokens])).logits[0].log_softmax(-1)
         return known[key]
 
     return of

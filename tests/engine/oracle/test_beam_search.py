@@ -54,7 +54,11 @@ def beginnings(prompts: list[list[int]]) -> dict[int, list[list[int]]]:
 
 @pytest.fixture(scope="module")
 def transformers_beams(
-    theirs: Callable[[], Any], kept: Kept, tokenizer: Tokenizer, beginnings: dict[int, list[list[int]]]
+    theirs: Callable[[int], Any],
+    few_layers: int,
+    kept: Kept,
+    tokenizer: Tokenizer,
+    beginnings: dict[int, list[list[int]]],
 ) -> Callable[[Search], Found]:
     """What transformers finds, each search made once; prompts of one length go together."""
     known: dict[Search, Found] = {}
@@ -63,15 +67,17 @@ def transformers_beams(
         if search not in known:
             every_end = [*tokenizer.eos_token_ids, *end_tokens(search, tokenizer)]
             known[search] = read(
-                search, every_end, *kept.answer(beams, search, beginnings[search.length], every_end, MAX_TOKENS)
+                search,
+                every_end,
+                *kept.answer(beams, few_layers, search, beginnings[search.length], every_end, MAX_TOKENS),
             )
         return known[search]
 
     def beams(
-        search: Search, prompts: list[list[int]], every_end: list[int], max_tokens: int
+        layers: int, search: Search, prompts: list[list[int]], every_end: list[int], max_tokens: int
     ) -> tuple[list[list[int]], list[float]]:
         ids = torch.tensor(prompts)
-        generated = theirs().generate(
+        generated = theirs(layers).generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_tokens,

@@ -103,9 +103,9 @@ def beginnings(prompts: list[list[int]]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def reference(
-    theirs: Callable[[], Any], kept: Kept, source: ModelSource, beginnings: list[list[int]]
+    theirs: Callable[[int], Any], few_layers: int, kept: Kept, source: ModelSource, beginnings: list[list[int]]
 ) -> list[list[int]]:
-    def constrained(texts: list[str], prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
+    def constrained(layers: int, texts: list[str], prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
         # Neither our vocabulary nor our matcher has a part in it.
         from llguidance import LLMatcher
         from llguidance.hf import from_tokenizer
@@ -114,7 +114,7 @@ def reference(
         tokenizer = AutoTokenizer.from_pretrained(str(source.path.parent), gguf_file=source.path.name)
         shared = from_tokenizer(tokenizer)
         matchers = [LLMatcher(shared, text) for text in texts]
-        model, outputs = theirs(), [[] for _ in texts]  # type: ignore[var-annotated]
+        model, outputs = theirs(layers), [[] for _ in texts]  # type: ignore[var-annotated]
         step, past = torch.tensor(prompts), None
         with torch.inference_mode():
             for _ in range(max_tokens):
@@ -135,7 +135,7 @@ def reference(
         return outputs
 
     texts = [to_grammar(source, frozenset()) for source in SOURCES]
-    answers: list[list[int]] = kept.answer(constrained, texts, beginnings, MAX_TOKENS)
+    answers: list[list[int]] = kept.answer(constrained, few_layers, texts, beginnings, MAX_TOKENS)
     return answers
 
 

@@ -94,6 +94,18 @@ def test_int4(rows: int, outputs: int, group: int, dtype: torch.dtype, generator
     close(got, reference.int4_matmul(x.double(), *quantised), magnitude)
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
+def test_int4_with_scales_and_zero_points_as_files_have_them(kind: torch.dtype, generator: torch.Generator) -> None:
+    device = generator.device
+    x = torch.randn(17, 96, generator=generator, device=device).to(torch.bfloat16)
+    packed, scales, zeros = quantize_int4(torch.randn(70, 96, generator=generator, device=device), 32)
+    scales, zeros = scales.to(kind), zeros.to(torch.uint8)
+    got = int4_matmul(x, packed, scales, zeros)
+    identity = torch.eye(96, dtype=torch.float64, device=device)
+    magnitude = x.double().abs() @ reference.int4_matmul(identity, packed, scales, zeros).abs()
+    close(got, reference.int4_matmul(x.double(), packed, scales, zeros), magnitude)
+
+
 @dtypes
 @pytest.mark.parametrize("rank", [4, 16, 40])
 def test_lora_by_segments(rank: int, dtype: torch.dtype, generator: torch.Generator) -> None:

@@ -29,6 +29,7 @@ ADDRESSES = st.one_of(
 @example("hf://org/name@a%2Fb")
 @example("s3://bucket/")
 @example("https://[::1]:8443/model.gguf")
+@example("oci-archive:///image.tar#")
 def test_what_can_be_fetched_may_be_asked_for(source: str) -> None:
     try:
         parse(source)

@@ -98,11 +98,14 @@ def test_others_are_not_fetched(resource: Resource, source: str) -> None:
     assert "env" not in pod["containers"][0]
 
 
-def test_it_runs_the_engines_image_with_the_engines_rights(resource: Resource) -> None:
+def test_it_runs_an_image_of_its_own_with_the_engines_rights(resource: Resource) -> None:
     fleet = resource(model={"source": SOURCE}, engine={"image": "own:1", "imagePullPolicy": "Always"})
-    for pod, image in ((pod_of(fleet), "own:1"), (pod_of(resource(model={"source": SOURCE}), Installation("x")), "x")):
+    for pod, images in (
+        (pod_of(fleet), ("paternoster-operator:0.2.0", "own:1")),
+        (pod_of(resource(model={"source": SOURCE}), Installation("engine:x", "fetch:y")), ("fetch:y", "engine:x")),
+    ):
         (init,), (engine,) = pod["initContainers"], pod["containers"]
-        assert init["image"] == engine["image"] == image
+        assert (init["image"], engine["image"]) == images
         assert init["imagePullPolicy"] == engine["imagePullPolicy"]
         assert init["securityContext"] == engine["securityContext"]
 
@@ -112,6 +115,7 @@ def test_a_template_may_add_to_it(resource: Resource) -> None:
         "name": "model",
         "env": [{"name": "HTTPS_PROXY", "value": "http://p"}],
         "resources": {"limits": {"cpu": 1}},
+        "image": "mirror/operator:1",
     }
     theirs = {"name": "seed", "image": "seed"}
     fleet = resource(model={"source": SOURCE}, podTemplate={"spec": {"initContainers": [theirs, added]}})
@@ -119,6 +123,7 @@ def test_a_template_may_add_to_it(resource: Resource) -> None:
     assert second == theirs
     assert environment(first) == {MODELS_ENV: "/mnt/model", "HTTPS_PROXY": "http://p"}
     assert first["resources"]["limits"]["cpu"] == 1
+    assert first["image"] == "mirror/operator:1"
     assert first["command"] == ["paternoster", "pull"]
 
 

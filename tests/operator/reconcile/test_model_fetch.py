@@ -30,14 +30,22 @@ def pod(world: World, **container: Any) -> dict[str, Any]:
 async def test_how_far_it_is_is_asked_of_the_pod(world: World, document: Callable[..., dict[str, Any]]) -> None:
     world.cluster.resource = document(replicas=1, model=MODEL)
     world.cluster.shown_pods = [pod(world, state=RUNNING)]
-    world.engine.numbers |= {"state": "downloading", "done": 43, "total": 100}
+    world.engine.numbers |= {"state": "downloading", "done": 4300, "total": 10_000, "rate": 2.1e8}
     await world.look()
     ready = world.cluster.condition("Ready")
     assert (ready["status"], ready["reason"]) == ("Unknown", "ModelDownloading")
-    assert ready["message"].endswith("hf://org/name@v9 is fetched by a since 2026-01-01T00:00:00Z (43 % of 0.0 GB)")
+    assert ready["message"].endswith(
+        "hf://org/name@v9 is fetched by a since 2026-01-01T00:00:00Z (43 % of 0.0 GB, 210.0 MB/s)"
+    )
     written = len(world.cluster.statuses)
-    await world.look()
-    assert len(world.cluster.statuses) == written, "nothing new is not written"
+    for done, rate in ((4310, 1.9e8), (4390, 2.3e8)):
+        world.engine.numbers |= {"done": done, "rate": rate}
+        await world.look()
+    assert len(world.cluster.statuses) == written, "a rate alone is not written"
+    for done, rate, share in ((4390, 0.0, "(43 % of 0.0 GB)"), (4400, 5e6, "(44 % of 0.0 GB, 5.0 MB/s)")):
+        world.engine.numbers |= {"done": done, "rate": rate}
+        await world.look()
+        assert world.cluster.condition("Ready")["message"].endswith(share)
     world.engine.numbers |= {"state": "no state"}
     await world.look()
     assert world.cluster.condition("Ready")["message"].endswith("a since 2026-01-01T00:00:00Z")

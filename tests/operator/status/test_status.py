@@ -229,6 +229,7 @@ def test_a_download_is_told(resource: Resource, observed: Observed, ready: str, 
     [
         (FetchStatus(state="downloading", done=6_999_999_999, total=16_100_000_000), " (43 % of 16.1 GB)"),
         (FetchStatus(state="downloading", done=17, total=16), " (100 % of 0.0 GB)"),
+        (FetchStatus(state="downloading", done=43, total=100, rate=2.1e8), " (43 % of 0.0 GB, 210.0 MB/s)"),
         (FetchStatus(state="waiting", done=0, total=10**9), " (0 % of 1.0 GB)"),
         (FetchStatus(state="listing"), ""),
         (None, ""),

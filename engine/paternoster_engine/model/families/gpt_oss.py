@@ -3,14 +3,13 @@
 import re
 from dataclasses import replace
 
-import torch
-
 from paternoster_engine.model.config import LARGEST_SIZE, Experts, ModelConfig
 from paternoster_engine.model.families.family import Family, Files
 from paternoster_engine.model.families.layer_kinds import MOST_EXPERTS, windowed, with_experts, with_window
-from paternoster_engine.model.families.mxfp4 import from_mxfp4
+from paternoster_engine.model.families.mxfp4 import Mxfp4
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.rope_scaling import Yarn
+from paternoster_engine.model.weights.stored import Stored
 
 _EXPERT = re.compile(r"(model[.]layers[.]\d+[.]mlp[.]experts[.])(\d+)[.](gate|up|down)_proj[.](weight|bias)")
 
@@ -39,19 +38,18 @@ def _from_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     return _gpt_oss(config, fields, "expert_count", "expert_used_count", "expert_feed_forward_length")
 
 
-def _expert(files: Files, name: str) -> torch.Tensor | None:
+def _expert(files: Files, name: str) -> Stored | None:
     """Gate and up in turns; in MXFP4 output by output, else input by input."""
     if (found := _EXPERT.fullmatch(name)) is None:
         return None
     prefix, number, part, kind = found[1], int(found[2]), found[3], found[4]
     stored = prefix + ("down_proj" if part == "down" else "gate_up_proj")
+    rows = {"gate": slice(0, None, 2), "up": slice(1, None, 2), "down": slice(None)}[part]
     if kind == "bias":
-        whole = files.part(f"{stored}_bias", number)
-    elif files.has(f"{stored}_blocks"):
-        whole = from_mxfp4(files.part(f"{stored}_blocks", number), files.part(f"{stored}_scales", number))
-    else:
-        whole = files.part(stored, number).T
-    return whole if part == "down" else whole[{"gate": 0, "up": 1}[part] :: 2]
+        return files.part(f"{stored}_bias", number)[rows]
+    if files.has(f"{stored}_blocks"):
+        return Mxfp4(files.part(f"{stored}_blocks", number)[rows], files.part(f"{stored}_scales", number)[rows])
+    return files.part(stored, number).T[rows]
 
 
 GPT_OSS = Family(

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.layers.device_linear import device_linear
 from paternoster_engine.model.layers.int8_linear import Int8Linear
 from paternoster_engine.model.layers.invariant_linear import InvariantLinear
 from paternoster_engine.model.layers.linear import NATIVE_ACTIVATIONS, Gate, Linear
@@ -46,6 +47,8 @@ class Parts:
         self._linear = Int8Linear if quantization == "int8" else self._exact_linear
         native = device.type == "cpu" and dtype == torch.bfloat16 and library() is not None
         self._in_blocks = quantization == "auto" and native
+        # Their tiles depend on the number of rows.
+        self._apart = quantization == "auto" and device.type == "cuda" and not invariant
         self.kept: Counter[str] = Counter()
         """Matrices by the format that they are kept in."""
         self.unpacked: Counter[str] = Counter()
@@ -69,9 +72,9 @@ class Parts:
         activation = self.config.block.activation
         native_gate = gate is not None and activation in NATIVE_ACTIVATIONS
         strips = self._strips(names, gated=native_gate)
-        if strips is None:
-            return self.matrix(self.weight(*names), gate, biases)
-        return StripLinear(strips, gate, biases, activation=activation, native_gate=native_gate)
+        if strips is not None:
+            return StripLinear(strips, gate, biases, activation=activation, native_gate=native_gate)
+        return self._on_device(names, gate, biases) or self.matrix(self.weight(*names), gate, biases)
 
     def table(self, name: str) -> torch.Tensor | Strips:
         """A matrix whose rows are looked up."""
@@ -99,6 +102,16 @@ class Parts:
         self.kept.update(formats)
         strips: Strips = pick("pack_strips", self.device)(matrices, gated)
         return strips
+
+    def _on_device(self, names: Sequence[str], gate: Gate | None, bias: torch.Tensor | None) -> Linear | None:
+        """Matrices below each other for a GPU's products; None where there is none for them."""
+        if not self._apart:
+            return None
+        matrices = [StoredRows(self._tensor(name + ".weight")) for name in names]
+        found = device_linear(matrices, self.device, gate, bias)
+        if found is not None:
+            self.kept.update(matrix.format.name for matrix in matrices if matrix.format is not None)
+        return found
 
     def _load(self, names: list[str]) -> torch.Tensor:
         stored = [self._tensor(name) for name in names]

@@ -27,8 +27,8 @@ FLOATS = {
     "F8_E4M3": torch.float8_e4m3fn,
     "F8_E5M2": torch.float8_e5m2,
 }
-TYPES = {**FLOATS, "U8": torch.uint8}
-"""What is read; bytes are what families pack numbers into."""
+TYPES = {**FLOATS, "U8": torch.uint8, "I32": torch.int32}
+"""What is read; bytes and words are what numbers of few bits are packed into."""
 
 
 @dataclass(frozen=True, slots=True)

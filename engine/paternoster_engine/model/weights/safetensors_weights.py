@@ -14,6 +14,7 @@ from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import LONGEST_TOKENIZER, ModelFolder
+from paternoster_engine.model.weights.quantized import QuantizedMatrices
 from paternoster_engine.model.weights.safetensors_file import FLOATS, TYPES, FileTensor, read_safetensors
 from paternoster_engine.model.weights.stored import Part, Stored
 
@@ -25,6 +26,8 @@ class SafetensorsCheckpoint:
         self._folder = ModelFolder(path)
         self._config = self._folder.json("config.json")
         self.architecture = Fields(self._config, "config.json").text("model_type")
+        said = self._config.get("quantization_config")
+        self._quantized = QuantizedMatrices(said if isinstance(said, dict) else {})
         self._files: dict[str, FileTensor] = {}
         for weights in self._folder.weights():
             self._files.update(read_safetensors(weights))
@@ -40,17 +43,18 @@ class SafetensorsCheckpoint:
     def shape(self, name: str) -> tuple[int, ...]:
         if (own := self._of_expert(name, meta=True)) is not None:
             return tuple(own.shape)
-        stored, rows = self._stored(name), rows_of(self.config, self._family, name)
-        shape = self._files[stored].shape
+        rows = rows_of(self.config, self._family, name)
+        matrix = self._matrix(name)
+        shape = tuple(self._files[self._stored(name)].shape if matrix is None else matrix.shape)
         return shape if rows is None else (len(range(shape[0])[rows]), *shape[1:])
 
     def tensor(self, name: str) -> Stored:
         if (own := self._of_expert(name)) is not None:
             return own
-        stored, rows = self._stored(name), rows_of(self.config, self._family, name)
-        tensor = self._files[stored]
-        if tensor.kind not in FLOATS:
-            raise ModelError(f"{self._folder.path}: {stored} is of {tensor.kind}: must be of {', '.join(FLOATS)}")
+        rows = rows_of(self.config, self._family, name)
+        tensor: Stored | None = self._matrix(name)
+        if tensor is None:
+            tensor = self._numbers(self._stored(name))
         offset = self._family.norm_offset
         if offset and name.endswith("norm.weight"):
             return tensor[()].float() + offset
@@ -72,7 +76,25 @@ class SafetensorsCheckpoint:
         name = "chat_template.jinja"
         return self._folder.text(name) if self._folder.has(name) else None
 
-    def _of_expert(self, name: str, *, meta: bool = False) -> torch.Tensor | None:
+    def _numbers(self, stored: str) -> FileTensor:
+        tensor = self._files[stored]
+        if tensor.kind not in FLOATS:
+            raise ModelError(f"{self._folder.path}: {stored} is of {tensor.kind}: must be of {', '.join(FLOATS)}")
+        return tensor
+
+    def _matrix(self, name: str) -> Stored | None:
+        """A matrix of few bits, by all the tensors that say it; None for others."""
+        base, _, kind = name.rpartition(".")
+        if kind != "weight":
+            return None
+
+        def find(suffix: str) -> FileTensor | None:
+            stored = self._find(f"{base}.{suffix}")
+            return None if stored is None else self._files[stored]
+
+        return self._quantized.matrix(base, find)
+
+    def _of_expert(self, name: str, *, meta: bool = False) -> Stored | None:
         """A part of an expert that is held in the family's own way; ``meta``: with its shape alone."""
         if self._family.expert is None:
             return None
@@ -80,6 +102,13 @@ class SafetensorsCheckpoint:
 
     def _stored(self, name: str) -> str:
         """The file's name of the decoder's tensor ``name``; raises :class:`ModelError` where there is none."""
+        stored = self._find(name)
+        if stored is None:
+            raise ModelError(f"{self._folder.path} has no tensor {stored_name(self._family, name)!r}")
+        return stored
+
+    def _find(self, name: str) -> str | None:
+        """As :meth:`_stored`; None where there is none."""
         name = stored_name(self._family, name)
         # What is no module's has no suffix; the text's decoder of a model that takes images as well has a prefix, and
         # one that was saved without its output projection has none.
@@ -89,10 +118,7 @@ class SafetensorsCheckpoint:
             f"language_model.{name}",
             name.replace("model.", "model.language_model.", 1),
         )
-        for stored in (name, *others):
-            if stored in self._files:
-                return stored
-        raise ModelError(f"{self._folder.path} has no tensor {name!r}")
+        return next((stored for stored in (name, *others) if stored in self._files), None)
 
 
 class ExpertFiles:

@@ -36,57 +36,62 @@ inline Row to_floats(Words numbers) { return __builtin_convertvector((Ints)numbe
 // Byte `i` of each word, with its sign.
 inline Words signed_byte(Words words, int i) { return (Words)((Ints)(words << (24 - 8 * i)) >> 24); }
 
-// Even and odd inputs of a line, rounded to the nearest bfloat16 numbers, the even one of two.
-inline void store_line(bf16* line, int lane, Row even, Row odd) {
+// `bits` of each word from `shift` on, left where they are: number(shift) of these is times factor(shift). A shift less.
+constexpr float factor(int bits, int shift) { return shift + bits < 32 ? 1.0f / float(1u << shift) : 1.0f; }
+inline Row number(Words words, int bits, int shift) {
+  const uint32_t mask = (1u << bits) - 1u;
+  return to_floats(shift + bits < 32 ? words & mask << shift : words >> shift);
+}
+
+// A line of the even and the odd input of some outputs, rounded to the nearest bfloat16 numbers, the even one of two.
+inline Words to_line(Row even, Row odd) {
 #if defined(__AVX512BF16__)
-  static constexpr auto place = [](int word) { return uint16_t(word / 2 + word % 2 * ROWS); };
-  alignas(64) static constexpr uint16_t PLACES[32] = {
-      place(0),  place(1),  place(2),  place(3),  place(4),  place(5),  place(6),  place(7),
-      place(8),  place(9),  place(10), place(11), place(12), place(13), place(14), place(15),
-      place(16), place(17), place(18), place(19), place(20), place(21), place(22), place(23),
-      place(24), place(25), place(26), place(27), place(28), place(29), place(30), place(31)};
+  alignas(64) static const uint16_t PLACES[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                  8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd, even);
-  store(line + 2 * lane, _mm512_permutexvar_epi16(load<__m512i>(PLACES), both));
+  return (Words)_mm512_permutexvar_epi16(load<__m512i>(PLACES), both);
 #else
   const Words low = (Words)even, high = (Words)odd;
   const Words left = (low + 0x7fffu + (low >> 16 & 1u)) >> 16, right = high + 0x7fffu + (high >> 16 & 1u);
-  store(line + 2 * lane, left | (right & 0xffff0000u));
+  return left | (right & 0xffff0000u);
 #endif
 }
 
 // The two lines of four inputs, weight(i) each.
-template <class Weight>
-inline void store_four(bf16* lines, int lane, const Weight& weight) {
-  store_line(lines, lane, weight(0), weight(1));
-  store_line(lines + LINE, lane, weight(2), weight(3));
+template <class Take, class Weight>
+inline void take_four(Take& take, const Weight& weight) {
+  take(to_line(weight(0), weight(1)));
+  take(to_line(weight(2), weight(3)));
 }
+
+// Formats: take() is given the lines of a block in the order of its inputs, for the outputs from `lane` on.
 
 // Q4_0, Q4_1, Q5_0, Q5_1: a scale, the least number or none, the fifth bits or none, and low bits, where a byte has
 // input i and input i + 16.
 template <bool LEAST, bool FIFTH>
 struct Plain {
   static constexpr int64_t INPUTS = 32, BYTES = 18 + 2 * LEAST + 4 * FIFTH;
-  static constexpr uint32_t MIDDLE = LEAST ? 0 : FIFTH ? 16 : 8;
 
-  static void unpack(const uint8_t* block, int lane, bf16* lines) {
+  template <class Take>
+  static void unpack(const uint8_t* block, int lane, Take& take) {
     const Row scale = load_halves(block, lane);
-    Row least = {};
+    Row least = scale * (FIFTH ? -16.0f : -8.0f);
     if constexpr (LEAST) least = load_halves(block + 2 * ROWS, lane);
     const uint8_t *fifths = block + (LEAST ? 4 : 2) * ROWS, *bytes = fifths + (FIFTH ? 4 : 0) * ROWS;
     Words fifth = {};
     if constexpr (FIFTH) fifth = load_words(fifths, 0, lane);
-#pragma GCC unroll 4
-    for (int item = 0; item < 4; item++) {
-      const Words fours = load_words(bytes, item, lane);
 #pragma GCC unroll 2
-      for (int half = 0; half < 2; half++)
-        store_four(lines + (2 * item + 8 * half) * LINE, lane, [&](int i) {
-          Words number = fours >> (8 * i + 4 * half) & 15u;
-          if constexpr (FIFTH) number |= (fifth >> (4 * item + 16 * half + i) & 1u) << 4;
-          const Row wide = to_floats(number - MIDDLE);
-          return LEAST ? fma(wide, scale, least) : wide * scale;
+    for (int half = 0; half < 2; half++)
+#pragma GCC unroll 4
+      for (int item = 0; item < 4; item++) {
+        const Words fours = load_words(bytes, item, lane);
+        take_four(take, [&](int i) {
+          const int shift = 8 * i + 4 * half;
+          if constexpr (!FIFTH) return fma(number(fours, 4, shift), scale * factor(4, shift), least);
+          const Words low = fours >> shift & 15u, high = (fifth >> (4 * item + 16 * half + i) & 1u) << 4;
+          return fma(to_floats(low | high), scale, least);
         });
-    }
+      }
   }
 };
 
@@ -94,12 +99,14 @@ struct Plain {
 struct Bytes {
   static constexpr int64_t INPUTS = 32, BYTES = 34;
 
-  static void unpack(const uint8_t* block, int lane, bf16* lines) {
-    const Row scale = load_halves(block, lane);
+  template <class Take>
+  static void unpack(const uint8_t* block, int lane, Take& take) {
+    const Row scale = load_halves(block, lane), least = scale * -128.0f;
 #pragma GCC unroll 8
     for (int item = 0; item < 8; item++) {
-      const Words fours = load_words(block + 2 * ROWS, item, lane);
-      store_four(lines + 2 * item * LINE, lane, [&](int i) { return to_floats(signed_byte(fours, i)) * scale; });
+      // Without a sign, they are more by 128.
+      const Words fours = load_words(block + 2 * ROWS, item, lane) ^ 0x80808080u;
+      take_four(take, [&](int i) { return fma(number(fours, 8, 8 * i), scale * factor(8, 8 * i), least); });
     }
   }
 };
@@ -110,31 +117,31 @@ template <bool FIFTH>
 struct Parts {
   static constexpr int64_t INPUTS = 256, BYTES = 144 + 32 * FIFTH;
 
-  static void unpack(const uint8_t* block, int lane, bf16* lines) {
+  template <class Take>
+  static void unpack(const uint8_t* block, int lane, Take& take) {
     const Row scale = load_halves(block, lane), least = load_halves(block + 2 * ROWS, lane);
     const uint8_t *sixes = block + 4 * ROWS, *fifths = sixes + 12 * ROWS, *bytes = fifths + (FIFTH ? 32 : 0) * ROWS;
     const Words low = load_words(sixes, 0, lane), high = load_words(sixes, 1, lane), rest = load_words(sixes, 2, lane);
     for (int pair = 0; pair < 4; pair++) {
-      Row scales[2], leasts[2];
 #pragma GCC unroll 2
       for (int half = 0; half < 2; half++) {
         const int part = 2 * pair + half, at = part % 4 * 8;
         // Of the last four parts two bits are above the six of the first four.
         const Words a = part < 4 ? low >> at & 63u : (rest >> at & 15u) | (low >> (at + 6) & 3u) << 4;
         const Words b = part < 4 ? high >> at & 63u : (rest >> (at + 4) & 15u) | (high >> (at + 6) & 3u) << 4;
-        scales[half] = scale * to_floats(a), leasts[half] = least * to_floats(b);
-      }
-      for (int item = 0; item < 8; item++) {
-        const Words fours = load_words(bytes, 8 * pair + item, lane);
-        Words fifth = {};
-        if constexpr (FIFTH) fifth = load_words(fifths, item, lane) >> 2 * pair;
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
-          store_four(lines + (32 * pair + 16 * half + 2 * item) * LINE, lane, [&](int i) {
-            Words number = fours >> (8 * i + 4 * half) & 15u;
-            if constexpr (FIFTH) number |= (fifth >> (8 * i + half) & 1u) << 4;
-            return fma(to_floats(number), scales[half], -leasts[half]);
+        const Row own = scale * to_floats(a), less = -(least * to_floats(b));
+        const Row scales[4] = {own * factor(4, 4 * half), own * factor(4, 8 + 4 * half), own * factor(4, 16 + 4 * half),
+                               own * factor(4, 24 + 4 * half)};
+        for (int item = 0; item < 8; item++) {
+          const Words fours = load_words(bytes, 8 * pair + item, lane);
+          Words fifth = {};
+          if constexpr (FIFTH) fifth = load_words(fifths, item, lane) >> part;
+          take_four(take, [&](int i) {
+            const int shift = 8 * i + 4 * half;
+            if constexpr (!FIFTH) return fma(number(fours, 4, shift), scales[i], less);
+            return fma(to_floats((fours >> shift & 15u) | (fifth >> 8 * i & 1u) << 4), own, less);
           });
+        }
       }
     }
   }
@@ -144,30 +151,24 @@ struct Parts {
 struct Sixes {
   static constexpr int64_t INPUTS = 256, BYTES = 210;
 
-  static void unpack(const uint8_t* block, int lane, bf16* lines) {
+  template <class Take>
+  static void unpack(const uint8_t* block, int lane, Take& take) {
     const uint8_t *lows = block, *highs = lows + 128 * ROWS, *eights = highs + 64 * ROWS;
     const Row scale = load_halves(eights + 16 * ROWS, lane);
-    for (int run = 0; run < 4; run++) {
-      // Inputs 16 * (run % 2) to 15 more of each of four parts of 32, in half run / 2 of the block.
-      const int half = run / 2;
-      Row scales[4];
+    for (int half = 0; half < 2; half++)
 #pragma GCC unroll 4
-      for (int part = 0; part < 4; part++) {
-        const int number = 8 * half + run % 2 + 2 * part;
-        const Words bytes = load_words(eights, number / 4, lane) << (24 - number % 4 * 8);
-        scales[part] = scale * to_floats((Words)((Ints)bytes >> 24));
-      }
-      for (int item = run % 2 * 4, end = item + 4; item < end; item++) {
-        const Words first = load_words(lows, 16 * half + item, lane), next = load_words(lows, 16 * half + 8 + item, lane);
-        const Words high = load_words(highs, 8 * half + item, lane);
-#pragma GCC unroll 4
-        for (int part = 0; part < 4; part++)
-          store_four(lines + (64 * half + 16 * part + 2 * item) * LINE, lane, [&](int i) {
-            const Words low = (part % 2 ? next : first) >> (8 * i + part / 2 * 4) & 15u;
-            return to_floats((low | (high >> (8 * i + 2 * part) & 3u) << 4) - 32u) * scales[part];
-          });
-      }
-    }
+      for (int part = 0; part < 4; part++)
+        for (int run = 0; run < 2; run++) {
+          const int place = 8 * half + 2 * part + run;
+          const Words bytes = load_words(eights, place / 4, lane) << (24 - place % 4 * 8);
+          const Row own = scale * to_floats((Words)((Ints)bytes >> 24)), less = own * -32.0f;
+          for (int item = 4 * run; item < 4 * run + 4; item++) {
+            const Words low = load_words(lows, 16 * half + 8 * (part % 2) + item, lane) >> part / 2 * 4 & 0x0f0f0f0fu;
+            const Words high = load_words(highs, 8 * half + item, lane) >> 2 * part & 0x03030303u;
+            const Words sixes = low | high << 4;
+            take_four(take, [&](int i) { return fma(number(sixes, 8, 8 * i), own * factor(8, 8 * i), less); });
+          }
+        }
   }
 };
 
@@ -175,22 +176,22 @@ struct Sixes {
 struct Floats {
   static constexpr int64_t INPUTS = 32, BYTES = 17;
 
-  static void unpack(const uint8_t* block, int lane, bf16* lines) {
+  template <class Take>
+  static void unpack(const uint8_t* block, int lane, Take& take) {
     // Of numbers that are twice as large; the least two have no power of two that is a normal float.
     const Words exponent = load_octets(block, lane);
     const Row scale = (Row)(exponent < 2 ? 0x200000u << exponent : (exponent - 1u) << 23);
+    for (int half = 0; half < 2; half++)
 #pragma GCC unroll 4
-    for (int item = 0; item < 4; item++) {
-      const Words fours = load_words(block + ROWS, item, lane);
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; half++)
-        store_four(lines + (2 * item + 8 * half) * LINE, lane, [&](int i) {
-          const Words bits = fours >> (8 * i + 4 * half), size = bits & 7u;
+      for (int item = 0; item < 4; item++) {
+        const Words fours = load_words(block + ROWS, item, lane) >> 4 * half;
+        take_four(take, [&](int i) {
+          const Words bits = fours >> 8 * i, size = bits & 7u;
           // Twice 0, 0.5, 1, 1.5, 2, 3, 4, 6.
           const Words twice = size < 4 ? size : (2u | (size & 1u)) << ((size >> 1) - 1u);
           return (Row)((Words)(to_floats(twice) * scale) ^ (bits & 8u) << 28);
         });
-    }
+      }
   }
 };
 
@@ -200,18 +201,20 @@ template <bool HALF>
 struct Grouped {
   static constexpr int64_t INPUTS = 32, BYTES = 19;
 
-  static void unpack(const uint8_t* block, int lane, bf16* lines) {
+  template <class Take>
+  static void unpack(const uint8_t* block, int lane, Take& take) {
     const Row scale = HALF ? load_halves(block, lane) : load_bf16((const bf16*)block + lane);
-    const Words zero = load_octets(block + 2 * ROWS, lane);
-#pragma GCC unroll 4
-    for (int item = 0; item < 4; item++) {
-      const Words fours = load_words(block + 3 * ROWS, item, lane);
+    const Row least = -(to_floats(load_octets(block + 2 * ROWS, lane)) * scale);
 #pragma GCC unroll 2
-      for (int half = 0; half < 2; half++)
-        store_four(lines + (2 * item + 8 * half) * LINE, lane, [&](int i) {
-          return to_floats((fours >> (8 * i + 4 * half) & 15u) - zero) * scale;
+    for (int half = 0; half < 2; half++)
+#pragma GCC unroll 4
+      for (int item = 0; item < 4; item++) {
+        const Words fours = load_words(block + 3 * ROWS, item, lane);
+        take_four(take, [&](int i) {
+          const int shift = 8 * i + 4 * half;
+          return fma(number(fours, 4, shift), scale * factor(4, shift), least);
         });
-    }
+      }
   }
 };
 
@@ -219,12 +222,12 @@ struct Grouped {
 struct Eights {
   static constexpr int64_t INPUTS = 32, BYTES = 36;
 
-  static void unpack(const uint8_t* block, int lane, bf16* lines) {
+  template <class Take>
+  static void unpack(const uint8_t* block, int lane, Take& take) {
     const Row scale = load_row((const float*)block + lane);
-#pragma GCC unroll 8
     for (int item = 0; item < 8; item++) {
       const Words fours = load_words(block + 4 * ROWS, item, lane);
-      store_four(lines + 2 * item * LINE, lane, [&](int i) {
+      take_four(take, [&](int i) {
         const Words bits = fours >> 8 * i, size = bits & 127u;
         // Exponents begin at 2**-6, and below it numbers have none.
         const Row normal = (Row)((size << 20) + (120u << 23)), small = (Row)((size << 20) + (121u << 23)) - 0.015625f;
@@ -241,30 +244,49 @@ struct Strip {
 };
 constexpr int64_t BF16 = 30;  // tiles as they are; numbers of kinds below 1000 are ggml's
 
-// Inputs from..from + depth of a strip; both are multiples of a block's inputs.
-template <class Format>
-inline void unpack_as(const uint8_t* strip, int64_t from, int64_t depth, bf16* lines) {
-  constexpr int64_t BYTES = Format::BYTES * ROWS, AHEAD_BYTES = 4096;
-  strip += from / Format::INPUTS * BYTES;
-  for (int64_t i = 0; i < depth; i += Format::INPUTS, strip += BYTES, lines += Format::INPUTS * ROWS) {
-    for (int64_t line = 0; line < BYTES; line += 64) __builtin_prefetch(strip + AHEAD_BYTES + line, 0, 3);
-    for (int lane = 0; lane < ROWS; lane += LANES) Format::unpack(strip, lane, lines);
+// Calls run with the format of a kind, as a value.
+template <class Run>
+inline void with_format(int64_t kind, const Run& run) {
+  switch (kind) {
+    case 2: return run(Plain<false, false>());
+    case 3: return run(Plain<true, false>());
+    case 6: return run(Plain<false, true>());
+    case 7: return run(Plain<true, true>());
+    case 8: return run(Bytes());
+    case 12: return run(Parts<false>());
+    case 13: return run(Parts<true>());
+    case 14: return run(Sixes());
+    case 39: return run(Floats());
+    case 1000: return run(Grouped<true>());
+    case 1001: return run(Grouped<false>());
+    case 1002: return run(Eights());
   }
 }
 
+// The block of a strip that input `from` begins; some of those behind it are fetched.
+template <class Format>
+inline const uint8_t* block_at(const uint8_t* strip, int64_t from) {
+  constexpr int64_t BYTES = Format::BYTES * ROWS, AHEAD_BYTES = 4096;
+  const uint8_t* block = strip + from / Format::INPUTS * BYTES;
+  for (int64_t line = 0; line < BYTES; line += 64) __builtin_prefetch(block + AHEAD_BYTES + line, 0, 3);
+  return block;
+}
+
+// The lines of inputs from..from + depth of a strip, both multiples of a block's inputs.
 inline void unpack(int64_t kind, const uint8_t* strip, int64_t from, int64_t depth, bf16* lines) {
-  switch (kind) {
-    case 2: return unpack_as<Plain<false, false>>(strip, from, depth, lines);
-    case 3: return unpack_as<Plain<true, false>>(strip, from, depth, lines);
-    case 6: return unpack_as<Plain<false, true>>(strip, from, depth, lines);
-    case 7: return unpack_as<Plain<true, true>>(strip, from, depth, lines);
-    case 8: return unpack_as<Bytes>(strip, from, depth, lines);
-    case 12: return unpack_as<Parts<false>>(strip, from, depth, lines);
-    case 13: return unpack_as<Parts<true>>(strip, from, depth, lines);
-    case 14: return unpack_as<Sixes>(strip, from, depth, lines);
-    case 39: return unpack_as<Floats>(strip, from, depth, lines);
-    case 1000: return unpack_as<Grouped<true>>(strip, from, depth, lines);
-    case 1001: return unpack_as<Grouped<false>>(strip, from, depth, lines);
-    case 1002: return unpack_as<Eights>(strip, from, depth, lines);
-  }
+  with_format(kind, [&](auto format) {
+    using Format = decltype(format);
+    for (const int64_t end = from + depth; from < end; from += Format::INPUTS) {
+      const uint8_t* block = block_at<Format>(strip, from);
+      for (int lane = 0; lane < ROWS; lane += LANES) {
+        bf16* to = lines + 2 * lane;
+        auto take = [&](Words line) {
+          store(to, line);
+          to += LINE;
+        };
+        Format::unpack(block, lane, take);
+      }
+      lines += Format::INPUTS * ROWS;
+    }
+  });
 }

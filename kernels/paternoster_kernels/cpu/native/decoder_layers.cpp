@@ -5,7 +5,8 @@
 namespace {
 
 struct Matrix {
-  const void *packed, *strips;  // as packed_matmul takes them
+  const uint8_t* packed;  // as packed_matmul takes them
+  const int64_t* strips;
   const bf16* bias;
 };
 

@@ -61,9 +61,9 @@ void store(const float (*sums)[OUTPUTS], bf16* out, int64_t stride, int64_t rows
 // out[rows, outputs] = x[rows, inputs] * weight + bias, which may be null; inputs and outputs in whole 32. strips: of every
 // 16 outputs; without any, `packed` is tiles. With a gate tiles of it and of what it opens for are in turns, the bias is
 // all of the gate's first, and out[rows, outputs / 2] = activation(gate) * other.
-extern "C" void packed_matmul(bf16* out, const bf16* x, const void* packed, const void* strips, const bf16* bias,
+extern "C" void packed_matmul(bf16* out, const bf16* x, const uint8_t* packed, const int64_t* strips, const bf16* bias,
                               int64_t rows, int64_t outputs, int64_t inputs, int gate, int threads) {
-  const Weights weights{(const uint8_t*)packed, (const Strip*)strips, inputs};
+  const Weights weights{packed, (const Strip*)strips, inputs};
   const int64_t width = gate ? outputs / 2 : outputs, apart = gate ? width : ROWS;
   Multiplier multiplier(x, rows, inputs);
 #pragma omp parallel num_threads(threads) firstprivate(multiplier)
@@ -84,6 +84,12 @@ extern "C" void packed_matmul(bf16* out, const bf16* x, const void* packed, cons
         // One part of the rows is too quick to fetch for others.
         Upcoming upcoming{(const char*)packed + other.offset + ROWS * inputs * sizeof(bf16),
                           parts == 1 || !ready ? 0 : (2 * ROWS + parts - 1) / parts};
+        if (!ready && end - begin <= FUSED_ROWS && strip.kind == other.kind) {
+          const uint8_t *left = weights.base + strip.offset, *right = weights.base + other.offset;
+          multiplier.run_blocks(begin, end - begin, strip.kind, left, right, sums);
+          store(sums, out + begin * width + place, width, end - begin, gate, left_bias, right_bias);
+          continue;
+        }
         const int64_t most = ready ? DEPTH : UNPACKED;
         for (int64_t from = 0; from < inputs; from += most) {
           const int64_t depth = std::min(most, inputs - from);
@@ -106,9 +112,9 @@ extern "C" void packed_matmul(bf16* out, const bf16* x, const void* packed, cons
 }
 
 // out[count, inputs]: the rows of a matrix in strips whose numbers are in `rows`.
-extern "C" void packed_rows(bf16* out, const void* packed, const void* strips, const int64_t* rows, int64_t count,
+extern "C" void packed_rows(bf16* out, const uint8_t* packed, const int64_t* strips, const int64_t* rows, int64_t count,
                             int64_t inputs, int threads) {
-  const Weights weights{(const uint8_t*)packed, (const Strip*)strips, inputs};
+  const Weights weights{packed, (const Strip*)strips, inputs};
 #pragma omp parallel for num_threads(threads) if (count * inputs > PARALLEL_ELEMENTS)
   for (int64_t i = 0; i < count; i++) {
     alignas(64) static thread_local bf16 room[UNPACKED * ROWS];

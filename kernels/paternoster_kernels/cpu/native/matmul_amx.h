@@ -8,6 +8,7 @@
 #include "upcoming.h"
 
 constexpr int64_t MOST_ROWS = 512;  // rows that pass by the same outputs, kept in the second cache
+constexpr int64_t FUSED_ROWS = 0;   // tiles are loaded from memory
 
 // How many rows of `left` are multiplied at once, and how many such parts there are.
 inline int64_t passes(int64_t left) { return (left + 2 * ROWS - 1) / (2 * ROWS); }
@@ -29,9 +30,9 @@ class Multiplier {
   }
   void end() { _tile_release(); }
 
-  // Adds `count` rows, from..from + depth of their inputs, times as many inputs of two tiles of outputs, which are at left
-  // and right, to sums, or begins them with the first. near: these weights are still in memory, so they are fetched just before their turn. Sums of
-  // whole tiles are stored, whatever `count` is.
+  // Adds `count` rows, from..from + depth of their inputs, times as many inputs of two tiles of outputs, which are at
+  // left and right, to sums, or begins them with the first. near: these weights are still in memory, so they are fetched
+  // just before their turn. Sums of whole tiles are stored, whatever `count` is.
   void run(int64_t row, int64_t count, int64_t from, int64_t depth, const bf16* left, const bf16* right, bool near,
            Upcoming& upcoming, float (*sums)[2 * ROWS]) const {
     const bool two = count > ROWS;
@@ -39,6 +40,8 @@ class Multiplier {
     auto multiplier = from == 0 ? pick<true>(two, near) : pick<false>(two, near);
     multiplier(first, second, inputs, left, right, depth, upcoming, sums);
   }
+
+  void run_blocks(int64_t, int64_t, int64_t, const uint8_t*, const uint8_t*, float (*)[2 * ROWS]) const {}
 
  private:
   template <bool BEGIN, bool TWO, bool NEAR>

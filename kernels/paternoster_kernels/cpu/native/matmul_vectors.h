@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "blocks.h"
 #include "sums.h"
 #include "upcoming.h"
 
@@ -11,6 +12,9 @@ constexpr int64_t MOST_ROWS = 512;  // rows that pass by the same outputs, kept 
 #else
 constexpr int64_t MOST_ROWS = 256;
 #endif
+
+// So few rows are multiplied with lines while these are made of blocks, and lines are not stored.
+constexpr int64_t FUSED_ROWS = 4;
 
 // How many rows of `left` are multiplied at once, in parts of about the same size; and how many such parts there are.
 inline int64_t passes(int64_t left) { return (left + SUM_ROWS - 1) / SUM_ROWS; }
@@ -43,8 +47,9 @@ class Multiplier {
   }
   void end() {}
 
-  // Adds `count` rows, from..from + depth of their inputs, times as many inputs of two tiles of outputs, which are at left
-  // and right, to sums, or begins them with the first. near: these weights are still in memory, so they are fetched just before their turn.
+  // Adds `count` rows, from..from + depth of their inputs, times as many inputs of two tiles of outputs, which are at
+  // left and right, to sums, or begins them with the first. near: these weights are still in memory, so they are fetched
+  // just before their turn.
   void run(int64_t row, int64_t count, int64_t from, int64_t depth, const bf16* left, const bf16* right, bool near,
            Upcoming& upcoming, float (*sums)[2 * ROWS]) const {
     with_rows(count, [&](auto constant) {
@@ -66,6 +71,36 @@ class Multiplier {
         }
         total.store(to, 2 * ROWS);
       }
+    });
+  }
+
+  // sums = `count` rows, at most FUSED_ROWS, times two strips of blocks of one kind; in the same order as run() has.
+  void run_blocks(int64_t row, int64_t count, int64_t kind, const uint8_t* left, const uint8_t* right,
+                  float (*sums)[2 * ROWS]) const {
+    with_format(kind, [&](auto format) {
+      using Format = decltype(format);
+      with_rows<FUSED_ROWS>(count, [&](auto constant) {
+        constexpr int COUNT = decltype(constant)::value;
+        for (int lane = 0; lane < ROWS; lane += LANES) {
+          Sums<COUNT, 1> total[2];  // of a vector of each strip
+          total[0].begin(), total[1].begin();
+          for (int64_t i = 0; i < inputs; i += Format::INPUTS) {
+#pragma GCC unroll 2
+            for (int strip = 0; strip < 2; strip++) {
+              const Factor* factors = factors_of(row) + i;
+              auto take = [&](Words line) {
+                total[strip].add_part(factors, inputs, line);
+                factors += 2;
+              };
+              Format::unpack(block_at<Format>(strip == 0 ? left : right, i), lane, take);
+            }
+          }
+          for (int i = 0; i < COUNT; i++) {
+            ::store(sums[i] + lane, total[0].of[i][0]);
+            ::store(sums[i] + ROWS + lane, total[1].of[i][0]);
+          }
+        }
+      });
     });
   }
 

@@ -103,6 +103,20 @@ struct Sums {
 #endif
     }
   }
+  // Adds a pair of inputs of each row times a vector of a line to the first sums.
+  void add_part(const Factor* rows, int64_t stride, Words line) {
+#pragma GCC unroll 16
+    for (int row = 0; row < COUNT; row++) {
+#if defined(PAIR_PRODUCTS)
+      uint32_t two;
+      std::memcpy(&two, rows + row * stride, sizeof two);
+      of[row][0] = add_pairs(of[row][0], two - Words{}, line);
+#else
+      of[row][0] = fma(all(rows[row * stride]), (Row)(line << 16), of[row][0]);
+      of[row][0] = fma(all(rows[row * stride + 1]), (Row)(line & 0xffff0000u), of[row][0]);
+#endif
+    }
+  }
   void add(const Factor* rows, int64_t stride, const bf16* lines, int64_t apart, int64_t pairs) {
     add(rows, stride, lines, apart, pairs, [] {});
   }

@@ -45,7 +45,6 @@ ENGINE: Mapping[str, str] = {
 FETCH: Mapping[str, str] = {
     "args": "use model.source",
     "command": "use model.source",
-    "image": "use engine.image",
     "imagePullPolicy": "use engine.imagePullPolicy",
     "restartPolicy": "the engine starts when its model is there",
     "terminationMessagePath": "the status tells from there why a model could not be fetched",

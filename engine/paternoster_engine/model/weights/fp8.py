@@ -1,0 +1,53 @@
+"""Matrices of floats of eight bits (e4m3) with scales: one a matrix, one an output, or one for a block of both."""
+
+import torch
+
+from paternoster_engine.model.errors import ModelError
+from paternoster_engine.model.weights.safetensors_file import FileTensor
+from paternoster_engine.model.weights.stored import Cut, whole_cut
+from paternoster_kernels.blocks import FORMATS, BlockFormat
+
+
+class Fp8Tensor:
+    """A :class:`.stored.InBlocks` of ``number * scale``; a block has 32 inputs and a scale in float32."""
+
+    def __init__(self, name: str, numbers: FileTensor, scales: torch.Tensor, block: tuple[int, int] | None) -> None:
+        """``block``: outputs and inputs of a scale, where there are several of both.
+
+        Raises :class:`ModelError` where the shape of ``scales`` is none of these.
+        """
+        self._numbers, self.shape = numbers, numbers.shape
+        outputs, inputs = numbers.shape
+        if scales.numel() == 1:
+            block = outputs, inputs
+        elif tuple(scales.shape) in ((outputs,), (outputs, 1)):
+            block = 1, inputs
+        expected = None if block is None else (-(-outputs // block[0]), -(-inputs // block[1]))
+        if block is None or expected is None or scales.numel() != expected[0] * expected[1]:
+            said = f"{list(scales.shape)} scales for {list(numbers.shape)} numbers"
+            raise ModelError(f"{name} has {said}: must be one, one an output, or one for each weight_block_size")
+        self._scales, self._block = scales.float().reshape(expected), block
+
+    @property
+    def format(self) -> BlockFormat | None:
+        """None for scales whose inputs are no whole blocks."""
+        return FORMATS["FP8"] if self.shape[1] % 32 == 0 and self._block[1] % 32 == 0 else None
+
+    def blocks(self, first: int, last: int) -> torch.Tensor:
+        """Of :class:`.stored.InBlocks`: a scale, and 32 numbers."""
+        numbers = self._numbers[(slice(first, last),)].view(torch.uint8).unflatten(1, (-1, 32))
+        scales = self._of_rows(first, last)[:, : self.shape[1] : 32].contiguous().unsqueeze(-1).view(torch.uint8)
+        return torch.cat((scales, numbers), -1).flatten(1)
+
+    def __getitem__(self, cut: Cut) -> torch.Tensor:
+        (first, last), columns = whole_cut(cut, self.shape)
+        if last <= first:
+            return torch.empty(0, max(0, columns[1] - columns[0]))
+        numbers = self._numbers[(slice(first, last),)].float() * self._of_rows(first, last)
+        return numbers[:, slice(*columns)]
+
+    def _of_rows(self, first: int, last: int) -> torch.Tensor:
+        """Scales ``[last - first, in]``."""
+        outputs, inputs = self._block
+        rows = self._scales[torch.arange(first, last) // outputs]
+        return rows.repeat_interleave(inputs, 1)[:, : self.shape[1]]
