@@ -17,6 +17,7 @@ RUNNERS = (
     "control.foresight",
     "control.sensitivity",
     "control.token_budget",
+    "engine.attention",
     "engine.batch_invariant_cost",
     "engine.decode_roofline",
     "engine.embeddings",

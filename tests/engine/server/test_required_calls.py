@@ -116,7 +116,9 @@ def test_reasoning_that_the_prompt_begins_must_end_before_the_calls(tokenizer: T
     ("template", "fields", "param", "told"),
     [
         ("{{ tools }}", {"tool_choice": "required"}, "tool_choice", "no grammar describes"),
-        ("{{ tools }}<|python_start|>", {"tool_choice": "required"}, "tool_choice", "no grammar describes"),
+        ("{{ tools }}<|python_start|>", {"tool_choice": "required", "tools": [
+            {"type": "function", "function": {"name": "f", "parameters": {"minProperties": 1}}}]},
+         "tool_choice", "f: 'minProperties' of all arguments together"),
         (QWEN3, {"tool_choice": "required", "guided_choice": ["a"]}, "tool_choice", "together with guided_choice"),
         (QWEN3, {"tool_choice": {"type": "function", "function": {"name": "now"}}, "use_beam_search": True},
          "tool_choice", "use_beam_search"),

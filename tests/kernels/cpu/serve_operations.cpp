@@ -39,7 +39,7 @@ using Buffers = std::vector<std::vector<uint8_t>>;
 
 // An argument: a number, or for a pointer the bytes behind it, -1 of them for none.
 template <class Argument>
-Argument received(Buffers& buffers) {
+Argument read_argument(Buffers& buffers) {
   if constexpr (std::is_pointer_v<Argument>) {
     const int64_t size = number<int64_t>();
     if (size < 0) return nullptr;
@@ -54,22 +54,23 @@ Argument received(Buffers& buffers) {
 template <class... Arguments>
 void call(void (*operation)(Arguments...)) {
   Buffers buffers;
-  const std::tuple<Arguments...> arguments{received<Arguments>(buffers)...};
+  const std::tuple<Arguments...> arguments{read_argument<Arguments>(buffers)...};
   std::apply(operation, arguments);
   for (const auto& buffer : buffers) write_all(buffer.data(), buffer.size());
 }
 
 const std::map<std::string, void (*)()> CALLS = {
     {"argmax", [] { call(argmax); }},
+    {"gated_mul", [] { call(gated_mul); }},
     {"int8_matmul", [] { call(int8_matmul); }},
     {"kv_write", [] { call(kv_write); }},
+    {"norm_parts", [] { call(norm_parts); }},
     {"packed_matmul", [] { call(packed_matmul); }},
     {"packed_rows", [] { call(packed_rows); }},
     {"paged_attention", [] { call(paged_attention); }},
     {"rms_norm", [] { call(rms_norm); }},
     {"rope_kv_write", [] { call(rope_kv_write); }},
     {"sample", [] { call(sample); }},
-    {"silu_mul", [] { call(silu_mul); }},
 };
 
 }  // namespace

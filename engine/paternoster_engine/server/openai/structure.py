@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from paternoster_engine.core.request import Matcher
 from paternoster_engine.sampling.grammars.errors import GrammarError
@@ -12,9 +13,10 @@ from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, GenerationRequest
 from paternoster_engine.server.openai.structured_fields import Structured
-from paternoster_engine.server.parsers.call_form import Outline
+from paternoster_engine.server.parsers.call_form import Outline, RequiredCalls
 from paternoster_engine.server.state import ServedModel
 
+_Calls = TypeVar("_Calls", bound=RequiredCalls | None)
 NewMatcher = Callable[[], Matcher]
 """Makes that of one sequence."""
 
@@ -36,17 +38,30 @@ async def matcher_of_chat(
     if structured is not None and required is not None:
         raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {structured.field}")
     if structured is not None:
-        outline = form.of_answer(possible if structured.source.kind == "json" else None, ending)
+        either = possible if structured.source.kind == "json" else None
+        outline = _outline("tools", form.of_answer, either, ending)
         if outline is None:
             return await _compiled(served, body, structured, FreeText(), tenant)
         whole = structured._replace(source=structured.source._replace(outline=outline.lark))
         return await _compiled(served, body, whole, outline.free, tenant)
     if required is not None:
-        return await _calls(served, body, "tool_choice", form.required(required, ending), tenant)
+        outline = _outline("tool_choice", form.required, required, ending)
+        return await _calls(served, body, "tool_choice", outline, tenant)
     if possible is not None and body.strict:
-        auto = form.auto(possible, ending)
+        auto = _outline("tools", form.auto, possible, ending)
         return None if auto is None else await _calls(served, body, "tools", auto, tenant)
     return None
+
+
+def _outline(field: str, make: Callable[[_Calls, str], Outline | None], calls: _Calls, ending: str) -> Outline | None:
+    try:
+        return make(calls, ending)
+    except (GrammarError, RecursionError) as error:
+        raise _not_enforced(field, error) from error
+
+
+def _not_enforced(field: str, error: Exception) -> InvalidValue:
+    return InvalidValue(field, f"{field}: cannot be enforced: {error}")
 
 
 async def _calls(
@@ -72,7 +87,7 @@ async def _compiled(
     try:
         grammar = await served.grammars.compile(structured.source, tenant)
     except GrammarError as error:
-        raise InvalidValue(field, f"{field}: cannot be enforced: {error}") from error
+        raise _not_enforced(field, error) from error
     if free.thought is None and free.call is None:
         return grammar.matcher
     seen = served.seen_tokens

@@ -1,18 +1,18 @@
 """How a format's calls begin and end, and from that grammars of answers that must have some, or may."""
 
-import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.free_text import FreeText
-from paternoster_engine.sampling.grammars.json_schema import narrowed
+from paternoster_engine.server.parsers.arguments.json_object import Arguments, json_object
+from paternoster_engine.server.parsers.arguments.terms import SPACE, terms
 
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """Text around the arguments of calls, which are JSON; ``%s`` is the function's name."""
+    """Text around the arguments of calls; ``%s`` is the function's name."""
 
     before: str
     after: str
@@ -21,6 +21,8 @@ class CallForm:
     opening: str = ""
     closing: str = ""
     """Around all calls of an answer."""
+    arguments: Arguments = json_object
+    """How they are written."""
     begun: "Begun | None" = None
     """How calls go on that a model begins by itself; None: they are not held to anything."""
 
@@ -75,7 +77,6 @@ class Outline(NamedTuple):
     free: FreeText
 
 
-SPACE = r"/[ \n\t]{0,3}/"
 CALLS = "calls"
 
 
@@ -88,56 +89,55 @@ def lark(
 ) -> str:
     """Of answers that have calls, or else are ``answer``: what stands before what the client describes.
 
-    ``special``: marks that are control tokens -> their ids. Schemas stand at the root of a grammar of their own, so
-    that their ``$ref`` lead where they did.
+    ``special``: marks that are control tokens -> their ids. Raises :class:`GrammarError` where the arguments' rules do.
     """
-    terms = [] if thought is None else [*_terms(thought.begin, special), *_terms(thought.rest, special, loose=True)]
-    head = f"({' '.join(terms)})? " if thought is not None and thought.begin else "".join(f"{term} " for term in terms)
+    begin = [] if thought is None else [*terms(thought.begin, special), *terms(thought.rest, special, loose=True)]
+    head = f"({' '.join(begin)})? " if thought is not None and thought.begin else "".join(f"{term} " for term in begin)
     options: list[str] = []
     rules: list[str] = []
     if form is not None and calls is not None:
         options.append(CALLS)
-        rules = [f"{CALLS}: {_calls(form, calls, special)}", *_rules(calls, (form.before,), form.after, special)]
+        said = _rules(calls, (form.before,), form.after, form.arguments, special)
+        rules = [f"{CALLS}: {_calls(form, calls, special)}", *said]
     if answer is not None:
         options.append("answer")
-        rules.append("answer: " + " ".join([*_terms(answer, special), "@answer"]))
+        rules.append("answer: " + " ".join([*terms(answer, special), "@answer"]))
     return "\n".join([f"start: {head}({' | '.join(options)})", *rules]) + "\n"
 
 
-def lark_of_begun(begun: Begun, calls: RequiredCalls, special: Mapping[str, int]) -> str:
+def lark_of_begun(begun: Begun, arguments: Arguments, calls: RequiredCalls, special: Mapping[str, int]) -> str:
     """Of a call that has begun; see :func:`lark`."""
-    terms = list(_terms(begun.end, special))
+    end = list(terms(begun.end, special))
     if begun.listed:
-        start = " ".join([SPACE, f'(call | "[" {SPACE} call ({SPACE} "," {SPACE} call)* {SPACE} "]")', SPACE, *terms])
+        start = " ".join([SPACE, f'(call | "[" {SPACE} call ({SPACE} "," {SPACE} call)* {SPACE} "]")', SPACE, *end])
     else:
-        start = " ".join(["call", *terms])
-    return "\n".join([f"start: {start}", *_rules(calls, begun.before, begun.after, special, loose=True)]) + "\n"
+        start = " ".join(["call", *end])
+    rules = _rules(calls, begun.before, begun.after, arguments, special, loose=True)
+    return "\n".join([f"start: {start}", *rules]) + "\n"
 
 
 def _calls(form: CallForm, calls: RequiredCalls, special: Mapping[str, int]) -> str:
-    terms = [*_terms(form.opening, special), "call"]
+    begin = [*terms(form.opening, special), "call"]
     if calls.several and form.between is not None:
-        terms.append(f"({' '.join([*_terms(form.between, special), 'call'])})*")
-    return " ".join([*terms, *_terms(form.closing, special)])
+        begin.append(f"({' '.join([*terms(form.between, special), 'call'])})*")
+    return " ".join([*begin, *terms(form.closing, special)])
 
 
 def _rules(
-    calls: RequiredCalls, befores: Sequence[str], after: str, special: Mapping[str, int], *, loose: bool = False
+    calls: RequiredCalls,
+    befores: Sequence[str],
+    after: str,
+    arguments: Arguments,
+    special: Mapping[str, int],
+    *,
+    loose: bool = False,
 ) -> Iterator[str]:
     yield "call: " + " | ".join(f"call_{i}" for i in range(len(calls.tools)))
     for i, (name, schema) in enumerate(calls.tools):
-        begins = [" ".join(_terms(before % name, special, loose=loose)) for before in befores]
+        begins = [" ".join(terms(before % name, special, loose=loose)) for before in befores]
         begin = begins[0] if len(begins) == 1 else f"({' | '.join(begins)})"
-        yield " ".join([f"call_{i}:", begin, f"arguments_{i}", *_terms(after, special, loose=loose)])
-        yield f"arguments_{i}: %json {json.dumps(narrowed({'type': 'object', **schema}))}"
-
-
-def _terms(text: str, special: Mapping[str, int], *, loose: bool = False) -> Iterator[str]:
-    marks = [*special, *([" "] if loose else ())]
-    for piece in re.split("(" + "|".join(map(re.escape, marks)) + ")", text) if marks else [text]:
-        if piece in special:
-            yield f"<[{special[piece]}]>"
-        elif loose and piece == " ":
-            yield SPACE
-        elif piece:
-            yield json.dumps(piece)
+        yield " ".join([f"call_{i}:", begin, f"arguments_{i}", *terms(after, special, loose=loose)])
+        try:
+            yield from arguments(f"arguments_{i}", schema, special)
+        except GrammarError as error:
+            raise GrammarError(f"{name}: {error}") from error

@@ -51,9 +51,9 @@ TOOL_FORMATS: Mapping[str, ToolFormat] = {
         id_for_template=mistral.id_for_template,
         form=mistral.form,
     ),
-    "qwen3_coder": ToolFormat(qwen3_coder.read, (qwen3_coder.BEGIN, qwen3_coder.END)),
-    "glm45": ToolFormat(glm45.read, (glm45.BEGIN, glm45.END, glm45.KEY, glm45.KEY_END, glm45.VALUE, glm45.VALUE_END)),
-    "pythonic": ToolFormat(pythonic.read, (pythonic.BEGIN, pythonic.END)),
+    "qwen3_coder": ToolFormat(qwen3_coder.read, (qwen3_coder.BEGIN, qwen3_coder.END), form=lambda _: qwen3_coder.FORM),
+    "glm45": ToolFormat(glm45.read, glm45.MARKERS, form=lambda _: glm45.FORM),
+    "pythonic": ToolFormat(pythonic.read, (pythonic.BEGIN, pythonic.END), form=lambda _: pythonic.FORM),
     "harmony": ToolFormat(harmony.read, harmony.MARKERS, form=lambda _: harmony.FORM),
 }
 REASONING_FORMATS: Mapping[str, Marks] = {"think": think.THINK, "mistral": think.MISTRAL}
@@ -136,9 +136,9 @@ class AnswerFormat:
 
     def auto(self, calls: RequiredCalls, prompt: str) -> Outline | None:
         """Of answers that may have calls anywhere; None where no grammar says how they are written."""
-        begun = None if self.form is None else self.form.begun
-        if begun is None:
+        if self.form is None or self.form.begun is None:
             return None
+        begun = self.form.begun
         names = "|".join(re.escape(name) for name, _ in calls.tools)
         free = FreeText(
             # In channels a call is known by its header alone.
@@ -147,7 +147,7 @@ class AnswerFormat:
             begun.several,
             self.special,
         )
-        return Outline(lark_of_begun(begun, calls, self.special), free)
+        return Outline(lark_of_begun(begun, self.form.arguments, calls, self.special), free)
 
     def _outline(self, prompt: str, calls: RequiredCalls | None, answer: str | None = None) -> Outline:
         thought = self._thought(prompt)

@@ -7,13 +7,23 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from paternoster_engine.server.parsers.arguments.named import NAME, NamedArguments
+from paternoster_engine.server.parsers.call_form import Begun, CallForm
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
-from paternoster_engine.server.parsers.typed_values import json_of
+from paternoster_engine.server.parsers.typed_values import json_of, read_value
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 KEY, KEY_END = "<arg_key>", "</arg_key>"
 VALUE, VALUE_END = "<arg_value>", "</arg_value>"
+MARKERS = (BEGIN, END, KEY, KEY_END, VALUE, VALUE_END)
+FORM = CallForm(
+    f"{BEGIN}%s\n",
+    END,
+    between="\n",
+    arguments=NamedArguments(f"{KEY}%s{KEY_END}\n{VALUE}", f"{VALUE_END}\n", name=NAME, marks=(VALUE_END, END)),
+    begun=Begun(BEGIN, (" %s ",), END),
+)
 MAX_NAME = 1024
 
 
@@ -38,7 +48,7 @@ def _read_arguments(reader: Reader, schema: Mapping[str, Any]) -> Read[None]:
         yield from reader.take(KEY_END)
         yield from reader.peek_solid()
         yield from reader.take(VALUE)
-        text = yield from reader.until((VALUE_END, END))
+        text = None if key is None else (yield from read_value(reader, (VALUE_END, END), key.strip(), schema))
         if key is None or text is None:
             # Cut off.
             reader.reject(len(reader.held))

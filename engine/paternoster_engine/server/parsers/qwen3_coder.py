@@ -8,13 +8,32 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from paternoster_engine.server.parsers.arguments.named import NAME, NamedArguments
+from paternoster_engine.server.parsers.call_form import Begun, CallForm
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
-from paternoster_engine.server.parsers.typed_values import json_of
+from paternoster_engine.server.parsers.typed_values import json_of, read_value
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+VALUE_ENDS = (PARAMETER_END, PARAMETER, FUNCTION_END)
+FORM = CallForm(
+    f"{BEGIN}\n{FUNCTION}%s>\n",
+    f"{FUNCTION_END}\n{END}",
+    between="\n",
+    arguments=NamedArguments(
+        f"{PARAMETER}%s>\n",
+        f"\n{PARAMETER_END}\n",
+        name=NAME,
+        marks=VALUE_ENDS,
+    ),
+    begun=Begun(
+        rf"(?:{BEGIN}|(?={FUNCTION}(?:%s)>))(?P<held>(?:{FUNCTION}(?:%s)>)?)",
+        (f" {FUNCTION}%s>\n",),
+        FUNCTION_END,
+    ),
+)
 _NAME = re.compile(r"[^<>\n]+")
 MAX_NAME = 1024
 
@@ -47,7 +66,8 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[b
         if not (yield from reader.take(PARAMETER)):
             break
         key = yield from _named(reader)
-        text = None if key is None else (yield from reader.until((PARAMETER_END, PARAMETER, FUNCTION_END)))
+        key = None if key is None else key.strip()
+        text = None if key is None else (yield from read_value(reader, VALUE_ENDS, key, tools[name]))
         if key is None or text is None:
             # Cut off.
             reader.reject(len(reader.held))
@@ -67,4 +87,4 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[b
 def _named(reader: Reader) -> Read[str | None]:
     """A name and the ``>`` behind it."""
     name = yield from reader.match(_NAME, MAX_NAME)
-    return name.strip() if name is not None and (yield from reader.take(">")) else None
+    return name if name is not None and (yield from reader.take(">")) else None

@@ -2,74 +2,68 @@
 
 import ast
 import json
+import re
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
-MAX_REFERENCES = 8
-"""That one leads to the other."""
+from paternoster_engine.server.parsers.events import Read
+from paternoster_engine.server.parsers.reader import Reader
+from paternoster_engine.server.parsers.schemas import TYPES, types_of
+
+MAX_VALUE = 2**14
+"""Characters of a value in which a mark within one of its strings is no end."""
 _PYTHON = {"True": True, "False": False, "None": None}
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "null": (type(None),),
-    "boolean": (bool,),
-    "integer": (int,),
-    "number": (int, float),
-    "string": (str,),
-    "array": (list,),
-    "object": (dict,),
-}
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def read_value(reader: Reader, markers: tuple[str, ...], name: str, schema: Mapping[str, Any]) -> Read[str | None]:
+    """The text of the argument ``name`` up to the first marker that is in no string of its JSON; None without one."""
+    start = reader.place
+    text = yield from reader.until(markers)
+    begins = {"[": "array", "{": "object"}.get("" if text is None else text.lstrip()[:1])
+    if text is None or begins not in _types(name, schema):
+        return text
+    first, found = reader.place, text
+    while _STRING.sub("", found).count('"') and reader.place - start < MAX_VALUE:
+        reader.place += 1
+        if (yield from reader.until(markers)) is None:
+            break
+        found = reader.held[start : reader.place]
+    if not is_json(found):
+        reader.place = first
+    return reader.held[start : reader.place]
 
 
 def json_of(text: str, name: str, schema: Mapping[str, Any]) -> str:
     """The argument ``name`` of a tool whose arguments are of ``schema``, as JSON; text where it is nothing else."""
+    types = _types(name, schema)
+    if types == {"string"}:
+        return json.dumps(text, ensure_ascii=False)
+    solid = text.strip()
+    value = _literal(solid)
+    kinds = tuple(kind for name in types - {"string"} for kind in TYPES[name])
+    if isinstance(value, bool) and "boolean" not in types:
+        kinds = ()
+    if isinstance(value, kinds):
+        return solid if is_json(solid) else json.dumps(value, ensure_ascii=False)
+    if "integer" in types and isinstance(value, float) and value.is_integer():
+        return json.dumps(int(value))
+    return json.dumps(text, ensure_ascii=False)
+
+
+def is_json(text: str) -> bool:
+    try:
+        _from_json(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _types(name: str, schema: Mapping[str, Any]) -> frozenset[str]:
     properties = schema.get("properties")
     said = properties.get(name) if isinstance(properties, Mapping) else None
-    if said is None:
-        said = schema.get("additionalProperties")
-    types = set(_types(said, schema, MAX_REFERENCES))
-    return json.dumps(_value(text, types), ensure_ascii=False)
-
-
-def _value(text: str, types: set[str]) -> Any:
-    if types == {"string"}:
-        return text
-    value = _literal(text.strip())
-    for name in types - {"string"} or _TYPES.keys() - {"string"}:
-        if isinstance(value, bool) and name != "boolean":
-            continue
-        if isinstance(value, _TYPES[name]):
-            return value
-        if name == "integer" and isinstance(value, float) and value.is_integer():
-            return int(value)
-    return text
-
-
-def _types(said: Any, root: Mapping[str, Any], left: int) -> Iterator[str]:
-    """Names of types that a value may have, none where the schema does not say."""
-    if not isinstance(said, Mapping) or left == 0:
-        return
-    named = said.get("type")
-    if named is not None:
-        names = named if isinstance(named, list) else [named]
-        yield from (name for name in names if isinstance(name, str) and name in _TYPES)
-        return
-    values = said["enum"] if isinstance(said.get("enum"), list) else [said[key] for key in ("const",) if key in said]
-    for value in values:
-        yield next(name for name, kinds in _TYPES.items() if isinstance(value, kinds))
-    for key in ("anyOf", "oneOf", "allOf"):
-        options = said.get(key)
-        for option in options if isinstance(options, list) else ():
-            yield from _types(option, root, left - 1)
-    yield from _types(_referred(said.get("$ref"), root), root, left - 1)
-
-
-def _referred(reference: Any, root: Mapping[str, Any]) -> Any:
-    if not isinstance(reference, str) or not reference.startswith("#/"):
-        return None
-    found: Any = root
-    for key in reference[2:].split("/"):
-        found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found
+    return types_of(schema.get("additionalProperties") if said is None else said, schema)
 
 
 def _literal(text: str) -> Any:
@@ -78,23 +72,28 @@ def _literal(text: str) -> Any:
         return _PYTHON[text]
     for read in (_from_json, _from_python):
         try:
-            value = read(text)
-            # What cannot be said in JSON again: lone surrogates, infinities, keys that are no text.
-            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+            return read(text)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
-        return value
     return text
 
 
 def _from_json(text: str) -> Any:
-    return json.loads(text)
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not of JSON")
 
 
 def _from_python(text: str) -> Any:
+    if text[:1] not in ("[", "{"):
+        raise ValueError
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         value = ast.literal_eval(text)
     if not isinstance(value, list | dict):
         raise ValueError
+    # What cannot be said in JSON: lone surrogates, infinities, keys that are no text.
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     return value

@@ -13,10 +13,10 @@ void kv_write(const bf16* rows, int64_t heads, void* cache, int quantized, const
               int64_t kv_heads, int64_t head_dim, int64_t block_size, int threads);
 void norm_parts(bf16* x, const bf16* weight, int64_t rows, int64_t stride, int64_t parts, int64_t n, float eps,
                 int threads);
-void packed_matmul(bf16* out, const bf16* x, const uint8_t* packed, const int64_t* strips, const bf16* bias, int64_t rows,
-                   int64_t outputs, int64_t inputs, int gate, int threads);
-void packed_rows(bf16* out, const uint8_t* packed, const int64_t* strips, const int64_t* rows, int64_t count, int64_t inputs,
-                 int threads);
+void packed_matmul(bf16* out, const bf16* x, const uint8_t* packed, const int64_t* strips, const bf16* bias,
+                   int64_t rows, int64_t outputs, int64_t inputs, int gate, int threads);
+void packed_rows(bf16* out, const uint8_t* packed, const int64_t* strips, const int64_t* rows, int64_t count,
+                 int64_t inputs, int threads);
 void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, void* cache, int quantized, int64_t heads,
                      int64_t kv_heads, int64_t head_dim, int64_t block_size, const int32_t* query_starts,
                      const int32_t* seq_lens, const int32_t* tables, int64_t table_width, int64_t sequences, float scale,

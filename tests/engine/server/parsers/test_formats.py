@@ -193,9 +193,9 @@ def test_any_text_gives_the_same_wherever_it_is_cut(
         ("pythonic", "[1, 2, 3]"),
         ("pythonic", "[f(1)]"),
         ("pythonic", "[f(a=g())]"),
-        ("pythonic", "[f(a=1e999)]"),
+        ("pythonic", "[f(a=(1e999,))]"),
         ("pythonic", "[f(a={1: 2})]"),
-        ("pythonic", "[f(a=" + "[" * 500 + "]" * 500 + ")]"),
+        ("pythonic", "[f(a=" + "[" * 5000 + "]" * 5000 + ")]"),
         ("pythonic", "[f(a='\\ud800')]"),
         ("pythonic", "call [f()]"),
         ("harmony", "Just text without channels."),
@@ -248,6 +248,15 @@ def test_what_only_looks_like_a_call_is_text(name: str, text: str) -> None:
         ("glm45", "a <tool_call>f\n<arg_key>a</arg_key>\n<arg_value> x</arg_value><arg_key>b</arg_key><arg_value>[1]"
          "</arg_value></tool_call>\nb", [Content("a"), Call("f"), Arguments('{"a": " x", "b": [1]}'), Content("b")]),
         ("glm45", "<tool_call>f<arg_key>a</arg_key><arg_value>1", [Call("f"), Arguments("{")]),
+        # Marks within strings of JSON end nothing; what looks like such a string may be none.
+        ("glm45", '<tool_call>f<arg_key>a</arg_key><arg_value>["</arg_value>", "\\""]</arg_value></tool_call>',
+         [Call("f"), Arguments('{"a": ["</arg_value>", "\\""]}')]),
+        ("glm45", '<tool_call>f<arg_key>a</arg_key><arg_value>["</arg_value><arg_key>b</arg_key><arg_value>"]!'
+         "</arg_value></tool_call>", [Call("f"), Arguments('{"a": "[\\"", "b": "\\"]!"}')]),
+        ("qwen3_coder", '<function=f><parameter=a>\n{"b": "</parameter>"}\n</parameter></function></tool_call>',
+         [Call("f"), Arguments('{"a": {"b": "</parameter>"}}')]),
+        ("pythonic", '[f(from="\\/", n-1={"a": true}, b=[True, None])]',
+         [Call("f"), Arguments('{"from": "\\/", "n-1": {"a": true}, "b": [true, null]}')]),
         ("glm45", "<tool_call>f</tool_call>", [Call("f"), Arguments("{}")]),
         ("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>"
          "I look.<|end|><|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>",

@@ -1,0 +1,1 @@
+"""Grammars of a call's arguments, by how a format writes them."""

@@ -1,0 +1,171 @@
+"""Arguments that are written one after another, each with its name, in the order of the schema."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.limits import MAX_BYTES
+from paternoster_engine.server.parsers.arguments.json_object import json_of
+from paternoster_engine.server.parsers.arguments.plain_text import ANY, regex, text_of, without
+from paternoster_engine.server.parsers.arguments.terms import SPACE, terms
+from paternoster_engine.server.parsers.schemas import standing_alone, types_of
+
+NAME = r"[^<>\s\x00-\x1f](?:[^<>\n]*[^<>\s\x00-\x1f])?"
+"""Of an argument between marks, around which there may be white space."""
+_NOTHING = '""'
+_OF_OBJECTS = (
+    "$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const",
+    "patternProperties", "propertyNames", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas",
+    "dependencies", "unevaluatedProperties",
+)  # fmt: skip
+"""Keywords of all arguments together that are not enforced where they are written one by one."""
+_OF_VALUES = (
+    "enum", "const", "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength",
+    "maxLength", "pattern", "format", "items", "prefixItems", "additionalItems", "contains", "minItems", "maxItems",
+    "uniqueItems", "properties", "required", "additionalProperties", "unevaluatedItems", *_OF_OBJECTS,
+)  # fmt: skip
+_BEGINNINGS = {
+    "null": "null|None", "boolean": "true|false|True|False", "integer": "-?[0-9]", "number": "-?[0-9]",
+    "array": r"\[", "object": r"\{",
+}  # fmt: skip
+
+
+class _Member(NamedTuple):
+    rule: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NamedArguments:
+    """How they are written; an object of this class is an ``Arguments``."""
+
+    before: str
+    """Before a value; ``%s`` is the argument's name."""
+    after: str
+    name: str
+    """A regular expression of names that can be read."""
+    between: bool = False
+    """Whether a comma is between two."""
+    marks: Sequence[str] = ()
+    """What no text has within, as it would end it. None: texts are JSON as all other values are."""
+
+    def __call__(self, rule: str, schema: Mapping[str, Any], special: Mapping[str, int]) -> Iterator[str]:
+        """Raises :class:`GrammarError`, which names what of ``schema`` is not supported."""
+        properties, required, others = _read(schema)
+        members, size = [], 0
+        for i, (name, said) in enumerate(properties.items()):
+            if said is False and name not in required:
+                continue
+            if not re.fullmatch(self.name, name):
+                raise GrammarError(f"the argument {name!r} has a name that this model's calls cannot have")
+            members.append(_Member(f"{rule}_{i}", name in required))
+            begin = " ".join(terms(self.before % name, special))
+            for line in self._valued(members[-1].rule, begin, said, schema, special):
+                size += len(line)
+                if size > MAX_BYTES:
+                    raise GrammarError(f"the grammar of its arguments has more than {MAX_BYTES} bytes")
+                yield line
+        other = None
+        if others is not False:
+            other = f"{rule}_other"
+            begin, terminal = self._other(other, properties, special)
+            yield from self._valued(other, begin, others, schema, special)
+            yield terminal
+        yield from (self._separated if self.between else _one_by_one)(rule, members, other)
+
+    def _valued(
+        self, rule: str, begin: str, said: Any, root: Mapping[str, Any], special: Mapping[str, int]
+    ) -> Iterator[str]:
+        """``begin``, a value, and what ends it."""
+        types = types_of(said, root)
+        after = list(terms(self.after, special))
+        if not self.marks or "string" not in types:
+            yield " ".join([f"{rule}: {begin}", json_of(standing_alone(said, root)), *after])
+            return
+        text, others = text_of(said, root), types - {"string"}
+        if others and _is_free(said):
+            # However a text is read, it is of the schema; but marks within a list or an object do not end it.
+            text, others = ANY, others & {"array", "object"}
+        options = []
+        if others:
+            alone = standing_alone(said, root)
+            alone["allOf"] = [*alone.get("allOf", []), {"type": sorted(others)}]
+            options.append(" ".join([json_of(alone), *after]))
+        if text is not None:
+            terminal = f"{rule.upper()}_TEXT"
+            # A text and the mark behind it are one lexeme: the lexer looks for the longest.
+            joined = after[:1] if after[0].startswith('"') else []
+            options.append(" ".join([terminal, *after[len(joined) :]]))
+            # The reader takes a text that begins so for one of the others.
+            begins = "|".join(dict.fromkeys(_BEGINNINGS[name] for name in sorted(others)))
+            distinct = ["~" + regex(rf"[\s\x1c-\x1f]*(?:{begins})(?s:.*)")] if others else []
+            expression = " & ".join([f"({text})", without(self.marks, text), *distinct])
+            yield " ".join([f"{terminal}: ({expression})", *joined])
+        yield f"{rule}: {begin} ({' | '.join(options)})"
+
+    def _other(self, rule: str, properties: Mapping[str, Any], special: Mapping[str, int]) -> tuple[str, str]:
+        """What is before the value of an argument that is none of ``properties``, and the terminal that it needs.
+
+        A name and the text around it are one lexeme, as those of ``properties`` are.
+        """
+        before, after = (list(terms(part, special)) for part in self.before.split("%s"))
+        start, end = before[-1:] if before and before[-1][0] == '"' else [], after[:1] if after[0][0] == '"' else []
+        terminal = f"{rule.upper()}_NAME"
+        known = [f"~({' | '.join(map(json.dumps, properties))})"] if properties else []
+        name = f"({' & '.join([regex(self.name), *known])})"
+        begin = " ".join([*before[: len(before) - len(start)], terminal, *after[len(end) :]])
+        return begin, " ".join([f"{terminal}:", *start, name, *end])
+
+    @staticmethod
+    def _separated(rule: str, members: Sequence[_Member], other: str | None) -> Iterator[str]:
+        """``rule_first_i`` and ``rule_rest_i``: members from ``i`` on, where none is before them and where some is."""
+        comma = f'"," {SPACE}'
+        for i, member in enumerate(members):
+            follows = f"{member.rule} {rule}_rest_{i + 1}"
+            yield f"{rule}_first_{i}: {follows}" + ("" if member.required else f" | {rule}_first_{i + 1}")
+            rest = f"{comma} {member.rule}"
+            yield f"{rule}_rest_{i}: {rest if member.required else f'({rest})?'} {rule}_rest_{i + 1}"
+        others = "" if other is None else f"({comma} {other})*"
+        yield f"{rule}_rest_{len(members)}: {others or _NOTHING}"
+        yield f"{rule}_first_{len(members)}: {f'({other} {others})?' if others else _NOTHING}"
+        yield f"{rule}: {rule}_first_0"
+
+
+def _one_by_one(rule: str, members: Sequence[_Member], other: str | None) -> Iterator[str]:
+    all_of = [member.rule if member.required else f"{member.rule}?" for member in members]
+    yield f"{rule}: " + (" ".join([*all_of, *([] if other is None else [f"{other}*"])]) or _NOTHING)
+
+
+def _read(schema: Mapping[str, Any]) -> tuple[dict[str, Any], set[str], Any]:
+    """Schemas of the arguments, names of those that are required, and the schema of others, False where none may be.
+
+    Others may be where the schema says what they are, or nothing of any argument.
+    """
+    for key in _OF_OBJECTS:
+        if key in schema:
+            raise GrammarError(f"{key!r} of all arguments together is not supported for how this model writes calls")
+    types = schema.get("type", "object")
+    if types != "object" and "object" not in (types if isinstance(types, list) else ()):
+        raise GrammarError(f"arguments must be an object, not {types!r}")
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, Mapping) or not isinstance(required, list):
+        raise GrammarError("'properties' must be an object, 'required' a list")
+    others = schema.get("additionalProperties", not properties)
+    for name in required:
+        if name not in properties and schema.get("additionalProperties") is False:
+            raise GrammarError(f"{name!r} is required and not allowed")
+    missing = {name: others if others is not False else True for name in required if name not in properties}
+    return {**properties, **missing}, set(required), others
+
+
+def _is_free(said: Any) -> bool:
+    """Whether a value of its types may be any."""
+    if not isinstance(said, Mapping):
+        return said is not False
+    options = said.get("anyOf", [])
+    return not any(key in said for key in _OF_VALUES if key != "anyOf") and (
+        isinstance(options, list) and all(map(_is_free, options))
+    )
