@@ -90,7 +90,15 @@ class Attention {
   void widen(int64_t start, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; i += STEP) {
       const int64_t at = block(start + i), in = offset(start + i);
-      widen_int8(pages.step<int8_t>(at, kv_head, in), s.widened + i * 2 * dim, STEP * 2 * dim);
+      const int8_t* numbers = pages.step<int8_t>(at, kv_head, in);
+      const int64_t next = std::min(i + STEP, to - STEP), bytes = STEP * 2 * dim;
+      const int8_t* upcoming = pages.step<int8_t>(block(start + next), kv_head, offset(start + next));
+      // The processor looks ahead within 4 KiB only, which is one step.
+      for (int64_t j = 0; j < bytes; j += 128) {
+        __builtin_prefetch(upcoming + j);
+        __builtin_prefetch(upcoming + j + 64);
+        widen_int8(numbers + j, s.widened + i * 2 * dim + j, 128);
+      }
       const bf16* scales = pages.scale(at, kv_head, in);
       for (int64_t lane = 0; lane < STEP; lane += LANES) {
         ::store(s.key_scales + i + lane, load_bf16(scales + lane));
