@@ -3,8 +3,8 @@
     python measure_load.py ADDRESS SMALL DTYPE RANK RANKS QUANTIZATION
 
 The peak is VmHWM's rise: all resident memory, mapped pages of files among it. The model at SMALL is loaded before, so
-that the pages of libraries and what they keep for themselves are none of the rise. Weights in the blocks of a GGUF file
-take what the file does.
+that the pages of libraries and what they keep for themselves are none of the rise. Held is what is more than before of
+memory that is no file's. Weights in the blocks of a GGUF file take what the file does.
 """
 
 import json
@@ -42,6 +42,13 @@ def memory(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
+def size_of(name: str, shape: tuple[int, ...], dtype: torch.dtype, quantization: Quantization) -> int:
+    """Bytes; in int8 each row of a matrix has a scale, and the embedding stays as it is."""
+    if quantization != "int8" or len(shape) == 1 or name == "model.embed_tokens.weight":
+        return math.prod(shape) * dtype.itemsize
+    return math.prod(shape) + shape[0] * torch.float32.itemsize
+
+
 def load(address: str, dtype: torch.dtype, rank: int, ranks: int, quantization: Quantization) -> Decoder:
     checkpoint = open_checkpoint(resolve(address))
     config = checkpoint.config
@@ -54,15 +61,15 @@ def load(address: str, dtype: torch.dtype, rank: int, ranks: int, quantization: 
 def main(address: str, small: str, dtype: torch.dtype, rank: int, ranks: int, quantization: Quantization) -> None:
     torch.set_num_threads(1)
     config = open_checkpoint(resolve(address)).config
-    weights = sum(math.prod(shape) for _, shape in expected_shapes(config)) * dtype.itemsize / ranks
+    weights = sum(size_of(name, shape, dtype, quantization) for name, shape in expected_shapes(config)) / ranks
     if quantization == "auto":
         weights = resolve(address).path.stat().st_size / ranks
     load(small, dtype, rank, ranks, quantization)
     # Peaks until now are forgotten.
     Path("/proc/self/clear_refs").write_text("5")
-    before = memory("VmRSS")
+    before, others = memory("VmRSS"), memory("RssAnon")
     model = load(address, dtype, rank, ranks, quantization)
-    peak, held = memory("VmHWM") - before, memory("RssAnon")
+    peak, held = memory("VmHWM") - before, memory("RssAnon") - others
     assert model.config.num_layers == config.num_layers
     print(json.dumps({"peak": peak / weights, "held": held, "weights": weights}))
 

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_engine.core.batch import ScheduledRequest
@@ -11,6 +13,8 @@ from paternoster_engine.model.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers.int8_linear import Int8Linear
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.weights import stored
+from paternoster_engine.model.weights.stored import Below
 from paternoster_engine.parallel.rank import load_model
 from paternoster_engine.parallel.ranks import ALONE
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
@@ -33,6 +37,18 @@ def test_is_near_the_matrix_it_was_made_from(rows: int) -> None:
     exact = x.double() @ weight.double().T
     error = (linear(x).double() - exact).pow(2).mean().sqrt()
     assert float(error) < 0.02 * float(exact.pow(2).mean().sqrt())
+
+
+@given(cuts=st.lists(st.integers(1, 40), min_size=1, max_size=3), rows=st.integers(1, 50))
+def test_rows_may_come_from_files_piece_by_piece(cuts: list[int], rows: int) -> None:
+    parts = [torch.randn(count, 64, generator=torch.Generator().manual_seed(count)) for count in cuts]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stored, "PIECE_BYTES", rows * 64 * 4)
+        found = Int8Linear(Below(parts, torch.bfloat16, CPU))
+    whole = Int8Linear(torch.cat(parts).to(torch.bfloat16))
+    assert found.weight.equal(whole.weight)
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(rows))
+    assert found(x).equal(whole(x))
 
 
 @torch.inference_mode()

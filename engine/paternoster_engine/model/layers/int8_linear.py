@@ -3,6 +3,7 @@
 import torch
 
 from paternoster_engine.model.layers.linear import Gate, Linear
+from paternoster_engine.model.weights.stored import Below, pieces
 from paternoster_kernels import pick
 from paternoster_kernels.reference.weight_only_matmul import quantize_weight
 
@@ -14,17 +15,16 @@ class Int8Linear(Linear):
     """
 
     def __init__(
-        self,
-        weight: torch.Tensor,
-        gate: Gate | None = None,
-        bias: torch.Tensor | None = None,
-        *,
-        activation: str = "silu",
+        self, weight: torch.Tensor | Below, gate: Gate | None = None, bias: torch.Tensor | None = None
     ) -> None:
+        """``weight`` is read a few rows at a time, so that it need not be in memory."""
         self.out_features, self.in_features = weight.shape
         self.bias = bias
         self._bias, self._gate = bias, gate
-        quantized, self._scales = quantize_weight(weight, torch.int8)
+        quantized = torch.empty(self.out_features, self.in_features, dtype=torch.int8, device=weight.device)
+        self._scales = torch.empty(self.out_features, device=weight.device)
+        for rows in pieces(weight.shape):
+            quantized[rows], self._scales[rows] = quantize_weight(weight[(rows,)], torch.int8)
         self.weight = pick("pack_int8_weight", weight.device)(quantized)
         self._matmul = pick("int8_matmul", weight.device)
 

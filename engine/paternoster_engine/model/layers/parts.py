@@ -12,7 +12,7 @@ from paternoster_engine.model.layers.int8_linear import Int8Linear
 from paternoster_engine.model.layers.invariant_linear import InvariantLinear
 from paternoster_engine.model.layers.linear import NATIVE_ACTIVATIONS, Gate, Linear
 from paternoster_engine.model.layers.strip_linear import StripLinear
-from paternoster_engine.model.weights.stored import Stored, StoredRows, block_format, read_into
+from paternoster_engine.model.weights.stored import Below, Stored, StoredRows, block_format, read_into
 from paternoster_engine.parallel.ranks import Ranks
 from paternoster_kernels import pick, pick_invariant
 from paternoster_kernels.blocks import Strips, fits
@@ -44,7 +44,7 @@ class Parts:
         self._pick = pick_invariant if invariant else pick
         # Sums of int8 are exact, and so invariant by themselves.
         self._exact_linear = InvariantLinear if invariant else Linear
-        self._linear = Int8Linear if quantization == "int8" else self._exact_linear
+        self._int8 = quantization == "int8"
         native = device.type == "cpu" and dtype == torch.bfloat16 and library() is not None
         self._in_blocks = quantization == "auto" and native
         # Their tiles depend on the number of rows.
@@ -62,10 +62,6 @@ class Parts:
         """Matrices below each other, or a norm ``[size]``."""
         return self._load([name + ".weight" for name in names])
 
-    def matrix(self, weight: torch.Tensor, gate: Gate | None = None, bias: torch.Tensor | None = None) -> Linear:
-        """Ready to be multiplied with."""
-        return self._linear(weight, gate, bias, activation=self.config.block.activation)
-
     def linear(self, *names: str, gate: Gate | None = None, bias: bool = False) -> Linear:
         """One matrix of several below each other, with their biases."""
         biases = self.bias(*names) if bias else None
@@ -74,7 +70,11 @@ class Parts:
         strips = self._strips(names, gated=native_gate)
         if strips is not None:
             return StripLinear(strips, gate, biases, activation=activation, native_gate=native_gate)
-        return self._on_device(names, gate, biases) or self.matrix(self.weight(*names), gate, biases)
+        if self._int8:
+            stored = self._as_numbers([name + ".weight" for name in names])
+            return Int8Linear(Below(stored, self._dtype, self.device), gate, biases)
+        found = self._on_device(names, gate, biases)
+        return found or self._exact_linear(self.weight(*names), gate, biases, activation=activation)
 
     def table(self, name: str) -> torch.Tensor | Strips:
         """A matrix whose rows are looked up."""
@@ -83,7 +83,9 @@ class Parts:
 
     def projection(self, table: torch.Tensor | Strips) -> Linear:
         """The table as a matrix; in blocks it is held once."""
-        return StripLinear(table) if isinstance(table, Strips) else self.matrix(table)
+        if isinstance(table, Strips):
+            return StripLinear(table)
+        return Int8Linear(table) if self._int8 else self._exact_linear(table)
 
     def bias(self, *names: str) -> torch.Tensor:
         """Of matrices below each other."""
@@ -113,9 +115,14 @@ class Parts:
             self.kept.update(matrix.format.name for matrix in matrices if matrix.format is not None)
         return found
 
-    def _load(self, names: list[str]) -> torch.Tensor:
+    def _as_numbers(self, names: list[str]) -> list[Stored]:
+        """Tensors that are not kept in the file's blocks."""
         stored = [self._tensor(name) for name in names]
         self.unpacked.update(found.name for tensor in stored if (found := block_format(tensor)) is not None)
+        return stored
+
+    def _load(self, names: list[str]) -> torch.Tensor:
+        stored = self._as_numbers(names)
         rows = [tensor.shape[0] for tensor in stored]
         out = torch.empty((sum(rows), *stored[0].shape[1:]), dtype=self._dtype, device=self.device)
         for part, tensor in zip(out.split(rows), stored, strict=True):

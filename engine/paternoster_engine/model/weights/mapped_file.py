@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-RELEASE_BYTES = 2**23
+RELEASE_BYTES = 2**22
 """What may be read before the pages are given back: as long as they are mapped they count as the process's memory."""
 
 

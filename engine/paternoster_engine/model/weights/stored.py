@@ -1,7 +1,7 @@
 """Tensors in files, read part by part, so that no weight is in memory twice."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -66,10 +66,34 @@ def whole_cut(cut: Cut, shape: Sequence[int]) -> list[tuple[int, int]]:
 
 def read_into(out: torch.Tensor, stored: Stored) -> None:
     """Copy ``stored`` into ``out``, of the same shape and of any type and device, a few rows at a time."""
-    row_bytes = torch.float32.itemsize * math.prod(stored.shape[1:])
-    rows = max(1, PIECE_BYTES // max(1, row_bytes))
-    for first in range(0, len(out), rows):
-        out[first : first + rows].copy_(stored[(slice(first, first + rows),)])
+    for rows in pieces(stored.shape):
+        out[rows].copy_(stored[(rows,)])
+
+
+def pieces(shape: Sequence[int]) -> Iterator[slice]:
+    """Of the rows of a tensor, as many at once as are :data:`PIECE_BYTES`."""
+    rows = max(1, PIECE_BYTES // max(1, torch.float32.itemsize * math.prod(shape[1:])))
+    return (slice(first, min(first + rows, shape[0])) for first in range(0, shape[0], rows))
+
+
+class Below:
+    """Tensors of as many columns below each other, read as numbers of ``dtype`` on ``device``."""
+
+    def __init__(self, parts: Sequence[Stored], dtype: torch.dtype, device: torch.device) -> None:
+        self._parts, self._dtype = parts, dtype
+        self.shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        self.device = device
+
+    def __getitem__(self, cut: Cut) -> torch.Tensor:
+        (first, last), *others = whole_cut(cut, self.shape)
+        columns = [slice(*bounds) for bounds in others]
+        found, begin = [], 0
+        for part in self._parts:
+            rows = slice(max(0, first - begin), max(0, min(part.shape[0], last - begin)))
+            if rows.start < rows.stop:
+                found.append(part[(rows, *columns)].to(self.device, self._dtype))
+            begin += part.shape[0]
+        return found[0] if len(found) == 1 else torch.cat(found)
 
 
 class Part:
