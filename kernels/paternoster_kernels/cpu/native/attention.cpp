@@ -1,9 +1,9 @@
 // Causal grouped-query attention over the paged cache in bfloat16, or in int8 that is widened on the way; softmax in
 // float32, online over chunks.
 //
-// A row is a (token, head) pair; rows that read one key head are multiplied together. Keys and values lie in the cache as
-// tiles already, so a page goes from memory into products without a detour. Chunks begin at multiples of their length,
-// whatever a row sees of them, so that a row's sums are the same beside any others.
+// A row is a (token, head) pair; rows that read one key head are multiplied together. Keys and values lie in the cache
+// as tiles already, so a page goes from memory into products without a detour. Chunks begin at multiples of their
+// length, whatever a row sees of them, so that a row's sums are the same beside any others.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -235,7 +235,8 @@ void attend(const Item& item, const Sequence& sequence, Products& products, cons
 // out[tokens, heads, head_dim] for queries[tokens, heads, head_dim], whose tokens are query_stride elements apart.
 // cache: bfloat16, or int8 with scales where it is quantized. head_dim is a multiple of 16 up to 256, block_size one of
 // 32. tables[sequences, table_width]. window: a token sees so many with itself, all with 0; softcap: scores become
-// softcap * tanh(score / softcap), 0 for none; sinks[heads]: the score of one more key with a value of nothing, or null.
+// softcap * tanh(score / softcap), 0 for none; sinks[heads]: the score of one more key with a value of nothing, or
+// null.
 extern "C" void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, void* cache, int quantized,
                                 int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t block_size,
                                 const int32_t* query_starts, const int32_t* seq_lens, const int32_t* tables,
