@@ -58,6 +58,8 @@ class Arena:
         return place
 
 
+# A tensor made under inference mode could not be written outside it, and an arena outlives whoever asked first.
+@torch.inference_mode(False)
 def _pages(size: int) -> torch.Tensor:
     """At least ``size`` bytes, from the beginning of a huge page on; the tensor keeps them alive."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):

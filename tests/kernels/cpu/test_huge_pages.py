@@ -53,3 +53,13 @@ def test_an_arena_copies_in_order_what_lies_otherwise() -> None:
     got = huge_pages.Arena().copy(turned)
     assert torch.equal(got, turned)
     assert got.is_contiguous()
+
+
+def test_memory_asked_for_under_inference_mode_can_be_written_outside() -> None:
+    arena = huge_pages.Arena()
+    with torch.inference_mode():
+        first = arena.empty(64)
+    arena.empty(64).copy_(first.fill_(3))
+    with torch.inference_mode():
+        third = arena.empty(64)
+    assert torch.equal(third.copy_(first), first)
