@@ -13,7 +13,8 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paternoster_contract.engine_args import EngineArgs
@@ -40,18 +41,20 @@ def plain(source: PromptSource, i: int) -> list[int]:
 PROMPTS = {"quoting": quoting, "plain": plain}
 
 
-def turn(engine: Engine, prompts: Sequence[list[int]], tokens: int, at_once: int) -> tuple[float, list[list[int]]]:
+def turn(
+    engine: Engine, prompts: Sequence[list[int]], tokens: int, at_once: int, clock: Callable[[], float]
+) -> tuple[float, list[list[int]]]:
     """Output tokens per second, and the outputs; ``at_once`` requests run until the last prompt is served."""
     params = SamplingParams(max_tokens=tokens, temperature=0.0, ignore_eos=True)
     work = [Request(f"r{i}", prompt, params) for i, prompt in enumerate(prompts)]
-    started, left = time.perf_counter(), iter(work)
+    started, left = clock(), iter(work)
     for request, _ in zip(left, range(at_once), strict=False):
         engine.scheduler.add(request)
     while engine.scheduler.has_work:
         for output in engine.step():
             if output.finish_reason is not None and (following := next(left, None)) is not None:
                 engine.scheduler.add(following)
-    seconds = time.perf_counter() - started
+    seconds = clock() - started
     return sum(len(request.output) for request in work) / seconds, [request.output for request in work]
 
 
@@ -61,6 +64,9 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="output tokens of each (default: 64)")
     parser.add_argument("--alone", type=int, default=4, metavar="N", help="requests one at a time (default: 4)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="turns of each kind (default: 3)")
+    parser.add_argument(
+        "--processor-time", action="store_true", help="seconds of the processor: on a busy machine, with --threads 1"
+    )
     parser.add_argument("--json", metavar="FILE", help="write every turn")
     EngineArgs.add_flags(parser.add_argument_group("engine"))
     options = parser.parse_args()
@@ -69,6 +75,7 @@ def main() -> int:
     built, tokenizer, _ = build_engine(EngineArgs.from_namespace(options))
     config, source = built.scheduler.config, PromptSource(tokenizer.encode(read_text(None)))
     config = config.model_copy(update={"prefix_cache": False})
+    clock = time.process_time if options.processor_time else time.perf_counter
     settings = ["off", "ngram"]
     if built.scheduler.drafter is not None:
         settings.append("draft")
@@ -78,24 +85,24 @@ def main() -> int:
         for at_once, count in ((1, options.alone), (options.concurrency, options.concurrency)):
             prompts = [make(source, i) for i in range(count)]
             rates: dict[str, list[float]] = {setting: [] for setting in settings}
-            counts = {setting: {"proposed": 0, "accepted": 0, "outputs_that_differ": 0} for setting in settings}
+            differ = dict.fromkeys(settings, 0)
+            proposed: dict[str, Counter[str]] = {setting: Counter() for setting in settings}
+            accepted: dict[str, Counter[str]] = {setting: Counter() for setting in settings}
             for repeat in range(-1, options.repeats):
                 plain: list[list[int]] = []
                 for setting in settings:
                     scheduler = Scheduler(
                         config.model_copy(update={"speculative": setting}), drafter=built.scheduler.drafter
                     )
-                    rate, outputs = turn(Engine(scheduler, built.runner), prompts, options.tokens, at_once)
+                    rate, outputs = turn(Engine(scheduler, built.runner), prompts, options.tokens, at_once, clock)
                     plain = outputs if setting == "off" else plain
-                    counted, counters = counts[setting], scheduler.counters
-                    counted["outputs_that_differ"] += sum(a != b for a, b in zip(plain, outputs, strict=True))
+                    differ[setting] += sum(a != b for a, b in zip(plain, outputs, strict=True))
                     if repeat >= 0:
                         rates[setting].append(rate)
-                        counted["proposed"] += sum(counters.proposed_tokens.values())
-                        counted["accepted"] += sum(counters.accepted_tokens.values())
+                        proposed[setting] += scheduler.counters.proposed_tokens
+                        accepted[setting] += scheduler.counters.accepted_tokens
             for setting in settings[1:]:
                 ratio = statistics.median(on / off for off, on in zip(rates["off"], rates[setting], strict=True))
-                counted = counts[setting]
                 told.append(
                     {
                         "prompts": kind,
@@ -103,13 +110,17 @@ def main() -> int:
                         "speculative": setting,
                         "tokens_per_second": {"off": rates["off"], setting: rates[setting]},
                         "ratio": ratio,
-                        **counted,
+                        "proposed": proposed[setting],
+                        "accepted": accepted[setting],
+                        "outputs_that_differ": differ[setting],
                     }
                 )
+                right = accepted[setting]
+                by = ", ".join(f"{right[name]} of {count} by {name}" for name, count in proposed[setting].items())
                 print(
                     f"{kind}, {at_once} at once, {setting}: {statistics.median(rates['off']):.0f} to "
-                    f"{statistics.median(rates[setting]):.0f} tokens/s, {ratio:.2f} times; {counted['accepted']} of "
-                    f"{counted['proposed']} proposed tokens accepted; {counted['outputs_that_differ']} outputs differ",
+                    f"{statistics.median(rates[setting]):.0f} tokens/s, {ratio:.2f} times; accepted {by or 'none'}; "
+                    f"{differ[setting]} outputs differ",
                     flush=True,
                 )
     if options.json:
