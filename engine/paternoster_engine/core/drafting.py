@@ -1,5 +1,6 @@
 """What is known of one request's proposals, and how many tokens are worth proposing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
 
@@ -26,6 +27,8 @@ class Drafting:
     proposer: str = ""
     """Whose proposal is under way."""
     lookup: Lookup = field(default_factory=Lookup)
+    passed_over: Sequence[int] = ()
+    """What stood there before, where a draft model was asked in its place."""
     num_read: int = 0
     """Its first tokens, whose keys and values a draft model has in the request's blocks."""
 

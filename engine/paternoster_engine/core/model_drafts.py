@@ -2,7 +2,8 @@
 
 A draft model reads a request's tokens before it proposes some, and keeps what it made of them in memory of its own,
 under the numbers of the request's own blocks: no second allocator, and nothing to free. It reads late, when it is to
-propose, and only where what is left of the request pays for it.
+propose, and only where what is left of the request pays for it. Which rows it has written in which blocks is remembered
+by their prefix-cache keys, so that a beginning that the cache holds is read once.
 
 It is off where it does not pay. It is tried again out of an allowance, a small share of the time of all steps: one
 token costs little, but the text before it may have to be read first.
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from paternoster_engine.core.drafting import FREE_TOKENS, SHORT, Drafting, after, best_depth, price
+from paternoster_engine.core.kv.kv_cache import KVCache
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.stats import Counters
 
@@ -50,11 +52,15 @@ class Drafter(Protocol):
 class ModelDrafts:
     """Decides what a draft model is asked."""
 
-    def __init__(self, drafter: Drafter, counters: Counters) -> None:
+    def __init__(self, drafter: Drafter, kv: KVCache, counters: Counters) -> None:
+        """``kv``: of one group of layers, without a window."""
         self._drafter = drafter
+        self._kv = kv
         self._counters = counters
         self._allowance = 0.0
         """In tokens of a step."""
+        self._rows: dict[int, bytes] = {}
+        """Block -> prefix-cache key of the row that is written there, all of it."""
 
     def begin(self, load: int) -> None:
         """A step of ``load`` tokens, which earns its share of the allowance."""
@@ -65,7 +71,7 @@ class ModelDrafts:
         depth, saved = self._best(drafting, load)
         if depth == 0:
             return int(self._price(load) < 1 and self._to_try(request, drafting) <= self._allowance)
-        reading = self._drafter.cost * (request.num_tokens - drafting.num_read)
+        reading = self._drafter.cost * self._unread(request, drafting)
         return depth if reading <= saved * (FREE_TOKENS + load) / load * self._left(request) else 0
 
     def saves(self, drafting: Drafting, load: int) -> float:
@@ -79,15 +85,21 @@ class ModelDrafts:
         if self._best(drafting, load)[0] == 0:
             self._allowance -= self._to_try(request, drafting)
         drafting.num_read = stop
-        return Ask(request, start, stop, min(depth, start + room - stop))
+        depth = min(depth, start + room - stop)
+        size = self._kv.block_size
+        for block in request.block_ids[start // size : (stop + depth) // size + 1]:
+            self._rows.pop(block, None)
+        self._remember(request, start, stop)
+        return Ask(request, start, stop, depth)
 
     def propose(self, asks: Sequence[Ask]) -> Sequence[Sequence[int]]:
         """What the draft model says to ``asks``, all of a step."""
         return self._drafter.propose(asks)
 
-    def learn(self, drafting: Drafting, known: int, proposed: int, accepted: int) -> None:
+    def learn(self, request: Request, drafting: Drafting, known: int, proposed: int, accepted: int) -> None:
         """Of ``proposed`` tokens after ``known`` the first ``accepted`` are right; the last one was never read."""
         drafting.num_read = known + min(accepted, proposed - 1)
+        self._remember(request, known, drafting.num_read)
 
     def useless(self, drafting: Drafting) -> None:
         """Nothing that it said could be proposed."""
@@ -102,7 +114,22 @@ class ModelDrafts:
 
     def _to_try(self, request: Request, drafting: Drafting) -> float:
         """What one token costs, in tokens of a step."""
-        return 1 + self._drafter.cost * (FREE_TOKENS + request.num_tokens - drafting.num_read)
+        return 1 + self._drafter.cost * (FREE_TOKENS + self._unread(request, drafting))
+
+    def _unread(self, request: Request, drafting: Drafting) -> int:
+        """Tokens to read, but for those of first rows that were written into these blocks for whomever."""
+        if drafting.num_read == 0 and self._kv.prefix_cache:
+            blocks, size, row = request.block_ids, self._kv.block_size, 0
+            while (row + 1) * size < request.num_tokens and self._rows.get(blocks[row]) == self._kv.key(request, row):
+                row += 1
+            drafting.num_read = row * size
+        return request.num_tokens - drafting.num_read
+
+    def _remember(self, request: Request, start: int, stop: int) -> None:
+        """Rows that end with tokens ``start`` to before ``stop``, which are known, are written."""
+        if self._kv.prefix_cache:
+            for row in range(start // self._kv.block_size, stop // self._kv.block_size):
+                self._rows[request.block_ids[row]] = self._kv.key(request, row)
 
     def _left(self, request: Request) -> float:
         """Tokens that the request is expected to get yet: those it may, or as many as others got, where these end."""

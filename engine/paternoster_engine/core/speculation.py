@@ -38,7 +38,9 @@ class Speculation:
         # And a full one on what windows hold of single tokens.
         self._grows = config.admission == "greedy" or not kv.groups.with_window
         self._looks_up = config.speculative in ("ngram", "draft")
-        self._model = ModelDrafts(drafter, counters) if drafter is not None and config.speculative == "draft" else None
+        self._model = None
+        if drafter is not None and config.speculative == "draft":
+            self._model = ModelDrafts(drafter, kv, counters)
         self._rates = {GRAMMAR: 0.95, LOOKUP: 0.5, DRAFT: 0.8}
         """How many proposed tokens are right; at first, what was seen of grammars, texts and draft models."""
 
@@ -77,12 +79,24 @@ class Speculation:
     def learn(self, item: ScheduledRequest, accepted: int) -> None:
         """Of the tokens that ``item`` proposes the first ``accepted`` are right."""
         drafting = self._drafting(item.request)
-        proposer, wrong = drafting.proposer, accepted < len(item.proposed)
-        drafting.rates[proposer] = after(drafting.rates[proposer], SHORT, accepted, wrong)
-        self._rates[proposer] = after(self._rates[proposer], LONG, accepted, wrong)
+        proposer, passed_over = drafting.proposer, drafting.passed_over
+        self._judge(drafting, proposer, accepted, accepted < len(item.proposed))
         self._counters.propose(proposer, len(item.proposed), accepted)
+        if passed_over:
+            # As if it had been proposed, so that it is known when it is better.
+            given = item.request.output[-1 - accepted :]
+            right = next(
+                (i for i, pair in enumerate(zip(passed_over, given, strict=False)) if pair[0] != pair[1]), None
+            )
+            known = min(len(passed_over), len(given))
+            self._judge(drafting, LOOKUP, known if right is None else right, right is not None)
         if proposer == DRAFT and self._model is not None and item.request.status is RequestStatus.RUNNING:
-            self._model.learn(drafting, item.known_stop, len(item.proposed), accepted)
+            self._model.learn(item.request, drafting, item.known_stop, len(item.proposed), accepted)
+
+    def _judge(self, drafting: Drafting, proposer: str, right: int, wrong: bool) -> None:
+        """``right`` tokens of ``proposer`` proved right, and then, perhaps, a wrong one."""
+        drafting.rates[proposer] = after(drafting.rates[proposer], SHORT, right, wrong)
+        self._rates[proposer] = after(self._rates[proposer], LONG, right, wrong)
 
     def awaits(self, request: Request, load: int) -> bool:
         """Whether the request would propose more, in a step of ``load`` tokens, once its newest tokens are known."""
@@ -100,12 +114,15 @@ class Speculation:
     def _propose(self, request: Request, most: int, load: int) -> Sequence[int]:
         """What is proposed at once, without a model."""
         drafting = self._drafting(request)
+        drafting.passed_over = ()
         for proposer in self._proposers(request):
             depth = min(most, drafting.depth(proposer, load, request.num_tokens))
-            if depth == 0 or (proposer == LOOKUP and self._model_is_better(request, drafting, load)):
+            if depth == 0:
                 continue
             proposed = _before_end(request, self._tokens(request, drafting, proposer, depth))
-            if proposed:
+            if proposer == LOOKUP and proposed and self._model_is_better(request, drafting, load):
+                drafting.passed_over = proposed
+            elif proposed:
                 drafting.proposer = proposer
                 drafting.probe_at = request.num_tokens + PROBE
                 return proposed

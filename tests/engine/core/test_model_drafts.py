@@ -13,10 +13,12 @@ from traces import Arrival, arrivals, caps, configs, rush
 
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.drafting import FREE_TOKENS, MOST, best_depth
+from paternoster_engine.core.drafting import FREE_TOKENS, MOST, Drafting, best_depth
+from paternoster_engine.core.lookup import Lookup
 from paternoster_engine.core.model_drafts import DRAFT, Ask
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
+from paternoster_engine.core.speculation import LOOKUP
 
 
 class FakeDrafter:
@@ -133,13 +135,33 @@ def test_steps_are_saved_where_it_is_right(rate: float, most_steps: int) -> None
 
 
 def test_what_a_preemption_took_is_read_again() -> None:
-    engine = DraftingEngine(config(force_preempt_every=5), cost=0.1)
+    engine = DraftingEngine(config(force_preempt_every=5, prefix_cache=False), cost=0.1)
     request = engine.add([1] * 20, 100)
     engine.run()
     assert request.num_preemptions > 0
     again = [ask for ask in engine.drafter.asks[1:] if ask.start == 0]
     assert again
-    assert all(ask.stop >= 20 for ask in again)
+
+
+def test_what_the_prefix_cache_holds_is_read_once() -> None:
+    """Prompts and answers, with the tokens of these that were proposed and accepted."""
+    engine = DraftingEngine(config(), cost=0.1)
+    first = engine.add([1] * 20, 40)
+    engine.run()
+    again = engine.add([*first.prompt, *first.output, 5, 5, 5, 5, 5], 30)
+    engine.run()
+    ask = next(ask for ask in engine.drafter.asks if ask.request is again)
+    assert ask.start == (first.num_tokens - 1) // 4 * 4
+
+
+def test_a_preemption_takes_nothing_that_the_prefix_cache_gives_back() -> None:
+    engine = DraftingEngine(config(force_preempt_every=5), cost=0.1)
+    request = engine.add([1] * 20, 100)
+    engine.run()
+    assert request.num_preemptions > 0
+    read = sum(ask.stop - ask.start for ask in engine.drafter.asks)
+    # Of each time no more than what is in no full block, and what was just sampled.
+    assert read <= request.num_tokens + 2 * 4 * request.num_preemptions
 
 
 def test_a_step_reads_no_more_than_its_budget_has_left() -> None:
@@ -208,6 +230,41 @@ def test_it_is_tried_again_when_it_gets_better() -> None:
         accepted.append(engine.scheduler.counters.accepted_tokens[DRAFT])
     assert accepted[7] == 0
     assert accepted[15] - accepted[14] > 60
+
+
+def test_what_stood_there_before_is_proposed_once_it_is_known_to_be_right() -> None:
+    """Though the draft model is right as well, and was thought to be better: it costs more."""
+    engine = DraftingEngine(config(max_model_len=512), cost=0.2)
+    request = CheckedEngine.add(engine, [1, 2, 3], 100)
+    request.drafting = Drafting({LOOKUP: 0.3, DRAFT: 0.9}, 10**9, lookup=Knows())
+    engine.run()
+    counters = engine.scheduler.counters
+    assert counters.accepted_tokens[DRAFT] > 0
+    assert counters.accepted_tokens[LOOKUP] > 50
+
+
+def test_the_draft_model_is_asked_where_what_stood_there_before_is_wrong() -> None:
+    engine = DraftingEngine(config(max_model_len=512), cost=0.2)
+    request = CheckedEngine.add(engine, [1, 2, 3], 100)
+    request.drafting = Drafting({LOOKUP: 0.5, DRAFT: 0.8}, 10**9, lookup=Knows(wrong=1))
+    engine.run()
+    counters = engine.scheduler.counters
+    assert counters.proposed_tokens[LOOKUP] <= 3
+    assert counters.accepted_tokens[DRAFT] > 80
+
+
+class Knows(Lookup):
+    """What the model will say, or another token."""
+
+    def __init__(self, wrong: int = 0) -> None:
+        super().__init__()
+        self._wrong = wrong
+
+    def propose(self, sequence: Any, most: int) -> list[int]:
+        tokens = sequence.tokens(0, sequence.num_tokens)
+        for _ in range(most):
+            tokens.append((next_token(tokens) + self._wrong) % VOCABULARY)
+        return tokens[-most:]
 
 
 class Refuses:
