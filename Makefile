@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick e2e cluster cluster-down images package lint chart-lint audit format generate \
-	lock gpu-check bench soak hostile clean
+	lock gpu-check gpu-compile bench soak hostile clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ lock: setup ## Resolve constraints.txt anew from pyproject.toml
 
 gpu-check: ## Check and measure kernels and engine on a CUDA machine with torch; needs no venv and no network
 	$(or $(GPU_PYTHON),python3) benchmarks gpu.check
+
+gpu-compile: setup ## Compile every Triton kernel for GPUs that are not here, and hold each to what it took (2 minutes)
+	$(BIN)/python benchmarks gpu.compile --check
 
 bench: setup ## What each scheduling idea gains, on a virtual clock (minutes)
 	$(BIN)/python benchmarks scheduling.gains

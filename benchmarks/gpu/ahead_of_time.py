@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
+from triton.language import target_info
 from triton.runtime.cache import get_cache_manager
 from triton.runtime.jit import JITFunction
 
@@ -29,6 +31,26 @@ TYPES = {
     torch.int64: "*i64",
 }
 OPTIONS = ("num_warps", "num_stages")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An architecture to compile for."""
+
+    gpu: GPUTarget
+    shared_limit: int
+    """Bytes that a block may ask for."""
+    fp8: bool = True
+    """Whether Triton has fp8 e4m3 there."""
+
+
+TARGETS = {
+    "sm_80": Target(GPUTarget("cuda", 80, 32), 163 * 1024, fp8=False),
+    "sm_90": Target(GPUTarget("cuda", 90, 32), 227 * 1024),
+    "sm_100": Target(GPUTarget("cuda", 100, 32), 227 * 1024),
+    "gfx942": Target(GPUTarget("hip", "gfx942", 64), 64 * 1024),
+}
+"""By name. Limits: CUDA C++ Programming Guide; AMD CDNA3 ISA reference (64 KiB of LDS)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +89,8 @@ def recorded() -> Iterator[list[Launch]]:
         JITFunction.run = run  # type: ignore[method-assign]
 
 
-def compile_for(launch: Launch, capability: int) -> Compiled:
-    """``launch`` compiled for compute capability ``capability`` (80, 90, 100); raises what Triton or ptxas raises."""
+def compile_for(launch: Launch, target: Target) -> Compiled:
+    """``launch`` compiled for ``target``; raises what Triton, LLVM or ptxas raises."""
     signature: dict[str, str] = {}
     constants: dict[str, Any] = {}
     aligned: dict[tuple[int, ...], list[list[Any]]] = {}
@@ -82,9 +104,25 @@ def compile_for(launch: Launch, capability: int) -> Compiled:
         if isinstance(value, torch.Tensor) or (isinstance(value, int) and value % 16 == 0):
             aligned[(index,)] = [["tt.divisibility", 16]]
     source = ASTSource(launch.kernel, signature, constants, aligned)
-    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=launch.options)
-    registers, spills = _ptxas(compiled.asm["ptx"], capability)
+    with _asked_about(target):
+        compiled = triton.compile(source, target=target.gpu, options=launch.options)
+    if target.gpu.backend == "hip":
+        registers, spills = _amdgcn(compiled.asm["amdgcn"])
+    else:
+        registers, spills = _ptxas(compiled.asm["ptx"], target.gpu.arch)
     return Compiled(launch.kernel.__name__, registers, spills, compiled.metadata.shared)
+
+
+@contextmanager
+def _asked_about(target: Target) -> Iterator[None]:
+    """Kernels ask what they are compiled for, and without a GPU Triton would not know."""
+
+    def current_target() -> GPUTarget:
+        return target.gpu
+
+    current_target.__triton_builtin__ = True  # type: ignore[attr-defined]
+    with mock.patch.object(target_info, "current_target", current_target):
+        yield
 
 
 def _type(value: Any) -> str:
@@ -93,6 +131,15 @@ def _type(value: Any) -> str:
     if isinstance(value, float):
         return "fp32"
     return "i32" if -(2**31) <= value < 2**31 else "i64"
+
+
+def _amdgcn(assembly: str) -> tuple[int, int]:
+    """Vector registers a thread and bytes it spills, from what LLVM writes beneath its code.
+
+    ``.vgpr_count`` is of both kinds of vector registers together; a spilled one is four bytes a thread.
+    """
+    found = {name: int(count) for name, count in re.findall(r"^ +\.(\w+_count): +(\d+)$", assembly, re.MULTILINE)}
+    return found["vgpr_count"], 4 * found["vgpr_spill_count"]
 
 
 def _ptxas(ptx: str, capability: int) -> tuple[int, int]:

@@ -177,7 +177,8 @@ def build_runner(
 ) -> Runner:
     """The KV pool of all ranks and what samples from them."""
     model, workers = loaded.model, loaded.workers
-    cache = allocate_kv_cache(shape, model.config, kv_dtype, device)
+    # Gigabytes: the first requests need not wait for the last ones.
+    cache = allocate_kv_cache(shape, model.config, kv_dtype, device, wait=False)
     if model.config.pooling is not None:
         return PoolingRunner(model, cache)
     cuda = device.type == "cuda"

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -43,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         for line in flag_errors(error):
             print(f"paternoster serve: {line}", file=sys.stderr)
         return 2
+    # Until the model is served: what is imported and loaded lives as long as the process.
+    gc.disable()
     try:
         return _serve(engine_args)
     except ValueError as error:
@@ -54,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(error, ModelUnavailable):
             return 1
         return MODEL_EXIT_STATUS if isinstance(error, ModelError) else 2
+    finally:
+        gc.enable()
 
 
 def _serve(args: EngineArgs) -> int:

@@ -60,19 +60,20 @@ def kv_block_bytes(config: ModelConfig, block_size: int, dtype: torch.dtype) -> 
 
 
 def allocate_kv_cache(
-    shape: KVPoolShape, config: ModelConfig, dtype: torch.dtype, device: torch.device
+    shape: KVPoolShape, config: ModelConfig, dtype: torch.dtype, device: torch.device, *, wait: bool = True
 ) -> tuple[torch.Tensor, ...]:
     """One tensor for each layer of a group, ``[num_blocks + 1, kv_heads, block_size, 2 * head_dim]``.
 
     With ``dtype`` of 8 bits as in :mod:`paternoster_kernels.scaled_cache`. Block 0 is the null block. Layers at the
     same place in different groups have a tensor in common, and blocks apart.
 
-    Zeroed, so that padding read by attention is finite.
+    Zeroed, so that padding read by attention is finite. Without ``wait`` a CPU's memory may be given out meanwhile.
     """
     width = token_width(config.head_dim, dtype)
     sizes = (group_size(config), shape.num_blocks + 1, config.num_kv_heads, shape.block_size, width)
-    cache = huge_pages.zeros(sizes, dtype) if device.type == "cpu" else torch.zeros(sizes, dtype=dtype, device=device)
-    return tuple(cache.unbind(0))
+    if device.type == "cpu":
+        return tuple(huge_pages.zeros(sizes, dtype, wait=wait).unbind(0))
+    return tuple(torch.zeros(sizes, dtype=dtype, device=device).unbind(0))
 
 
 def copy_blocks(kv_cache: Sequence[torch.Tensor], copies: Sequence[tuple[int, int]]) -> None:

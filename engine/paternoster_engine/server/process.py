@@ -159,6 +159,7 @@ class EngineProcess:
         # What was loaded lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        gc.enable()
         return served
 
     async def _until_the_end(self, loop: EngineLoop) -> str | None:

@@ -1,22 +1,39 @@
 """Memory in huge pages, where the system gives them on request: fewer address translations, faster reads."""
 
 import contextlib
+import ctypes
 import math
 import mmap
+import threading
 
 import torch
 
 PAGE_BYTES = 2**21
+MADV_POPULATE_WRITE = 23
+"""Of Linux from 5.14 on; the module ``mmap`` neither knows it nor lets other threads run."""
+PRESENT_BYTES = 2 * PAGE_BYTES
+"""What is made present at once."""
 CHUNK_BYTES = 2**26
 """What an arena asks the system for at once."""
 ALIGNMENT = 64
 """Bytes that every tensor of an arena begins at a multiple of: a cache line."""
 
 
-def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A CPU tensor of zeros, all of it present, so that nothing is left to be given out while requests wait."""
-    count = math.prod(shape)
-    return _pages(count * dtype.itemsize)[: count * dtype.itemsize].view(dtype).zero_().view(shape)
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, *, wait: bool = True) -> torch.Tensor:
+    """A CPU tensor of zeros, all of it present, so that nothing is left to be given out while requests wait.
+
+    Without ``wait`` a thread has that done where it can; what is used before is there when it is used.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    memory = _pages(size)[:size]
+    first = memory[:PRESENT_BYTES]
+    if not _make_present(first):
+        memory.zero_()
+    elif wait:
+        _make_present(memory)
+    else:
+        threading.Thread(target=_make_present, args=(memory,), name="zeros", daemon=True).start()
+    return memory.view(dtype).view(shape)
 
 
 class Arena:
@@ -41,6 +58,8 @@ class Arena:
         return place
 
 
+# A tensor made under inference mode could not be written outside it, and an arena outlives whoever asked first.
+@torch.inference_mode(False)
 def _pages(size: int) -> torch.Tensor:
     """At least ``size`` bytes, from the beginning of a huge page on; the tensor keeps them alive."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
@@ -52,6 +71,18 @@ def _pages(size: int) -> torch.Tensor:
         memory.madvise(mmap.MADV_HUGEPAGE)
     found = torch.frombuffer(memory, dtype=torch.uint8)
     return found[-found.data_ptr() % PAGE_BYTES :]
+
+
+def _make_present(memory: torch.Tensor) -> bool:
+    """Have the system give pages, which it zeroes, other threads running on meanwhile; False where it does not."""
+    if not hasattr(mmap, "MADV_HUGEPAGE") or not len(memory):
+        return False
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    end = -(-len(memory) // mmap.PAGESIZE) * mmap.PAGESIZE
+    # A few pages at a time: meanwhile no other thread gets new memory from the system.
+    parts = ((first, min(PRESENT_BYTES, end - first)) for first in range(0, end, PRESENT_BYTES))
+    return all(madvise(memory.data_ptr() + first, size, MADV_POPULATE_WRITE) == 0 for first, size in parts)
 
 
 WEIGHTS = Arena()

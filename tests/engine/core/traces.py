@@ -13,7 +13,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.beam_search import BeamParams
 
 MAX_LEN = 60
-NUM_TRACES = int(os.environ.get("PATERNOSTER_NUM_TRACES", "500"))
+NUM_TRACES = int(os.environ.get("PATERNOSTER_NUM_TRACES", "240"))
 """Random traces of the widest test; a nightly run sets 10000."""
 
 configs = st.builds(

@@ -10,7 +10,8 @@ import torch
 
 from paternoster_engine.model.checkpoint import Checkpoint
 
-POSITIONS = 200
+POSITIONS = 120
+"""Where answers end, three times the widest window."""
 PROMPT = 30
 
 

@@ -17,7 +17,9 @@ from paternoster_engine.parallel.ranks import ALONE
 @pytest.fixture(scope="module")
 def both(checkpoint_of: Callable[[str, str], Checkpoint]) -> tuple[Grouped, OneByOne, int]:
     checkpoint = checkpoint_of("qwen3_moe", "safetensors")
-    parts = Parts(checkpoint.config, checkpoint.tensor, torch.float32, tiny.CPU, ALONE, invariant=False, int8=False)
+    parts = Parts(
+        checkpoint.config, checkpoint.tensor, torch.float32, tiny.CPU, ALONE, invariant=False, quantization="none"
+    )
     experts = checkpoint.config.layers[0].experts
     assert experts is not None
     prefixes = [f"model.layers.0.mlp.experts.{number}." for number in range(experts.count)]

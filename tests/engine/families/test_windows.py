@@ -15,7 +15,7 @@ from paternoster_engine.model.decoder import Decoder
 
 pytestmark = pytest.mark.timeout(600)
 NAMES = ("mistral", "gemma2", "gemma3_text", "gpt_oss")
-PROMPT, POSITIONS = 30, 200
+PROMPT, POSITIONS = 30, 120
 CheckpointOf = Callable[[str, str], Checkpoint]
 
 
@@ -55,7 +55,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 def test_tokens(
     windowed: tuple[str, Decoder], schedule: str, greedy: Callable[[str], list[int]], prompts: list[list[int]]
 ) -> None:
-    """Greedy, up to position 200, which is several windows."""
+    """Greedy, up to position 120, which is several windows."""
     name, model = windowed
     settings = dict(SCHEDULES[schedule])
     if settings.get("blocks") == 0:
@@ -90,11 +90,11 @@ def test_the_prefix_cache_gives_what_windows_need(
     engine = tiny.engine(model, prefix_cache=True)
     (first,) = ask(engine, prompts[:1])
     run(engine)
-    (again,) = ask(engine, [prompts[0] + first.output[:100]], POSITIONS - PROMPT - 100)
+    (again,) = ask(engine, [prompts[0] + first.output[:60]], POSITIONS - PROMPT - 60)
     run(engine)
     assert first.output == greedy(name)
-    assert again.output == first.output[100:]
-    assert again.num_cached == (len(prompts[0]) + 99) // tiny.BLOCK_SIZE * tiny.BLOCK_SIZE
+    assert again.output == first.output[60:]
+    assert again.num_cached == (len(prompts[0]) + 59) // tiny.BLOCK_SIZE * tiny.BLOCK_SIZE
     assert again.num_computed > again.num_cached
 
 

@@ -31,7 +31,7 @@ ENDLESS = {
 NEVER_COMPILED = {
     "folded power": "{{ 10 ** (10 ** 8) }}",
     "folded text": "{{ 'a' * 10 ** 10 }}",
-    "folded output": "{{ 'x' * 10 ** 8 }}",
+    "folded output": "{{ 'x' * 10 ** 9 }}",
     "nested": "{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}",
     "unknown tag": "{% nothing %}",
 }

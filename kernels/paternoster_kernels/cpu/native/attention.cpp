@@ -1,9 +1,9 @@
 // Causal grouped-query attention over the paged cache in bfloat16, or in int8 that is widened on the way; softmax in
 // float32, online over chunks.
 //
-// A row is a (token, head) pair; rows that read one key head are multiplied together. Keys and values lie in the cache as
-// tiles already, so a page goes from memory into products without a detour. Chunks begin at multiples of their length,
-// whatever a row sees of them, so that a row's sums are the same beside any others.
+// A row is a (token, head) pair; rows that read one key head are multiplied together. Keys and values lie in the cache
+// as tiles already, so a page goes from memory into products without a detour. Chunks begin at multiples of their
+// length, whatever a row sees of them, so that a row's sums are the same beside any others.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -90,7 +90,15 @@ class Attention {
   void widen(int64_t start, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; i += STEP) {
       const int64_t at = block(start + i), in = offset(start + i);
-      widen_int8(pages.step<int8_t>(at, kv_head, in), s.widened + i * 2 * dim, STEP * 2 * dim);
+      const int8_t* numbers = pages.step<int8_t>(at, kv_head, in);
+      const int64_t next = std::min(i + STEP, to - STEP), bytes = STEP * 2 * dim;
+      const int8_t* upcoming = pages.step<int8_t>(block(start + next), kv_head, offset(start + next));
+      // The processor looks ahead within 4 KiB only, which is one step.
+      for (int64_t j = 0; j < bytes; j += 128) {
+        __builtin_prefetch(upcoming + j);
+        __builtin_prefetch(upcoming + j + 64);
+        widen_int8(numbers + j, s.widened + i * 2 * dim + j, 128);
+      }
       const bf16* scales = pages.scale(at, kv_head, in);
       for (int64_t lane = 0; lane < STEP; lane += LANES) {
         ::store(s.key_scales + i + lane, load_bf16(scales + lane));
@@ -227,7 +235,8 @@ void attend(const Item& item, const Sequence& sequence, Products& products, cons
 // out[tokens, heads, head_dim] for queries[tokens, heads, head_dim], whose tokens are query_stride elements apart.
 // cache: bfloat16, or int8 with scales where it is quantized. head_dim is a multiple of 16 up to 256, block_size one of
 // 32. tables[sequences, table_width]. window: a token sees so many with itself, all with 0; softcap: scores become
-// softcap * tanh(score / softcap), 0 for none; sinks[heads]: the score of one more key with a value of nothing, or null.
+// softcap * tanh(score / softcap), 0 for none; sinks[heads]: the score of one more key with a value of nothing, or
+// null.
 extern "C" void paged_attention(bf16* out, const bf16* queries, int64_t query_stride, void* cache, int quantized,
                                 int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t block_size,
                                 const int32_t* query_starts, const int32_t* seq_lens, const int32_t* tables,
