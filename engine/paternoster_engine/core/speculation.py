@@ -85,11 +85,9 @@ class Speculation:
         if passed_over:
             # As if it had been proposed, so that it is known when it is better.
             given = item.request.output[-1 - accepted :]
-            right = next(
-                (i for i, pair in enumerate(zip(passed_over, given, strict=False)) if pair[0] != pair[1]), None
-            )
-            known = min(len(passed_over), len(given))
-            self._judge(drafting, LOOKUP, known if right is None else right, right is not None)
+            same = [said == token for said, token in zip(passed_over, given, strict=False)]
+            right = (*same, False).index(False)
+            self._judge(drafting, LOOKUP, right, right < len(same))
         if proposer == DRAFT and self._model is not None and item.request.status is RequestStatus.RUNNING:
             self._model.learn(item.request, drafting, item.known_stop, len(item.proposed), accepted)
 
