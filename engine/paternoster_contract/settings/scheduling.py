@@ -11,7 +11,7 @@ ModeName = Literal["continuous", "dynamic", "static"]
 AdmissionName = Literal["greedy", "no-evict", "full-reserve"]
 OrderName = Literal["fcfs", "priority", "fair-share"]
 VictimName = Literal["least-computed", "last-in", "priority"]
-SpeculativeName = Literal["off", "grammar", "ngram"]
+SpeculativeName = Literal["off", "grammar", "ngram", "draft"]
 
 
 class SchedulingSettings(Settings):
@@ -61,8 +61,8 @@ class SchedulingSettings(Settings):
     speculative: SpeculativeName = Field(
         default="off",
         description="tokens proposed before they are sampled, and verified several in a step with the same output. "
-        "grammar: those that a request's grammar forces; ngram: also those that followed its last ones before; "
-        "off with admission no-evict",
+        "grammar: those that a request's grammar forces; ngram: also those that followed its last ones before; draft: "
+        "also those that draft-model says; off with admission no-evict",
     )
 
     @model_validator(mode="after")
