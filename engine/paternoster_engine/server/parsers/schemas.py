@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.json_schema import VALUES
+from paternoster_engine.sampling.grammars.json_schema import with_parts
 
 MAX_DEPTH = 32
 """Schemas in one another, and references that one leads to the other."""
@@ -20,8 +20,6 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 }
 ALL = frozenset(TYPES)
 DEFINITIONS = ("$defs", "definitions")
-_NAMED = ("properties", "patternProperties", "dependentSchemas")
-"""Keywords whose names are no keywords, and whose values are schemas."""
 
 
 def types_of(said: Any, root: Mapping[str, Any]) -> frozenset[str]:
@@ -83,20 +81,12 @@ def standing_alone(said: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     definitions: dict[str, Any] = {}
 
     def moved(part: Any) -> Any:
-        if isinstance(part, list):
-            return [moved(item) for item in part]
         if not isinstance(part, Mapping):
             return part
-        made: dict[str, Any] = {}
-        for key, value in part.items():
-            if key in DEFINITIONS:
-                continue
-            if key == "$ref" and isinstance(value, str) and value.startswith("#"):
-                made[key] = f"#/$defs/{name_of(value)}"
-            elif key in _NAMED and isinstance(value, Mapping):
-                made[key] = {name: moved(schema) for name, schema in value.items()}
-            else:
-                made[key] = value if key in VALUES else moved(value)
+        made = with_parts({key: value for key, value in part.items() if key not in DEFINITIONS}, moved)
+        reference = part.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#"):
+            made["$ref"] = f"#/$defs/{name_of(reference)}"
         return made
 
     def name_of(reference: str) -> str:
