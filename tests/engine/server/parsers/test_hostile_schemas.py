@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.server.parsers import glm45, pythonic, qwen3_coder
+from paternoster_engine.server.parsers.calls import glm45, pythonic, qwen3_coder
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 from paternoster_engine.server.parsers.schemas import MAX_DEPTH, types_of
 
