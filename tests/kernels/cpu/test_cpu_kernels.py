@@ -1,6 +1,5 @@
 """The C++ operations against their references, in float64 where rounding would blur the answer."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +20,10 @@ ROUNDING = 2.0**-8
 """Half the distance of two neighbours, relative."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def two_threads() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def two_threads() -> None:
     """The work is shared out, whatever the process began with."""
-    before = torch.get_num_threads()
     torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def _normal(*shape: int, seed: int = 0, dtype: torch.dtype = BF16) -> torch.Tensor:
