@@ -31,7 +31,7 @@ class EngineArgs(ModelSettings, ServerSettings, CapacitySettings, MemorySettings
     def _check_draft(self) -> Self:
         drafts = self.speculative == "draft"
         if drafts and self.draft_model is None:
-            raise ValueError("speculative is 'draft': must be 'off', 'grammar' or 'ngram' without draft_model")
+            raise ValueError("speculative is 'draft': must be 'auto', 'off', 'grammar' or 'ngram' without draft_model")
         if self.draft_model is not None and not drafts:
             raise ValueError(
                 f"draft_model is {self.draft_model!r}: must be left out with speculative {self.speculative!r}"

@@ -15,7 +15,7 @@ from paternoster_engine.build_embedder import build_encoder_engine, embeds, for_
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
-from paternoster_engine.limits import EngineLimits, scheduler_config
+from paternoster_engine.limits import EngineLimits, scheduler_config, who_proposes
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import Described, ModelConfig
 from paternoster_engine.model.decoder import Decoder
@@ -59,7 +59,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     # Other ranks open what was found here: an address may lead elsewhere later, and is not theirs to fetch.
     args = args.model_copy(update={"model": source.path.as_uri()})
     if args.draft_model is not None and (is_encoder(source) or embeds(args, source)):
-        raise ModelError("speculative is 'draft': must be 'off' for vectors of texts")
+        raise ModelError("speculative is 'draft': must be 'auto' or 'off' for vectors of texts")
     if is_encoder(source):
         return build_encoder_engine(args, source, timer)
     checkpoint = open_checkpoint(source)
@@ -89,6 +89,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         args,
         max_batched_tokens=limits.max_batched_tokens,
         max_model_len=limits.max_model_len,
+        speculative=who_proposes(args, device),
         num_blocks=shape.num_blocks,
         windows=config.kv_windows,
         watermark_blocks=shape.num_blocks * args.watermark_percent // 100,

@@ -30,11 +30,12 @@ class Speculation:
     def __init__(
         self, config: SchedulerConfig, kv: KVCache, counters: Counters, drafter: Drafter | None = None
     ) -> None:
-        """``drafter``: for ``speculative: draft``."""
+        """``drafter``: for ``speculative: draft``. ``auto`` is resolved where an engine is built, and here off."""
         self._kv = kv
         self._counters = counters
         # The no-evict reservation counts on one token a step.
-        self._on = config.speculative != "off" and not config.whole_prompts and config.admission != "no-evict"
+        asked = config.speculative not in ("off", "auto")
+        self._on = asked and not config.whole_prompts and config.admission != "no-evict"
         # And a full one on what windows hold of single tokens.
         self._grows = config.admission == "greedy" or not kv.groups.with_window
         self._looks_up = config.speculative in ("ngram", "draft")

@@ -12,7 +12,7 @@ from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError, UnsupportedModelError
-from paternoster_engine.model.families.read import config_from_hf
+from paternoster_engine.model.families.read import config_from_gguf, config_from_hf
 from paternoster_engine.model.source import resolve
 
 LLAMA = {
@@ -103,6 +103,21 @@ def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(resolve((tmp_path / "model.gguf").as_uri()))
     with pytest.raises(UnsupportedModelError, match=r"model architecture 'mamba': supported are gemma2, .*, smollm3"):
         _ = checkpoint.config
+
+
+def test_more_layers_than_any_model_has() -> None:
+    """As many as the file has tensors: each would take a hundred names before one of them is looked for."""
+    sizes = {
+        "embedding_length": 8,
+        "context_length": 8,
+        "feed_forward_length": 8,
+        "vocab_size": 8,
+        "block_count": 2**16,
+    }
+    said = {f"llama.{name}": size for name, size in sizes.items()} | {"llama.attention.head_count": 1}
+    names = frozenset(map(str, range(2**16)))
+    with pytest.raises(UnsupportedModelError, match=r"block_count is 65536: must be a whole number from 1 to 4096"):
+        config_from_gguf({"general.architecture": "llama", **said}, names, "deep")
 
 
 def test_file_that_is_no_gguf(tmp_path: Path) -> None:

@@ -123,6 +123,8 @@ def test_numbers_alone_are_not_its_own(tmp_path: Path) -> None:
         ({"quant_method": "gptq", "bits": 8}, "'bits': 8"),
         ({"quant_method": "gptq", "bits": 4, "desc_act": True}, "'desc_act': True"),
         ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, "nvfp4-pack"),
+        ({"quant_method": ["gptq"]}, "gptq"),
+        ({"quant_method": None}, "None"),
     ],
 )
 def test_what_is_not_served_is_named_with_what_is(said: dict[str, Any], named: str) -> None:
@@ -143,6 +145,58 @@ def test_tensors_that_do_not_belong_together(change: dict[str, Any], said: str, 
     config, tensors, _ = _gptq()
     with pytest.raises(ModelError, match=said):
         _matrix(config, {n: t for n, t in (tensors | change).items() if t is not None}, tmp_path)
+
+
+_ORDER = torch.arange(IN).flip(0).div(GROUP, rounding_mode="floor").int()
+_ASYMMETRIC = {"config_groups": {"all": {"weights": {"num_bits": 4, "symmetric": False, "group_size": GROUP}}}}
+_EIGHT = {"config_groups": {"all": {"weights": {"num_bits": 8}}}}
+_SCALES = "weight_scale_inv"
+
+
+@pytest.mark.parametrize(
+    ("make", "config", "change", "said"),
+    [
+        (_gptq, {"quant_method": "fp8"}, {}, "a has a qweight, and .*quant_method .* is 'fp8': must be awq or gptq"),
+        (_compressed, {"quant_method": "awq"}, {}, "a has a weight_packed, .* is 'awq': must be compressed-tensors"),
+        (
+            _gptq,
+            {"group_size": 128},
+            {},
+            "groups of 64 inputs, and config.json's group_size is .128.: must be the same",
+        ),
+        (_awq, {"group_size": -1}, {}, "groups of 64 inputs, and config.json's group_size is .-1.: must be the same"),
+        (_gptq, {}, {"g_idx": _ORDER}, "another order than its inputs .g_idx.: must be as desc_act false"),
+        (_compressed, _ASYMMETRIC, {"weight_zero_point": None}, "a has no weight_zero_point: must be there"),
+        (_compressed, _EIGHT, {}, "weights of quantization_config are .*'num_bits': 8.*: must be of 4 bits"),
+        (_fp8_blocks, {}, {_SCALES: torch.ones(3, 2)}, r"\[3, 2\] scales for \[48, 256\] numbers: must be one"),
+        (_fp8_blocks, {}, {_SCALES: torch.ones(0, 3)}, r"\[0, 3\] scales for \[48, 256\] numbers: must be one"),
+        (_fp8_blocks, {}, {_SCALES: torch.ones(2, 3).char()}, "scales of I8: must be of F32 or BF16 or F16"),
+        (_fp8_blocks, {}, {_SCALES: torch.ones(2, 3).byte()}, "scales of U8: must be of F32 or BF16 or F16"),
+        (_fp8_blocks, {}, {_SCALES: None}, "a is of F8_E4M3 without scales: must have a weight_scale_inv"),
+        (_fp8_blocks, {}, {"weight": torch.ones(48, 256).to(torch.float8_e5m2)}, "scales for numbers of F8_E5M2 in"),
+    ],
+)
+def test_config_and_tensors_that_say_different_things(
+    make: Callable[[], Any], config: dict[str, Any], change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    own, tensors, _ = make()
+    with pytest.raises(ModelError, match=said):
+        _matrix(own | config, {n: t for n, t in (tensors | change).items() if t is not None}, tmp_path)
+
+
+def test_an_order_of_groups_that_is_that_of_the_inputs(tmp_path: Path) -> None:
+    config, tensors, said = _gptq()
+    matrix = _matrix(config, tensors | {"g_idx": _ORDER.flip(0)}, tmp_path)
+    assert matrix is not None
+    assert torch.equal(matrix[()], said)
+
+
+def test_a_config_of_quantization_that_is_no_object(tmp_path: Path) -> None:
+    _write_model(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": "awq"}))
+    with pytest.raises(ModelError, match="quantization_config is 'awq': must be an object"):
+        open_checkpoint(resolve(tmp_path.as_uri()))
 
 
 def _write_model(folder: Path) -> None:

@@ -138,6 +138,13 @@ async def test_one_model_by_its_name(serve: Any) -> None:
         assert (missing.status_code, missing.json()["error"]["param"]) == (404, "model")
 
 
+@given(st.floats(0, 2))
+def test_a_temperature_is_greedy_or_one_that_logits_can_be_divided_by(temperature: float) -> None:
+    """A logit of 100 is a number of float32 then; divided by 1e-38 it, and many beside it, would be infinite."""
+    params = CompletionRequest(prompt="x", temperature=temperature).sampling_params(1)
+    assert params.temperature == temperature if temperature >= 1e-5 else params.greedy
+
+
 async def test_of_two_limits_the_newer_name_wins(serve: Any) -> None:
     """As in vLLM; GuideLLM and others send both."""
     async with serve("one two three four") as server:

@@ -21,8 +21,8 @@ from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
-from paternoster_engine.server.parsers import glm45
 from paternoster_engine.server.parsers.call_form import RequiredCalls
+from paternoster_engine.server.parsers.calls import glm45
 from paternoster_engine.server.parsers.events import Arguments, Call, joined
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 

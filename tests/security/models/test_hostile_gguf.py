@@ -127,6 +127,10 @@ CASES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "unknown type of a tensor": (_tensor("output_norm.weight", 12, "<I", 999), "type"),
     "quantized into no whole blocks": (_tensor("token_embd.weight", 20, "<I", 12), "multiple|ends|type|beyond"),
     "tensor that has another shape": (_tensor("token_embd.weight", 4, "<Q", 16), "shape"),
+    "tensors in the same bytes": (
+        _tensor("output_norm.weight", 16, "<Q", 0),
+        "'output_norm.weight'.* overlap: must have",
+    ),
     **{f"{n} fields": (lambda d, n=n: d[:16] + struct.pack("<Q", n) + d[24:], f"{n}") for n in HUGE},
     **{f"{n} tensors": (lambda d, n=n: d[:8] + struct.pack("<Q", n) + d[16:], f"{n}") for n in HUGE},
     **{f"{n} tokens": (_array_length(TOKENS, n), f"tokens.*{n}") for n in HUGE},

@@ -91,7 +91,7 @@ def config_from_gguf(
         hidden_size=hidden,
         intermediate_size=fields.whole("feed_forward_length", LARGEST_SIZE),
         # Every layer has tensors in the file.
-        num_layers=fields.whole("block_count", max(1, len(tensor_names))),
+        num_layers=fields.whole("block_count", min(MOST_LAYERS, max(1, len(tensor_names)))),
         num_heads=heads,
         num_kv_heads=_key_heads(fields, "attention.head_count_kv", heads),
         head_dim=head_dim,

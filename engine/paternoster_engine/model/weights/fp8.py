@@ -18,15 +18,15 @@ class Fp8Tensor:
         """
         self._numbers, self.shape = numbers, numbers.shape
         outputs, inputs = numbers.shape
+        shape = tuple(scales.shape)
         if scales.numel() == 1:
-            block = outputs, inputs
-        elif tuple(scales.shape) in ((outputs,), (outputs, 1)):
+            block = max(1, outputs), max(1, inputs)
+        elif shape in ((outputs,), (outputs, 1)):
             block = 1, inputs
-        expected = None if block is None else (-(-outputs // block[0]), -(-inputs // block[1]))
-        if block is None or expected is None or scales.numel() != expected[0] * expected[1]:
-            said = f"{list(scales.shape)} scales for {list(numbers.shape)} numbers"
+        elif block is None or shape != (-(-outputs // block[0]), -(-inputs // block[1])):
+            said = f"{list(shape)} scales for {list(numbers.shape)} numbers"
             raise ModelError(f"{name} has {said}: must be one, one an output, or one for each weight_block_size")
-        self._scales, self._block = scales.float().reshape(expected), block
+        self._scales, self._block = scales.float().reshape(-(-outputs // block[0]), -1), block
 
     @property
     def format(self) -> BlockFormat | None:

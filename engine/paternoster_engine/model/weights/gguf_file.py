@@ -7,6 +7,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,17 @@ def _read(path: Path) -> GgufFile:
             raise ModelError(f"the tensor {shown(name)} is there twice")
         infos[name] = head.tensor(shown(name))
     start = -(-head.at // (alignment := _alignment(fields))) * alignment
-    return GgufFile(fields, {name: info(head.data, start) for name, info in infos.items()}, file)
+    tensors = {name: info(head.data, start) for name, info in infos.items()}
+    _check_apart(tensors)
+    return GgufFile(fields, tensors, file)
+
+
+def _check_apart(tensors: Mapping[str, StoredTensor]) -> None:
+    """Tensors in the same bytes would let a small file say a model of any size."""
+    places = sorted((tensor.data.ctypes.data, tensor.data.nbytes, name) for name, tensor in tensors.items())
+    for (begin, size, name), (following, _, other) in pairwise(places):
+        if following < begin + size:
+            raise ModelError(f"the tensors {shown(name)} and {shown(other)} overlap: must have bytes of their own")
 
 
 def _alignment(fields: Mapping[str, Any]) -> int:

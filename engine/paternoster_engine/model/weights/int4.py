@@ -77,7 +77,8 @@ class Int4Tensor:
         groups = files.scales.shape[1 if read is by_output else 0]
         if groups == 0 or inputs % groups:
             raise ModelError(f"{files.name} has {groups} groups of {inputs} inputs: must be equal parts")
-        self._group = inputs // groups
+        self.group = inputs // groups
+        """Inputs that share a scale."""
         scales, zeros = ((outputs, groups), (-(-outputs // 8), groups))
         if read is not by_output:
             scales, zeros = (groups, outputs), (groups, -(-outputs // 8))
@@ -89,13 +90,13 @@ class Int4Tensor:
     def format(self) -> BlockFormat | None:
         """None for groups that are no whole blocks, and for scales in float32."""
         name = SCALES.get(self._files.scales.kind)
-        return None if self._group % 32 or name is None else FORMATS[name]
+        return None if self.group % 32 or name is None else FORMATS[name]
 
     def blocks(self, first: int, last: int) -> torch.Tensor:
         """Of :class:`.stored.InBlocks`: the scale, the zero point, and bytes of inputs i and i + 16."""
         rows = self._read(self._files, first, last)
-        scales = rows.scales.repeat_interleave(self._group // 32, 1).unsqueeze(-1).view(torch.uint8)
-        zeros = rows.zeros.repeat_interleave(self._group // 32, 1).unsqueeze(-1)
+        scales = rows.scales.repeat_interleave(self.group // 32, 1).unsqueeze(-1).view(torch.uint8)
+        zeros = rows.zeros.repeat_interleave(self.group // 32, 1).unsqueeze(-1)
         numbers = rows.numbers.unflatten(1, (-1, 2, 16))
         return torch.cat((scales, zeros, numbers[:, :, 0] | numbers[:, :, 1] << 4), -1).flatten(1)
 
@@ -104,7 +105,7 @@ class Int4Tensor:
         if last <= first:
             return torch.empty(0, max(0, columns[1] - columns[0]))
         rows = self._read(self._files, first, last)
-        numbers = rows.numbers.float().unflatten(1, (-1, self._group)) - rows.zeros.float().unsqueeze(-1)
+        numbers = rows.numbers.float().unflatten(1, (-1, self.group)) - rows.zeros.float().unsqueeze(-1)
         return (numbers * rows.scales.float().unsqueeze(-1)).flatten(1)[:, slice(*columns)]
 
 

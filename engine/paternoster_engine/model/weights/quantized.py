@@ -1,7 +1,9 @@
 """Matrices of few bits in safetensors files: which tensors say one, by what a config.json says of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.fields import shown
@@ -14,6 +16,10 @@ SERVED = (
     "awq (4 bits), gptq (4 bits, desc_act false), compressed-tensors (pack-quantized with 4 bits, float-quantized), "
     "fp8, mxfp4"
 )
+
+PACKED = {"weight_packed": ("compressed-tensors",), "qweight": ("awq", "gptq")}
+"""What a matrix of packed numbers is called behind its own name -> the methods that have such."""
+FP8, FP8_SCALES, FP8_SCALE_KINDS = "F8_E4M3", ("weight_scale_inv", "weight_scale"), ("F32", "BF16", "F16")
 
 Find = Callable[[str], FileTensor | None]
 """A tensor by its name behind the matrix's own, such as ``qweight``."""
@@ -28,28 +34,37 @@ class QuantizedMatrices:
         self._method = said.get("quant_method")
         bits = said.get("bits", 4)
         served = {
-            None: not said,
             "awq": bits == 4 and said.get("version", "gemm") == "gemm",
             "gptq": bits == 4 and not said.get("desc_act", False),
             "compressed-tensors": said.get("format") in ("pack-quantized", "float-quantized"),
             "fp8": True,
             "mxfp4": True,
         }
-        if not served.get(self._method, False):
+        if said and not (isinstance(self._method, str) and served.get(self._method, False)):
             known = {key: said[key] for key in ("quant_method", "format", "bits", "desc_act", "version") if key in said}
             raise ModelError(f"config.json: quantization_config is {shown(known)}: must be of {SERVED}")
 
     def matrix(self, name: str, find: Find) -> InBlocks | None:
         """The matrix ``name``, without ``.weight``; None for one that is stored as numbers without scales."""
-        if (packed := find("weight_packed")) is not None:
-            return self._compressed(name, packed, find)
-        if (packed := find("qweight")) is not None:
-            return self._by_input(name, packed, find)
+        for suffix, methods in PACKED.items():
+            if (packed := find(suffix)) is None:
+                continue
+            if self._method not in methods:
+                said = f"of quantization_config is {shown(self._method)}: must be {' or '.join(methods)}"
+                raise ModelError(f"{name} has a {suffix}, and config.json's quant_method {said}")
+            return (self._compressed if suffix == "weight_packed" else self._by_input)(name, packed, find)
         numbers = find("weight")
-        if numbers is None or numbers.kind != "F8_E4M3" or len(numbers.shape) != 2:
+        scales = next((found for suffix in FP8_SCALES if (found := find(suffix)) is not None), None)
+        if numbers is None or (scales is None and (numbers.kind != FP8 or not self._said)):
             return None
-        scales = next((found for suffix in ("_scale_inv", "_scale") if (found := find("weight" + suffix))), None)
-        return None if scales is None else Fp8Tensor(name, numbers, scales[()], self._block_size())
+        if numbers.kind != FP8 or len(numbers.shape) != 2:
+            said = f"numbers of {numbers.kind} in the shape {list(numbers.shape)}"
+            raise ModelError(f"{name} has scales for {said}: must be a matrix of {FP8}")
+        if scales is None:
+            raise ModelError(f"{name} is of {FP8} without scales: must have a {' or a '.join(FP8_SCALES)}")
+        if scales.kind not in FP8_SCALE_KINDS:
+            raise ModelError(f"{name} has scales of {scales.kind}: must be of {' or '.join(FP8_SCALE_KINDS)}")
+        return Fp8Tensor(name, numbers, scales[()], self._block_size())
 
     def _block_size(self) -> tuple[int, int] | None:
         said: Any = self._said.get("weight_block_size")
@@ -60,25 +75,34 @@ class QuantizedMatrices:
         return None
 
     def _compressed(self, name: str, numbers: FileTensor, find: Find) -> Int4Tensor:
-        for group in _groups(self._said):
+        groups = _groups(self._said)
+        for group in groups:
             if group.get("num_bits") != 4 or group.get("type", "int") != "int":
                 said = {key: group.get(key) for key in ("num_bits", "type")}
                 raise ModelError(
                     f"config.json: weights of quantization_config are {shown(said)}: must be of 4 bits, int"
                 )
         files = Int4Files(name, _words(name, numbers), _there(name, find, "weight_scale"), find("weight_zero_point"))
+        if files.zeros is None and groups and all(group.get("symmetric") is False for group in groups):
+            raise ModelError(f"{name} has no weight_zero_point: must be there where symmetric is false in config.json")
         if find("weight_g_idx") is not None:
             raise ModelError(f"{name} has a weight_g_idx: must have its groups in the order of the inputs")
-        return Int4Tensor(files, by_output, (numbers.shape[0], 8 * numbers.shape[1]))
+        matrix = Int4Tensor(files, by_output, (numbers.shape[0], 8 * numbers.shape[1]))
+        return _grouped(name, matrix, [group.get("group_size") for group in groups])
 
     def _by_input(self, name: str, numbers: FileTensor, find: Find) -> Int4Tensor:
         zeros, scales = _there(name, find, "qzeros"), _there(name, find, "scales")
+        sizes = [self._said.get("group_size")]
         if self._method == "awq":
             files = Int4Files(name, _words(name, numbers), scales, zeros)
-            return Int4Tensor(files, in_pairs, (8 * numbers.shape[1], numbers.shape[0]))
+            return _grouped(name, Int4Tensor(files, in_pairs, (8 * numbers.shape[1], numbers.shape[0])), sizes)
         less = 0 if self._said.get("checkpoint_format") == "gptq_v2" else 1
         files = Int4Files(name, _words(name, numbers), scales, zeros, less)
-        return Int4Tensor(files, by_input, (numbers.shape[1], 8 * numbers.shape[0]))
+        matrix = _grouped(name, Int4Tensor(files, by_input, (numbers.shape[1], 8 * numbers.shape[0])), sizes)
+        order = find("g_idx")
+        if order is not None and not _in_order(order, matrix):
+            raise ModelError(f"{name} has groups in another order than its inputs (g_idx): must be as desc_act false")
+        return matrix
 
 
 def _groups(said: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -103,3 +127,24 @@ def _words(name: str, numbers: FileTensor) -> FileTensor:
     if numbers.kind != "I32" or len(numbers.shape) != 2:
         raise ModelError(f"{name} is of {numbers.kind} in the shape {list(numbers.shape)}: must be a matrix of I32")
     return numbers
+
+
+def _grouped(name: str, matrix: Int4Tensor, sizes: Sequence[Any]) -> Int4Tensor:
+    """``matrix``, whose groups must be of one of the ``sizes`` in the config; below 1: all inputs are one group."""
+    known = [size for size in sizes if isinstance(size, int)]
+    if not known or len(known) < len(sizes):
+        return matrix
+    if matrix.group in [size if size > 0 else matrix.shape[1] for size in known]:
+        return matrix
+    said = f"groups of {matrix.group} inputs, and config.json's group_size is {shown(known)}"
+    raise ModelError(f"{name} has scales for {said}: must be the same")
+
+
+def _in_order(order: FileTensor, matrix: Int4Tensor) -> bool:
+    """Whether each input's group, as ``order`` says it, is where it stands."""
+    inputs = matrix.shape[1]
+    return (
+        order.kind == "I32"
+        and order.shape == (inputs,)
+        and torch.equal(order[()], (torch.arange(inputs) // matrix.group).int())
+    )

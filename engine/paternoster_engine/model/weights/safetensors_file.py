@@ -50,7 +50,9 @@ class FileTensor:
         bounds = whole_cut(cut, self.shape) or [(0, 1)]
         bounds[-1] = bounds[-1][0] * dtype.itemsize, bounds[-1][1] * dtype.itemsize
         view = data.reshape(*leading, last * dtype.itemsize)[tuple(slice(*bound) for bound in bounds)]
-        found = torch.from_numpy(np.array(view)).view(dtype)
+        # An array of no elements has strides of 0, of which there is no view of another type.
+        found = torch.from_numpy(np.array(view)) if view.size else torch.empty(view.shape, dtype=torch.uint8)
+        found = found.view(dtype)
         self.file.has_read(found.nbytes)
         return found if self.shape else found[0]
 

@@ -26,8 +26,7 @@ class SafetensorsCheckpoint:
         self._folder = ModelFolder(path)
         self._config = self._folder.json("config.json")
         self.architecture = Fields(self._config, "config.json").text("model_type")
-        said = self._config.get("quantization_config")
-        self._quantized = QuantizedMatrices(said if isinstance(said, dict) else {})
+        self._quantized = QuantizedMatrices(Fields(self._config, "config.json").mapping("quantization_config"))
         self._files: dict[str, FileTensor] = {}
         for weights in self._folder.weights():
             self._files.update(read_safetensors(weights))
@@ -135,7 +134,7 @@ class ExpertFiles:
             raise ModelError(f"{self._folder} has no tensor {name!r}")
         stored = self._files[name]
         shape = stored.shape
-        if not shape or index >= shape[0]:
+        if len(shape) < 2 or index >= shape[0]:
             raise ModelError(
                 f"{self._folder}: {name} has the shape {list(shape)}: must be of more than {index} experts"
             )

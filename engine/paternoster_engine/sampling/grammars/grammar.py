@@ -1,5 +1,6 @@
 """A compiled grammar, and its state after the tokens of one sequence."""
 
+import re
 import time
 from collections.abc import Sequence
 
@@ -10,6 +11,10 @@ from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import FORCED_TIME, MASK_TIME, parser_limits
 
 TOO_SLOW = f"one of its masks takes more than {MASK_TIME:g} s of a processor: it forces too long a text"
+OPENINGS = (b'{"', b'[{"', b'"')
+"""What may be before the first name in an answer."""
+TOO_WIDE = re.compile(r"row has \d+ items|Too many items")
+"""In llguidance's words."""
 MAX_REASON = 300
 """Most characters of llguidance's own words that a client is told."""
 
@@ -40,6 +45,20 @@ class Grammar:
             raise GrammarError(TOO_SLOW)
         if not any(mask) or start.is_error():
             raise GrammarError(f"it allows no answer: {reason(start.get_error())}")
+        self._check_first_name()
+
+    def _check_first_name(self) -> None:
+        """Raise :class:`GrammarError` where the first object's names reach a limit: a grammar is widest there."""
+        matcher = self.begin()
+        matcher.consume_tokens(matcher.compute_ff_tokens())
+        for opening in OPENINGS:
+            tokens = self.spelled(opening)
+            if matcher.validate_tokens(tokens) == len(tokens):
+                matcher.consume_tokens(tokens)
+                matcher.compute_bitmask()
+                break
+        if matcher.is_error():
+            raise GrammarError(reason(matcher.get_error()))
 
     def matcher(self) -> "Matcher":
         """At the beginning of an answer; some microseconds."""
@@ -155,4 +174,6 @@ def without_ends(mask: bytes, request: Row) -> bytes:
 def reason(said: str) -> str:
     """llguidance's own words, without what they quote of the whole grammar."""
     text = said.replace("<non-verbose/>", "").strip()
+    if TOO_WIDE.search(text):
+        text = f"too much is allowed at one place, such as an object's names where over 100 are optional ({text})"
     return text if len(text) <= MAX_REASON else text[:MAX_REASON] + "..."

@@ -1,5 +1,6 @@
 """What llguidance takes of a JSON schema too widely, said once more in words that it follows."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 TIMES = ("time", "date-time")
@@ -7,15 +8,30 @@ NO_LEAP = {"pattern": "^[^:]*:[^:]*:[0-5]"}
 """Leap seconds, which it allows in every minute, are only in some by RFC 3339; no answer needs one."""
 VALUES = ("const", "default", "enum", "examples")
 """Keywords with values in place of schemas."""
+NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+"""Keywords with schemas by names, which are no keywords whatever they are."""
+
+
+def with_parts(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """``schema`` with each part of it as ``change`` makes it: schemas, and what keywords say besides but values."""
+
+    def changed(key: str, value: Any) -> Any:
+        if key in VALUES:
+            return value
+        if isinstance(value, list):
+            return [change(item) for item in value]
+        if key in NAMED and isinstance(value, Mapping):
+            return {name: change(part) for name, part in value.items()}
+        return change(value)
+
+    return {key: changed(key, value) for key, value in schema.items()}
 
 
 def narrowed(schema: Any) -> Any:
     """A schema, or part of one, in which times have no leap seconds."""
-    if isinstance(schema, list):
-        return [narrowed(item) for item in schema]
-    if not isinstance(schema, dict):
+    if not isinstance(schema, Mapping):
         return schema
-    made = {key: value if key in VALUES else narrowed(value) for key, value in schema.items()}
+    made = with_parts(schema, narrowed)
     if schema.get("format") in TIMES and isinstance(made.get("allOf", []), list):
         made["allOf"] = [*made.get("allOf", []), NO_LEAP]
     return made

@@ -30,6 +30,9 @@ from paternoster_engine.server.openai.template_fields import TemplateFields, pla
 from paternoster_engine.server.openai.tool_fields import ToolFields
 from paternoster_engine.server.openai.unserved_fields import UnservedChatFields, UnservedFields
 
+LEAST_TEMPERATURE = 1e-5
+"""Below it is greedy, as in vLLM: a logit over a temperature near 0 is no number of float32 any more."""
+
 
 class StreamOptions(Body):
     include_usage: bool = Field(default=False, description="one more chunk at the end, which tells the usage")
@@ -46,7 +49,7 @@ class GenerationRequest(StructuredFields, UnservedFields):
     stream: bool = False
     stream_options: StreamOptions | None = None
 
-    temperature: float = Field(default=1.0, ge=0, le=2, description="0 is greedy")
+    temperature: float = Field(default=1.0, ge=0, le=2, description="0 is greedy, and so is what is below 0.00001")
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=-1, lt=2**31, description="0 and -1 switch it off")
     min_p: float = Field(default=0.0, ge=0, le=1)
@@ -147,7 +150,7 @@ class GenerationRequest(StructuredFields, UnservedFields):
         ranks_samples = not self.use_beam_search and self.sequences > self.n
         return SamplingParams(
             max_tokens=max_tokens,
-            temperature=0.0 if self.use_beam_search else self.temperature,
+            temperature=0.0 if self.use_beam_search or self.temperature < LEAST_TEMPERATURE else self.temperature,
             top_k=max(0, self.top_k),
             top_p=self.top_p,
             min_p=self.min_p,

@@ -39,23 +39,26 @@ async def matcher_of_chat(
         raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {structured.field}")
     if structured is not None:
         either = possible if structured.source.kind == "json" else None
-        outline = _outline("tools", form.of_answer, either, ending)
+        outline = await _outline("tools", form.of_answer, either, ending)
         if outline is None:
             return await _compiled(served, body, structured, FreeText(), tenant)
         whole = structured._replace(source=structured.source._replace(outline=outline.lark))
         return await _compiled(served, body, whole, outline.free, tenant)
     if required is not None:
-        outline = _outline("tool_choice", form.required, required, ending)
+        outline = await _outline("tool_choice", form.required, required, ending)
         return await _calls(served, body, "tool_choice", outline, tenant)
     if possible is not None and body.strict:
-        auto = _outline("tools", form.auto, possible, ending)
+        auto = await _outline("tools", form.auto, possible, ending)
         return None if auto is None else await _calls(served, body, "tools", auto, tenant)
     return None
 
 
-def _outline(field: str, make: Callable[[_Calls, str], Outline | None], calls: _Calls, ending: str) -> Outline | None:
+async def _outline(
+    field: str, make: Callable[[_Calls, str], Outline | None], calls: _Calls, ending: str
+) -> Outline | None:
     try:
-        return make(calls, ending)
+        # Schemas may be large: a thread lets other clients go on.
+        return await asyncio.to_thread(make, calls, ending)
     except (GrammarError, RecursionError) as error:
         raise _not_enforced(field, error) from error
 

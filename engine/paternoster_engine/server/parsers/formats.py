@@ -7,9 +7,10 @@ from typing import Any
 from uuid import uuid4
 
 from paternoster_engine.sampling.grammars.free_text import FreeText, Thought
-from paternoster_engine.server.parsers import glm45, harmony, hermes, llama3_json, mistral, pythonic, qwen3_coder, think
+from paternoster_engine.server.parsers import think
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.parsers.call_form import CallForm, Marked, Outline, RequiredCalls, lark, lark_of_begun
+from paternoster_engine.server.parsers.calls import glm45, harmony, hermes, llama3_json, mistral, pythonic, qwen3_coder
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.think import Marks

@@ -1,14 +1,16 @@
 """What a JSON schema says of one value: its types, and all that it refers to."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import unquote
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.json_schema import VALUES
+from paternoster_engine.sampling.grammars.json_schema import with_parts
 
 MAX_DEPTH = 32
 """Schemas in one another, and references that one leads to the other."""
+MOST_PARTS = 4096
+"""Schemas and values of one argument that are looked at for its types."""
 TYPES: Mapping[str, tuple[type, ...]] = {
     "null": (type(None),),
     "boolean": (bool,),
@@ -20,37 +22,50 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 }
 ALL = frozenset(TYPES)
 DEFINITIONS = ("$defs", "definitions")
-_NAMED = ("properties", "patternProperties", "dependentSchemas")
-"""Keywords whose names are no keywords, and whose values are schemas."""
 
 
 def types_of(said: Any, root: Mapping[str, Any]) -> frozenset[str]:
     """Names of the types that a value of ``said``, a part of ``root``, may have: all where it does not say."""
-    return _types(said, root, {}, MAX_DEPTH) or ALL
+    return _Types(root).of(said, MAX_DEPTH) or ALL
 
 
-def _types(said: Any, root: Mapping[str, Any], known: dict[int, frozenset[str]], left: int) -> frozenset[str]:
-    if not isinstance(said, Mapping) or left == 0:
-        return ALL
-    if id(said) in known:
-        return known[id(said)]
-    known[id(said)] = types = ALL
-    if "type" in said:
-        names = said["type"] if isinstance(said["type"], list) else [said["type"]]
-        types &= {name for name in names if isinstance(name, str)} | ({"integer"} if "number" in names else set())
-    for values in (said.get("enum"), [said["const"]] if "const" in said else None):
-        if isinstance(values, list):
-            types &= {name for value in values for name in _types_of_value(value)}
-    for key in ("anyOf", "oneOf"):
-        if isinstance(said.get(key), list):
-            types &= {name for option in said[key] for name in _types(option, root, known, left - 1)}
-    if isinstance(said.get("allOf"), list):
-        for part in said["allOf"]:
-            types &= _types(part, root, known, left - 1)
-    if "$ref" in said:
-        types &= _types(referred(said["$ref"], root), root, known, left - 1)
-    known[id(said)] = types
-    return types
+class _Types:
+    """Looks at each part of a schema once, and at :data:`MOST_PARTS`: beyond them a value may be anything."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._known: dict[int, frozenset[str]] = {}
+        self._looked = 0
+
+    def of(self, said: Any, left: int) -> frozenset[str]:
+        """``left``: how many schemas deep it may still go."""
+        if not isinstance(said, Mapping) or left == 0:
+            return ALL
+        if id(said) in self._known:
+            return self._known[id(said)]
+        self._known[id(said)] = types = ALL
+        if "type" in said:
+            names = said["type"] if isinstance(said["type"], list) else [said["type"]]
+            types &= {name for name in names if isinstance(name, str)} | ({"integer"} if "number" in names else set())
+        for values in (said.get("enum"), [said["const"]] if "const" in said else None):
+            if self._may_look(values):
+                types &= {name for value in values for name in _types_of_value(value)}
+        for key in ("anyOf", "oneOf"):
+            if self._may_look(said.get(key)):
+                types &= {name for option in said[key] for name in self.of(option, left - 1)}
+        if self._may_look(said.get("allOf")):
+            for part in said["allOf"]:
+                types &= self.of(part, left - 1)
+        if "$ref" in said:
+            types &= self.of(referred(said["$ref"], self._root), left - 1)
+        self._known[id(said)] = types
+        return types
+
+    def _may_look(self, parts: Any) -> TypeGuard[list[Any]]:
+        if not isinstance(parts, list):
+            return False
+        self._looked += len(parts)
+        return self._looked <= MOST_PARTS
 
 
 def _types_of_value(value: Any) -> set[str]:
@@ -83,20 +98,12 @@ def standing_alone(said: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     definitions: dict[str, Any] = {}
 
     def moved(part: Any) -> Any:
-        if isinstance(part, list):
-            return [moved(item) for item in part]
         if not isinstance(part, Mapping):
             return part
-        made: dict[str, Any] = {}
-        for key, value in part.items():
-            if key in DEFINITIONS:
-                continue
-            if key == "$ref" and isinstance(value, str) and value.startswith("#"):
-                made[key] = f"#/$defs/{name_of(value)}"
-            elif key in _NAMED and isinstance(value, Mapping):
-                made[key] = {name: moved(schema) for name, schema in value.items()}
-            else:
-                made[key] = value if key in VALUES else moved(value)
+        made = with_parts({key: value for key, value in part.items() if key not in DEFINITIONS}, moved)
+        reference = part.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#"):
+            made["$ref"] = f"#/$defs/{name_of(reference)}"
         return made
 
     def name_of(reference: str) -> str:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paternoster_engine.server.parsers.calls.typed_values import json_of
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, joined
 from paternoster_engine.server.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, AnswerFormat, Tools
-from paternoster_engine.server.parsers.typed_values import json_of
 
 NAMES = ("f", "get_weather", "a.b-c")
 ANY: Tools = {name: {} for name in NAMES}

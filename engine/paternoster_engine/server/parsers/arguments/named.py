@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.server.parsers.arguments.json_object import json_of
-from paternoster_engine.server.parsers.arguments.plain_text import ANY, regex, text_of, without
+from paternoster_engine.server.parsers.arguments.plain_text import ANY, PlainTexts, regex, without
 from paternoster_engine.server.parsers.arguments.terms import SPACE, terms
 from paternoster_engine.server.parsers.schemas import standing_alone, types_of
 
@@ -55,7 +55,7 @@ class NamedArguments:
     def __call__(self, rule: str, schema: Mapping[str, Any], special: Mapping[str, int]) -> Iterator[str]:
         """Raises :class:`GrammarError`, which names what of ``schema`` is not supported."""
         properties, required, others = _read(schema)
-        members, size = [], 0
+        members, size, texts = [], 0, PlainTexts(schema)
         for i, (name, said) in enumerate(properties.items()):
             if said is False and name not in required:
                 continue
@@ -63,7 +63,7 @@ class NamedArguments:
                 raise GrammarError(f"the argument {name!r} has a name that this model's calls cannot have")
             members.append(_Member(f"{rule}_{i}", name in required))
             begin = " ".join(terms(self.before % name, special))
-            for line in self._valued(members[-1].rule, begin, said, schema, special):
+            for line in self._valued(members[-1].rule, begin, said, schema, texts, special):
                 size += len(line)
                 if size > MAX_BYTES:
                     raise GrammarError(f"the grammar of its arguments has more than {MAX_BYTES} bytes")
@@ -72,27 +72,36 @@ class NamedArguments:
         if others is not False:
             other = f"{rule}_other"
             begin, terminal = self._other(other, properties, special)
-            yield from self._valued(other, begin, others, schema, special)
+            yield from self._valued(other, begin, others, schema, texts, special)
             yield terminal
         yield from (self._separated if self.between else _one_by_one)(rule, members, other)
 
     def _valued(
-        self, rule: str, begin: str, said: Any, root: Mapping[str, Any], special: Mapping[str, int]
+        self,
+        rule: str,
+        begin: str,
+        said: Any,
+        root: Mapping[str, Any],
+        texts: PlainTexts,
+        special: Mapping[str, int],
     ) -> Iterator[str]:
-        """``begin``, a value, and what ends it."""
+        """``begin``, a value, and what ends it; ``texts``: of ``root``."""
         types = types_of(said, root)
         after = list(terms(self.after, special))
         if not self.marks or "string" not in types:
             yield " ".join([f"{rule}: {begin}", json_of(standing_alone(said, root)), *after])
             return
-        text, others = text_of(said, root), types - {"string"}
+        text, others = texts.of(said), types - {"string"}
         if others and _is_free(said):
             # However a text is read, it is of the schema; but marks within a list or an object do not end it.
             text, others = ANY, others & {"array", "object"}
         options = []
         if others:
             alone = standing_alone(said, root)
-            alone["allOf"] = [*alone.get("allOf", []), {"type": sorted(others)}]
+            parts = alone.get("allOf", [])
+            if not isinstance(parts, list):
+                raise GrammarError(f"'allOf' is {parts!r:.60}: must be a list")
+            alone["allOf"] = [*parts, {"type": sorted(others)}]
             options.append(" ".join([json_of(alone), *after]))
         if text is not None:
             terminal = f"{rule.upper()}_TEXT"
@@ -155,6 +164,8 @@ def _read(schema: Mapping[str, Any]) -> tuple[dict[str, Any], set[str], Any]:
         raise GrammarError("'properties' must be an object, 'required' a list")
     others = schema.get("additionalProperties", not properties)
     for name in required:
+        if not isinstance(name, str):
+            raise GrammarError(f"'required' has {name!r:.60}: must be names of arguments")
         if name not in properties and schema.get("additionalProperties") is False:
             raise GrammarError(f"{name!r} is required and not allowed")
     missing = {name: others if others is not False else True for name in required if name not in properties}

@@ -6,67 +6,106 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.server.parsers.arguments.formats import FORMATS
 from paternoster_engine.server.parsers.arguments.patterns import ANYTHING, whole
 from paternoster_engine.server.parsers.schemas import MAX_DEPTH, referred
 
 ANY = f"/{ANYTHING}/"
 _LENGTH = "(?s:.{"
+MOST_MADE = 4 * MAX_BYTES
+"""Characters of all that is made for the texts of one tool's arguments."""
 _UNSUPPORTED = ("not", "if", "$dynamicRef", "$recursiveRef")
 
 
-def text_of(said: Any, root: Mapping[str, Any], left: int = MAX_DEPTH) -> str | None:
-    """None where no text is of ``said``, a part of ``root``. Raises :class:`GrammarError` for what is not supported."""
-    if left == 0:
-        raise GrammarError(f"a text's schemas lead from one to another more than {MAX_DEPTH} times")
-    if not isinstance(said, Mapping):
-        return None if said is False else ANY
-    for key in _UNSUPPORTED:
-        if key in said:
-            raise GrammarError(f"{key!r} is not supported for an argument that is written as plain text")
-    parts = list(_parts(said, root, left))
-    if None in parts:
+class PlainTexts:
+    """Texts of a tool's arguments. Each part of their schemas is looked at once: options may share what follows."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._known: dict[int, str | None] = {}
+        self._made = 0
+
+    def of(self, said: Any, left: int = MAX_DEPTH) -> str | None:
+        """None where no text is of ``said``, a part of the root.
+
+        Raises :class:`GrammarError` for what is not supported, and for what comes to more than :data:`MOST_MADE`.
+        """
+        if left == 0:
+            raise GrammarError(f"a text's schemas lead from one to another more than {MAX_DEPTH} times")
+        if not isinstance(said, Mapping):
+            return None if said is False else ANY
+        if id(said) not in self._known:
+            self._known[id(said)] = self._text(said, left)
+        return self._known[id(said)]
+
+    def _text(self, said: Mapping[str, Any], left: int) -> str | None:
+        for key in _UNSUPPORTED:
+            if key in said:
+                raise GrammarError(f"{key!r} is not supported for an argument that is written as plain text")
+        parts = []
+        for part in self._parts(said, left):
+            if part is None:
+                return None
+            self._made += len(part)
+            if self._made > MOST_MADE:
+                raise GrammarError(f"what its texts may be takes more than {MOST_MADE} bytes to say")
+            parts.append(part)
+        return " & ".join(part for part in parts if part and part != ANY) or ANY
+
+    def _parts(self, said: Mapping[str, Any], left: int) -> Iterator[str | None]:
+        """A text is of each."""
+        types = said.get("type", "string")
+        if types != "string" and "string" not in (types if isinstance(types, list) else ()):
+            yield None
+        for values in (said.get("enum"), [said["const"]] if "const" in said else None):
+            if isinstance(values, list):
+                yield _either(json.dumps(value) for value in values if isinstance(value, str))
+        least, most = _length(said, "minLength"), _length(said, "maxLength")
+        if least or most is not None:
+            yield regex(f"{_LENGTH}{least or 0},{'' if most is None else most}}})")
+        if "pattern" in said:
+            yield regex(whole(_text_at(said, "pattern")))
+        if "format" in said:
+            if _text_at(said, "format") not in FORMATS:
+                raise GrammarError(f"format {said['format']!r} is not supported for an argument that is plain text")
+            yield regex(FORMATS[said["format"]])
+        if isinstance(said.get("anyOf"), list):
+            yield _either(self.of(option, left - 1) for option in said["anyOf"])
+        if isinstance(said.get("oneOf"), list):
+            options = [text for option in said["oneOf"] if (text := self.of(option, left - 1)) is not None]
+            if len(options) > 1:
+                raise GrammarError("'oneOf' with several options that are texts is not supported for an argument that "
+                                   "is written as plain text")  # fmt: skip
+            yield _either(options)
+        if isinstance(said.get("allOf"), list):
+            for part in said["allOf"]:
+                yield self.of(part, left - 1)
+        if "$ref" in said:
+            target = referred(said["$ref"], self._root)
+            if target is None:
+                raise GrammarError(f"$ref {said['$ref']!r} leads to nothing")
+            yield self.of(target, left - 1)
+
+
+def _length(said: Mapping[str, Any], key: str) -> int | None:
+    value = said.get(key)
+    if value is None:
         return None
-    return " & ".join(part for part in parts if part and part != ANY) or ANY
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < 2**31) or value % 1:
+        raise GrammarError(f"{key!r} is {value!r:.60}: must be a whole number from 0 to {2**31 - 1}")
+    return int(value)
 
 
-def _parts(said: Mapping[str, Any], root: Mapping[str, Any], left: int) -> Iterator[str | None]:
-    """A text is of each."""
-    types = said.get("type", "string")
-    if types != "string" and "string" not in (types if isinstance(types, list) else ()):
-        yield None
-    for values in (said.get("enum"), [said["const"]] if "const" in said else None):
-        if isinstance(values, list):
-            yield _either(json.dumps(value) for value in values if isinstance(value, str))
-    least, most = said.get("minLength", 0), said.get("maxLength", "")
-    if least or most != "":
-        yield regex(f"{_LENGTH}{int(least)},{most if most == '' else int(most)}}})")
-    if "pattern" in said:
-        yield regex(whole(str(said["pattern"])))
-    if "format" in said:
-        if said["format"] not in FORMATS:
-            raise GrammarError(f"format {said['format']!r} is not supported for an argument that is plain text")
-        yield regex(FORMATS[said["format"]])
-    if isinstance(said.get("anyOf"), list):
-        yield _either(text_of(option, root, left - 1) for option in said["anyOf"])
-    if isinstance(said.get("oneOf"), list):
-        options = [option for option in said["oneOf"] if text_of(option, root, left - 1) is not None]
-        if len(options) > 1:
-            raise GrammarError("'oneOf' with several options that are texts is not supported for an argument that is "
-                               "written as plain text")  # fmt: skip
-        yield _either(text_of(option, root, left - 1) for option in options)
-    if isinstance(said.get("allOf"), list):
-        for part in said["allOf"]:
-            yield text_of(part, root, left - 1)
-    if "$ref" in said:
-        target = referred(said["$ref"], root)
-        if target is None:
-            raise GrammarError(f"$ref {said['$ref']!r} leads to nothing")
-        yield text_of(target, root, left - 1)
+def _text_at(said: Mapping[str, Any], key: str) -> str:
+    value = said[key]
+    if not isinstance(value, str):
+        raise GrammarError(f"{key!r} is {value!r:.60}: must be a text")
+    return value
 
 
 def _either(options: Iterable[str | None]) -> str | None:
-    some = [option for option in options if option is not None]
+    some = list(dict.fromkeys(option for option in options if option is not None))
     return None if not some else ANY if ANY in some else f"({' | '.join(f'({option})' for option in some)})"
 
 

@@ -14,7 +14,8 @@ from paternoster_engine.server.parsers.schemas import TYPES, types_of
 MAX_VALUE = 2**14
 """Characters of a value in which a mark within one of its strings is no end."""
 _PYTHON = {"True": True, "False": False, "None": None}
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*("?)', re.DOTALL)
+"""Of JSON, to its end or that of the text: so it is looked at once, wherever it ends."""
 
 
 def read_value(reader: Reader, markers: tuple[str, ...], name: str, schema: Mapping[str, Any]) -> Read[str | None]:
@@ -25,7 +26,7 @@ def read_value(reader: Reader, markers: tuple[str, ...], name: str, schema: Mapp
     if text is None or begins not in _types(name, schema):
         return text
     first, found = reader.place, text
-    while _STRING.sub("", found).count('"') and reader.place - start < MAX_VALUE:
+    while reader.place - start < MAX_VALUE and any(not string[1] for string in _STRING.finditer(found)):
         reader.place += 1
         if (yield from reader.until(markers)) is None:
             break

@@ -6,8 +6,8 @@ Several calls have ``;``, a comma or nothing but white space between them.
 from collections.abc import Collection
 
 from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.calls.json_calls import read_calls
 from paternoster_engine.server.parsers.events import Content, Read
-from paternoster_engine.server.parsers.json_calls import read_calls
 from paternoster_engine.server.parsers.reader import Reader
 
 BEGIN = "<|python_tag|>"

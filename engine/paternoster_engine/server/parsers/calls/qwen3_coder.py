@@ -10,9 +10,9 @@ from typing import Any
 
 from paternoster_engine.server.parsers.arguments.named import NAME, NamedArguments
 from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.calls.typed_values import json_of, read_value
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
-from paternoster_engine.server.parsers.typed_values import json_of, read_value
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"

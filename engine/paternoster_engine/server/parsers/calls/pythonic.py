@@ -12,9 +12,9 @@ from typing import Any
 
 from paternoster_engine.server.parsers.arguments.named import NamedArguments
 from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.calls.typed_values import is_json
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
-from paternoster_engine.server.parsers.typed_values import is_json
 
 BEGIN = "<|python_start|>"
 END = "<|python_end|>"

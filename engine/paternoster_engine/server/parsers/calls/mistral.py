@@ -9,8 +9,8 @@ import secrets
 from collections.abc import Collection
 
 from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.calls.json_calls import pass_object, read_calls
 from paternoster_engine.server.parsers.events import Call, Content, Read
-from paternoster_engine.server.parsers.json_calls import pass_object, read_calls
 from paternoster_engine.server.parsers.reader import Reader
 
 BEGIN = "[TOOL_CALLS]"

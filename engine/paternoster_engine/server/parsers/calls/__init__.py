@@ -1,0 +1,1 @@
+"""How calls are written, a file for each format, and what formats have in common."""

@@ -1,0 +1,86 @@
+"""Schemas of arguments that are written one by one, as hostile clients send them: refused by name, and soon."""
+
+from typing import Any
+
+import pytest
+
+from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.server.parsers.calls import glm45, pythonic, qwen3_coder
+from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
+from paternoster_engine.server.parsers.schemas import MAX_DEPTH, types_of
+
+FORMS = {"qwen3_coder": qwen3_coder.FORM, "glm45": glm45.FORM, "pythonic": pythonic.FORM}
+
+
+def _grammar(form: str, schema: dict[str, Any]) -> list[str]:
+    return list(FORMS[form].arguments("a", schema, {}))
+
+
+def _of_one(said: Any, **root: Any) -> dict[str, Any]:
+    return {"properties": {"x": said}, **root}
+
+
+@pytest.mark.parametrize("form", ["qwen3_coder", "glm45"])
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({"minLength": "x"}, "'minLength' is 'x': must be a whole number from 0"),
+        ({"minLength": -5}, "'minLength' is -5"),
+        ({"maxLength": float("inf")}, "'maxLength' is inf"),
+        ({"maxLength": 2.5}, "'maxLength' is 2.5"),
+        ({"maxLength": [1]}, r"'maxLength' is \[1\]"),
+        ({"pattern": 5}, "'pattern' is 5: must be a text"),
+        ({"format": {}}, "'format' is {}: must be a text"),
+        ({"allOf": 5, "minimum": 1}, "'allOf' is 5: must be a list"),
+        ({"$ref": 5}, "5 leads to nothing"),
+        ({"$ref": "#/properties/x"}, f"more than {MAX_DEPTH} times"),
+    ],
+)
+def test_a_keyword_with_another_value(form: str, said: dict[str, Any], named: str) -> None:
+    with pytest.raises(GrammarError, match=named):
+        _grammar(form, _of_one({"type": ["string", "integer"], **said}))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", [1, None, ["a"], {}])
+def test_a_required_argument_whose_name_is_no_text(form: str, name: Any) -> None:
+    with pytest.raises(GrammarError, match=r"'required' has .*: must be names of arguments"):
+        _grammar(form, {"required": [name]})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ten_thousand_arguments(form: str) -> None:
+    with pytest.raises(GrammarError, match="more than 262144 bytes"):
+        _grammar(form, {"properties": {f"x{i}": {"type": "string"} for i in range(10_000)}})
+
+
+def test_options_within_options_take_no_power_of_two() -> None:
+    said: dict[str, Any] = {"type": "string"}
+    for _ in range(MAX_DEPTH - 2):
+        said = {"oneOf": [said]}
+    assert _grammar("glm45", _of_one(said))
+
+
+def test_options_that_share_what_follows_take_no_power_of_two() -> None:
+    last = MAX_DEPTH // 2 - 1
+    shared = {
+        f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}", "minLength": length} for length in (i, i + 1)]}
+        for i in range(last)
+    }
+    shared[f"d{last}"] = {"type": "string", "minLength": 1}
+    with pytest.raises(GrammarError, match="bytes"):
+        _grammar("glm45", _of_one({"$ref": "#/$defs/d0"}, **{"$defs": shared}))
+
+
+def test_of_more_options_than_are_looked_at_any_type_is_told() -> None:
+    options = [{"type": "null"}] * 10_000
+    assert types_of({"anyOf": options[:10]}, {}) == {"null"}
+    assert "string" in types_of({"anyOf": options}, {})
+
+
+def test_a_string_that_never_ends_is_looked_at_once_for_each_mark() -> None:
+    """Of escaped quotes, from each of which a string that has no end could begin."""
+    text = "[" + '"' + '\\"' * 30_000 + "</parameter>" * 40
+    parser = AnswerFormat(TOOL_FORMATS["qwen3_coder"]).parser({"f": _of_one({"type": "array"})})
+    events = [*parser.push(f"<tool_call><function=f><parameter=x>{text}"), *parser.finish()]
+    assert events
