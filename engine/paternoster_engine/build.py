@@ -59,7 +59,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     # Other ranks open what was found here: an address may lead elsewhere later, and is not theirs to fetch.
     args = args.model_copy(update={"model": source.path.as_uri()})
     if args.draft_model is not None and (is_encoder(source) or embeds(args, source)):
-        raise ModelError("speculative is 'draft': must be 'off' for vectors of texts")
+        raise ModelError("speculative is 'draft': must be 'auto' or 'off' for vectors of texts")
     if is_encoder(source):
         return build_encoder_engine(args, source, timer)
     checkpoint = open_checkpoint(source)

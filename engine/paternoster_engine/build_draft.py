@@ -59,7 +59,7 @@ def open_draft(
     if args.draft_model is None:
         return None
     if device.type != "cpu":
-        raise ModelError(f"speculative is 'draft': must be 'off', 'grammar' or 'ngram' on {device.type}")
+        raise ModelError(f"speculative is 'draft': must be 'auto', 'off', 'grammar' or 'ngram' on {device.type}")
     if config.kv_windows != (None,):
         raise ModelError(f"speculative is 'draft': {config.name} has attention windows, beside which none can draft")
     source = resolve(args.draft_model)

@@ -122,5 +122,5 @@ def test_some_models_have_none(tmp_path: Path) -> None:
     windowed = save(tmp_path / "windowed", model_type="mistral", sliding_window=16)
     with pytest.raises(ModelError, match="speculative is 'draft': windowed has attention windows"):
         build_engine(args(windowed, model))
-    with pytest.raises(ModelError, match="speculative is 'draft': must be 'off' for vectors of texts"):
+    with pytest.raises(ModelError, match="speculative is 'draft': must be 'auto' or 'off' for vectors of texts"):
         build_engine(args(model, model, task="embed"))

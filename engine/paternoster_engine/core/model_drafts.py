@@ -18,6 +18,8 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.stats import Counters
 
 DRAFT = "draft"
+OF_ALL = 0.9
+"""What a token leaves of what was known of the rate of all requests: that of one model is soon known."""
 ALLOWANCE = 0.01
 """Of the time of all steps, for trying again."""
 MOST_ALLOWED = 1000

@@ -16,7 +16,7 @@ from paternoster_engine.core.batch import BatchBuilder, ScheduledRequest
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.drafting import LONG, MOST, PROBE, SHORT, Drafting, after, best_depth, price
 from paternoster_engine.core.kv.kv_cache import KVCache
-from paternoster_engine.core.model_drafts import DRAFT, Ask, Drafter, ModelDrafts
+from paternoster_engine.core.model_drafts import DRAFT, OF_ALL, Ask, Drafter, ModelDrafts
 from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.stats import Counters
 
@@ -95,7 +95,7 @@ class Speculation:
     def _judge(self, drafting: Drafting, proposer: str, right: int, wrong: bool) -> None:
         """``right`` tokens of ``proposer`` proved right, and then, perhaps, a wrong one."""
         drafting.rates[proposer] = after(drafting.rates[proposer], SHORT, right, wrong)
-        self._rates[proposer] = after(self._rates[proposer], LONG, right, wrong)
+        self._rates[proposer] = after(self._rates[proposer], OF_ALL if proposer == DRAFT else LONG, right, wrong)
 
     def awaits(self, request: Request, load: int) -> bool:
         """Whether the request would propose more, in a step of ``load`` tokens, once its newest tokens are known."""
