@@ -7,7 +7,6 @@ from typing import Any
 
 import jsonschema_rs
 import numpy as np
-import openai
 import pytest
 from following import follower, seen_tokens
 from scripted_server import scripted_server
@@ -258,28 +257,6 @@ async def test_only_strict_tools_are_held_to_their_schemas(tokenizer: Tokenizer)
         item = {"type": "function", "name": "f", "parameters": {"properties": {"a": odd}}, "strict": True}
         response = await server.client.post("/v1/responses", json={"input": "Hi", "tools": [item]})
         assert (response.status_code, response.json()["error"]["param"]) == (400, "tools")
-
-
-def test_a_real_model_that_is_made_to_begin_a_call(run_engine: Any) -> None:
-    """At a temperature at which it would write anything."""
-    with run_engine("--chat-template", QWEN3, "--dtype", "float32", "--max-model-len", "1024") as engine:
-        client = openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
-        function = {"name": "weather", "parameters": SCHEMA, "strict": True}
-        shown: Any = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "<tool_call> it is."}]
-        ask: Any = {
-            "model": client.models.list().data[0].id, "messages": [*shown * 4, shown[0]], "max_tokens": 90,
-            "top_p": 0.9, "tools": [{"type": "function", "function": function}],
-        }  # fmt: skip
-        validator = jsonschema_rs.Draft202012Validator(SCHEMA)
-        reasons = []
-        for seed in range(3):
-            (choice,) = client.chat.completions.create(**ask, temperature=1.0, seed=seed).choices
-            reasons.append(choice.finish_reason)
-            calls = choice.message.tool_calls or []
-            for call in calls if choice.finish_reason == "tool_calls" else calls[:-1]:
-                assert call.type == "function"
-                assert validator.is_valid(json.loads(call.function.arguments))
-        assert "tool_calls" in reasons
 
 
 def test_what_comes_out_of_free_text(tokenizer: Tokenizer) -> None:

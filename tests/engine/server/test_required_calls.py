@@ -1,10 +1,8 @@
 """``tool_choice`` that asks for a call: the grammar that an answer is held to, and the answers themselves."""
 
-import json
 from functools import cache
 from typing import Any
 
-import openai
 import pytest
 from following import follower
 from hypothesis import HealthCheck, given, settings
@@ -135,24 +133,3 @@ async def test_what_cannot_be_required(
         error = response.json()["error"]
         assert (response.status_code, error["param"]) == (400, param), response.text
         assert told in error["message"]
-
-
-def test_a_real_model_calls_what_it_must(run_engine: Any) -> None:
-    """The default model knows nothing of tools: all that it writes follows from the grammar."""
-    with run_engine("--chat-template", QWEN3, "--dtype", "float32", "--max-model-len", "1024") as engine:
-        client = openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
-        ask: dict[str, Any] = CHAT | {"model": client.models.list().data[0].id, "max_tokens": 200, "temperature": 1}
-        ask |= {"parallel_tool_calls": False, "extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
-        for seed in range(3):
-            (choice,) = client.chat.completions.create(**ask, tool_choice="required", seed=seed).choices
-            (call,) = choice.message.tool_calls or []
-            assert call.type == "function"
-            allowed = {"weather": ({"city": "Rome"}, {"city": "Zürich"}), "now": ({},)}
-            assert json.loads(call.function.arguments) in allowed[call.function.name]
-            assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
-        named: Any = {"type": "function", "function": {"name": "weather"}}
-        with client.chat.completions.stream(**ask, tool_choice=named) as stream:
-            (choice,) = stream.get_final_completion().choices
-        (call,) = choice.message.tool_calls or []
-        assert call.function.name == "weather"
-        assert json.loads(call.function.arguments)["city"] in ("Rome", "Zürich")

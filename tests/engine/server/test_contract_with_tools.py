@@ -1,14 +1,19 @@
-"""Both newer APIs on a real engine, with the official clients."""
+"""A real engine whose template tells of tools: calls, and both newer APIs, with the official clients."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import anthropic
+import jsonschema_rs
 import openai
 import pytest
+import test_auto_calls
+import test_required_calls
 from pydantic import BaseModel
 from tool_templates import QWEN3
+
+pytestmark = pytest.mark.slow
 
 MODEL = "smollm2"
 QUESTION = "What is the capital of Japan?"
@@ -17,11 +22,12 @@ QUESTION = "What is the capital of Japan?"
 @pytest.fixture(scope="module")
 def engine(run_engine: Any) -> Iterator[Any]:
     """With a template that tells of tools, which the model's own does not."""
-    with run_engine("--served-model-name", MODEL, "--dtype", "float32", "--chat-template", QWEN3) as running:
+    with run_engine(
+        "--served-model-name", MODEL, "--dtype", "float32", "--chat-template", QWEN3, "--max-model-len", "1024"
+    ) as running:
         yield running
 
 
-@pytest.mark.slow
 def test_responses_and_messages_say_what_chat_says(engine: Any) -> None:
     with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0) as client:
         question: Any = [{"role": "user", "content": QUESTION}]
@@ -62,7 +68,6 @@ SCHEMA = {
 }
 
 
-@pytest.mark.slow
 def test_answers_that_must_be_of_a_form(engine: Any) -> None:
     """A schema and a tool that must be called hold what the model writes, in both APIs."""
     with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0) as client:
@@ -103,3 +108,45 @@ def test_answers_that_must_be_of_a_form(engine: Any) -> None:
         (use,) = message.content
         assert use.type == "tool_use"
         assert (message.stop_reason, use.input["city"] in ("Rome", "Oslo")) == ("tool_use", True)
+
+
+def test_a_call_that_is_begun_is_of_its_schema(engine: Any) -> None:
+    """At a temperature at which it would write anything."""
+    schema = test_auto_calls.SCHEMA
+    with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0) as client:
+        function = {"name": "weather", "parameters": schema, "strict": True}
+        shown: Any = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "<tool_call> it is."}]
+        ask: Any = {
+            "model": MODEL, "messages": [*shown * 4, shown[0]], "max_tokens": 90,
+            "top_p": 0.9, "tools": [{"type": "function", "function": function}],
+        }  # fmt: skip
+        validator = jsonschema_rs.Draft202012Validator(schema)
+        reasons = []
+        for seed in range(3):
+            (choice,) = client.chat.completions.create(**ask, temperature=1.0, seed=seed).choices
+            reasons.append(choice.finish_reason)
+            calls = choice.message.tool_calls or []
+            for call in calls if choice.finish_reason == "tool_calls" else calls[:-1]:
+                assert call.type == "function"
+                assert validator.is_valid(json.loads(call.function.arguments))
+        assert "tool_calls" in reasons
+
+
+def test_it_calls_what_it_must(engine: Any) -> None:
+    """The default model knows nothing of tools: all that it writes follows from the grammar."""
+    with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0) as client:
+        ask: dict[str, Any] = test_required_calls.CHAT | {"model": MODEL, "max_tokens": 200, "temperature": 1}
+        ask |= {"parallel_tool_calls": False, "extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
+        for seed in range(3):
+            (choice,) = client.chat.completions.create(**ask, tool_choice="required", seed=seed).choices
+            (call,) = choice.message.tool_calls or []
+            assert call.type == "function"
+            allowed = {"weather": ({"city": "Rome"}, {"city": "Zürich"}), "now": ({},)}
+            assert json.loads(call.function.arguments) in allowed[call.function.name]
+            assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+        named: Any = {"type": "function", "function": {"name": "weather"}}
+        with client.chat.completions.stream(**ask, tool_choice=named) as stream:
+            (choice,) = stream.get_final_completion().choices
+        (call,) = choice.message.tool_calls or []
+        assert call.function.name == "weather"
+        assert json.loads(call.function.arguments)["city"] in ("Rome", "Zürich")
