@@ -19,6 +19,7 @@ RUNNERS = (
     "control.token_budget",
     "engine.attention",
     "engine.batch_invariant_cost",
+    "engine.chats_beside_embeddings",
     "engine.decode_roofline",
     "engine.embeddings",
     "engine.idle",

@@ -1,7 +1,10 @@
-"""What the whole suite shares: no verdict by the clock, and the order of its files."""
+"""What the whole suite shares: no verdict by the clock or by the tests before, and the order of its files."""
 
 import gc
+import sys
+import zlib
 from collections import defaultdict
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +17,24 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("suite")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What torch draws and in how many threads it computes are a test's own, whichever tests came before it.
+
+    An engine that a test builds computes in as many threads as there are processors, and so did all tests after it.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return (yield)
+    threads = torch.get_num_threads()
+    torch.default_generator.manual_seed(zlib.crc32(item.nodeid.encode()))
+    try:
+        return (yield)
+    finally:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

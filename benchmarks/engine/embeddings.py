@@ -47,9 +47,9 @@ def make_texts(count: int, median: int, spread: float, seed: int = 5) -> list[st
     return texts
 
 
-def ours(model: str, threads: int, budget: int) -> Embed:
+def ours(model: str, threads: int, budget: int, dtype: str) -> Embed:
     args = EngineArgs(model=model, threads=threads, max_batched_tokens=budget, max_num_seqs=min(256, budget))
-    engine, tokenizer, _ = build_engine(args.replace(max_queued_requests=10**6))
+    engine, tokenizer, _ = build_engine(args.replace(max_queued_requests=10**6, dtype=dtype))
     most = engine.scheduler.config.max_model_len
 
     def embed(texts: Sequence[str]) -> Vectors:
@@ -63,11 +63,11 @@ def ours(model: str, threads: int, budget: int) -> Embed:
     return embed
 
 
-def theirs(folder: str, model: str, batch: int) -> Embed:
+def theirs(folder: str, model: str, batch: int, dtype: str) -> Embed:
     sys.path.append(folder)
     from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found]
 
-    loaded: Any = SentenceTransformer(str(resolve(model).path), device="cpu")
+    loaded: Any = SentenceTransformer(str(resolve(model).path), device="cpu", model_kwargs={"dtype": dtype})
 
     def embed(texts: Sequence[str]) -> Vectors:
         vectors: Vectors = loaded.encode(list(texts), batch_size=batch, show_progress_bar=False)
@@ -92,6 +92,9 @@ def main() -> int:
     parser.add_argument("--spread", type=float, default=0.9, metavar="S", help="deviation of its logarithm")
     parser.add_argument("--budgets", type=int, nargs="+", default=[512, 2048], metavar="N", help="our tokens of a step")
     parser.add_argument("--batches", type=int, nargs="+", default=[32], metavar="N", help="their texts of a batch")
+    parser.add_argument(
+        "--dtypes", nargs="+", default=["auto"], choices=["auto", "float32", "bfloat16"], help="of products, of both"
+    )
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="timed turns of each (default: 5)")
     parser.add_argument("--threads", type=int, metavar="N", help="compute threads (default: those available)")
     parser.add_argument("--json", metavar="FILE", help="write every figure")
@@ -103,11 +106,13 @@ def main() -> int:
     threads = options.threads or available_cpus()
     texts = make_texts(options.texts, options.median, options.spread)
     systems: dict[str, Embed] = {}
-    if options.theirs:
-        for batch in options.batches:
-            systems[f"sentence-transformers, batches of {batch}"] = theirs(options.theirs, options.model, batch)
-    for budget in options.budgets:
-        systems[f"paternoster, steps of {budget} tokens"] = ours(options.model, threads, budget)
+    for dtype in options.dtypes:
+        said = "" if dtype == "auto" else f", {dtype}"
+        for batch in options.batches if options.theirs else []:
+            name = f"sentence-transformers, batches of {batch}{said}"
+            systems[name] = theirs(options.theirs, options.model, batch, dtype)
+        for budget in options.budgets:
+            systems[f"paternoster, steps of {budget} tokens{said}"] = ours(options.model, threads, budget, dtype)
     torch.set_num_threads(threads)
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
     vectors: dict[str, Vectors] = {}
@@ -133,7 +138,7 @@ def main() -> int:
         }
         rows.append(row)
         print(
-            f"{name:42s} {row['texts_per_second']:7.0f} texts/s  median {row['median_seconds']:.2f} s, best "
+            f"{name:48s} {row['texts_per_second']:7.0f} texts/s  median {row['median_seconds']:.2f} s, best "
             f"{row['best_seconds']:.2f} s, {row['median_processor_seconds']:.2f} s of processors; "
             f"least cosine with the first {row['least_cosine']:.6f}"
         )

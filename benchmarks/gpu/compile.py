@@ -2,13 +2,15 @@
 
 ``python benchmarks gpu.compile`` on any Linux machine with torch and Triton; ``--check`` holds each figure to the one
 in ``benchmarks/gpu/compiled.json``, which ``--write`` writes. Exit code 1 when a kernel does not compile, asks for more
-shared memory than the architecture gives a block, or takes more of anything than is written.
+shared memory than the architecture gives a block, or takes more of anything than is written. With ``--sample`` each is
+compiled for one of the targets, which takes turns.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,19 +40,36 @@ def undrawn() -> Iterator[None]:
         yield
 
 
-def compiled(targets: list[str]) -> Table:
-    """Every kernel of every case, compiled for ``targets``; a line for each is printed."""
+class Turns:
+    """Which of ``targets`` a kernel is compiled for: the next one in each case, and another first one for each kernel.
+
+    So all targets have their share of every kernel's cases, and of the kernels with one.
+    """
+
+    def __init__(self, targets: Sequence[str]) -> None:
+        self._targets = targets
+        self._next: Counter[str] = Counter()
+
+    def of(self, kernel: str, allowed: Sequence[str]) -> list[str]:
+        """One of those that are ``allowed``, where there are any."""
+        self._next.setdefault(kernel, len(self._next))
+        turn = self._next[kernel] % len(self._targets)
+        self._next[kernel] += 1
+        return [target for target in (*self._targets[turn:], *self._targets[:turn]) if target in allowed][:1]
+
+
+def compiled(targets: list[str], sample: bool = False) -> Table:
+    """Every kernel of every case, compiled for ``targets`` or a ``sample`` of them; a line for each is printed."""
     table: dict[str, dict[str, list[int]]] = {}
+    turns = Turns(targets)
     print(f"{'case and kernel':<62} {'target':<7} {'registers':>9} {'spilled B':>9} {'shared B':>9}", flush=True)
     for case in cases():
         with recorded() as launches, undrawn():
             case.launch(case.arguments(torch.Generator().manual_seed(17)))
         for launch in launches:
             name = f"{case.name}: {launch.kernel.__name__}"
-            for target in targets:
-                if case.min_capability >= 89 and not TARGETS[target].fp8:
-                    print(f"{name:<62} {target:<7} has no fp8 e4m3", flush=True)
-                    continue
+            able = [target for target in targets if case.min_capability < 89 or TARGETS[target].fp8]
+            for target in turns.of(launch.kernel.__name__, able) if sample else able:
                 took = compile_for(launch, TARGETS[target])
                 figures = [took.registers, took.spill_bytes, took.shared_bytes]
                 table.setdefault(name, {})[target] = figures
@@ -84,10 +103,13 @@ def faults(table: Table, budgets: Table) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument("--sample", action="store_true", help="each kernel of each case for one target, in turn")
     parser.add_argument("--write", action="store_true", help=f"write {BUDGETS.name}: all targets")
     parser.add_argument("--check", action="store_true", help=f"hold all to {BUDGETS.name}")
     arguments = parser.parse_args()
-    table = compiled(list(TARGETS) if arguments.write else arguments.target)
+    if arguments.write and (arguments.sample or arguments.target != list(TARGETS)):
+        parser.error("--write: takes all targets, without --sample")
+    table = compiled(arguments.target, arguments.sample)
     if arguments.write:
         lines = (f"{json.dumps(name)}: {json.dumps(of_targets)}" for name, of_targets in table.items())
         BUDGETS.write_text("{\n" + ",\n".join(lines) + "\n}\n")

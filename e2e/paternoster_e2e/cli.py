@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from paternoster_e2e import network
 from paternoster_e2e.cache import cache_folder
 from paternoster_e2e.cluster import ROOT, running_cluster
-from paternoster_e2e.components import MissingComponent, ensure_debian, ensure_programs
+from paternoster_e2e.components import MissingComponent, ensure_containerd, ensure_debian, ensure_programs
 from paternoster_e2e.images import ensure_images
 from paternoster_e2e.kubectl import Kubectl
 from paternoster_e2e.linters import ensure_linters
@@ -59,6 +59,7 @@ def _components(_: argparse.Namespace) -> int:
     with ThreadPoolExecutor() as pool:
         programs, images = pool.submit(ensure_programs), pool.submit(ensure_images)
     print(programs.result())
+    ensure_containerd()
     for archive in images.result():
         print(archive)
     return 0

@@ -33,6 +33,9 @@ DEBIAN_PACKAGES = {
 """A program that is looked for, and the package that brings it."""
 
 MODULE = Path(__file__).resolve().parents[1] / "cluster"
+CONTAINERD = MODULE.with_name("containerd")
+CONTAINERD_CHOICE = "CONTAINERD"
+"""In the environment: 2 for containerd 2, which mounts images as volumes, in place of Debian's 1.6."""
 
 
 class MissingComponent(Exception):
@@ -75,10 +78,41 @@ def ensure_debian() -> None:
         raise MissingComponent(f"cannot install {' '.join(missing)}: exit status {error.returncode}") from error
 
 
-def _build(binary: Path) -> None:
+@alone("containerd")
+def ensure_containerd() -> None:
+    """Put the containerd that is chosen on PATH; builds it the first time. Raises :class:`MissingComponent`."""
+    choice = os.environ.get(CONTAINERD_CHOICE, "")
+    if choice == "":
+        return
+    if choice != "2":
+        raise MissingComponent(f"${CONTAINERD_CHOICE} is {choice!r}: must be 2, or unset for Debian's")
+    folder = cache_folder() / f"containerd-{digest(CONTAINERD.glob('go.*'))}"
+    if not folder.exists():
+        print("building containerd 2, once", flush=True)
+        partial = folder.with_suffix(".partial")
+        go = _find_go("containerd")
+        command = [go, "build", "-v", "-trimpath", "-ldflags=-s -w", "-o", f"{partial}/", "tool"]
+        _go("go build", _packages(go, CONTAINERD, "tool"), "package", command, lambda _: True, CONTAINERD)
+        partial.replace(folder)
+    os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def _find_go(what: str) -> str:
     go = shutil.which("go")
     if go is None:
-        raise MissingComponent("Go is needed once, to build Kubernetes: install it and put `go` on PATH")
+        raise MissingComponent(f"Go is needed once, to build {what}: install it and put `go` on PATH")
+    return go
+
+
+def _packages(go: str, module: Path, pattern: str) -> int:
+    """How many are compiled for ``pattern``."""
+    command = [go, "list", "-deps", pattern]
+    done = subprocess.run(command, cwd=module, env=_go_environment(), check=True, capture_output=True, text=True)
+    return len(done.stdout.splitlines())
+
+
+def _build(binary: Path) -> None:
+    go = _find_go("Kubernetes")
     binary.parent.mkdir(parents=True, exist_ok=True)
     cores = len(os.sched_getaffinity(0))
     minutes = math.ceil(BUILD_CPU_SECONDS / 60 / cores)
@@ -90,22 +124,21 @@ def _build(binary: Path) -> None:
     modules = (MODULE / "go.mod").read_text().count("\n\t")
     # One JSON object a module, each ending with a brace on a line of its own.
     _go("go mod download", modules, "module", [go, "mod", "download", "-json"], lambda line: line.startswith("}"))
-    listed = subprocess.run(
-        [go, "list", "-deps", "."], cwd=MODULE, env=_go_environment(), check=True, capture_output=True, text=True
-    )
     version = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}"
     partial = binary.with_suffix(".partial")
     command = [go, "build", "-v", "-trimpath", "-ldflags", f"-s -w {version}", "-o", str(partial), "."]
-    _go("go build", len(listed.stdout.splitlines()), "package", command, lambda _: True)
+    _go("go build", _packages(go, MODULE, "."), "package", command, lambda _: True)
     partial.replace(binary)
 
 
-def _go(what: str, total: int, unit: str, command: Sequence[str], counts: Callable[[str], bool]) -> None:
+def _go(
+    what: str, total: int, unit: str, command: Sequence[str], counts: Callable[[str], bool], module: Path = MODULE
+) -> None:
     """Run a command of Go; the lines that count are its progress. Raises :class:`MissingComponent`."""
     with (
         progress(what, total, unit) as bar,
         subprocess.Popen(
-            command, cwd=MODULE, env=_go_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, cwd=module, env=_go_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as running,
     ):
         assert running.stdout is not None

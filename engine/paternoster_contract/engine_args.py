@@ -1,6 +1,8 @@
 """What an engine is started with: one model gives ``paternoster serve`` its flags and a container its args."""
 
-from typing import ClassVar
+from typing import ClassVar, Self
+
+from pydantic import model_validator
 
 from paternoster_contract.http_limits import HttpLimits
 from paternoster_contract.settings.memory import MemorySettings
@@ -24,3 +26,16 @@ class EngineArgs(ModelSettings, ServerSettings, CapacitySettings, MemorySettings
         "cache_isolation", "order", "min_priority", "max_priority", "drain_timeout", "vllm_metrics",
     )  # fmt: skip
     """Another order of a container's args is another pod template, which restarts every pod: new settings go last."""
+
+    @model_validator(mode="after")
+    def _check_draft(self) -> Self:
+        drafts = self.speculative == "draft"
+        if drafts and self.draft_model is None:
+            raise ValueError("speculative is 'draft': must be 'auto', 'off', 'grammar' or 'ngram' without draft_model")
+        if self.draft_model is not None and not drafts:
+            raise ValueError(
+                f"draft_model is {self.draft_model!r}: must be left out with speculative {self.speculative!r}"
+            )
+        if drafts and self.tensor_parallel_size > 1:
+            raise ValueError(f"tensor_parallel_size is {self.tensor_parallel_size}: must be 1 with speculative 'draft'")
+        return self

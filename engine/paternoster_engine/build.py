@@ -10,12 +10,14 @@ import torch
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import FORCE_PREEMPT_ENV
 from paternoster_contract.stats import StartPart
+from paternoster_engine.build_draft import open_draft
 from paternoster_engine.build_embedder import build_encoder_engine, embeds, for_embedding
+from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
-from paternoster_engine.limits import EngineLimits, scheduler_config
+from paternoster_engine.limits import EngineLimits, scheduler_config, who_proposes
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
-from paternoster_engine.model.config import Described
+from paternoster_engine.model.config import Described, ModelConfig
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.checkpoint import is_encoder
 from paternoster_engine.model.errors import ModelError
@@ -36,7 +38,7 @@ from paternoster_engine.runner.device import rank_device, rank_threads, resolve_
 from paternoster_engine.runner.kv_pool import HostKVCache, HostMemory, KVPoolShape, KVPoolTooSmall, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.pooling_runner import PoolingRunner
-from paternoster_engine.runner.protocol import Runner
+from paternoster_engine.runner.protocol import Runner, SynchronousRunner
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.row_sampler import RowSampler
 from paternoster_engine.sampling.sampler import Sampler
@@ -56,6 +58,8 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     timer.ended(StartPart.DOWNLOAD)
     # Other ranks open what was found here: an address may lead elsewhere later, and is not theirs to fetch.
     args = args.model_copy(update={"model": source.path.as_uri()})
+    if args.draft_model is not None and (is_encoder(source) or embeds(args, source)):
+        raise ModelError("speculative is 'draft': must be 'off' for vectors of texts")
     if is_encoder(source):
         return build_encoder_engine(args, source, timer)
     checkpoint = open_checkpoint(source)
@@ -71,6 +75,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     if args.quantization == "int8" and device.type != "cpu":
         raise ModelError(f"quantization is {args.quantization!r}: must be 'auto' or 'none' on {device.type}")
     limits = EngineLimits.resolve(args, config, device)
+    draft = open_draft(args, config, tokenizer, limits.max_model_len, device)
     torch.set_num_threads(rank_threads(args.threads, args.tensor_parallel_size))
     loaded, memory = None, limits.kv_cache_memory
     if measures_memory(limits, device):
@@ -78,26 +83,29 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         timer.ended(StartPart.LOAD)
         memory = memory_for_kv_cache(loaded.model, kv_dtype, device, limits, args.gpu_memory_utilization, loaded.ranks)
         timer.ended(StartPart.WARM_UP)
-    shape = KVPoolShape.fit(config, args.block_size, kv_dtype, memory)
-    scheduler = Scheduler(
-        scheduler_config(
-            args,
-            max_batched_tokens=limits.max_batched_tokens,
-            max_model_len=limits.max_model_len,
-            num_blocks=shape.num_blocks,
-            windows=config.kv_windows,
-            watermark_blocks=shape.num_blocks * args.watermark_percent // 100,
-            overlap=overlaps(args, device) and config.pooling is None,
-            host_blocks=_checked_host_blocks(args, shape),
-            force_preempt_every=_force_preempt_every(),
-        ),
-        live_cap=args.live_cap,
-        token_budget=args.token_budget,
+    beside = 0 if draft is None else draft.block_bytes(args.block_size)
+    shape = KVPoolShape.fit(config, args.block_size, kv_dtype, memory, beside)
+    scheduling = scheduler_config(
+        args,
+        max_batched_tokens=limits.max_batched_tokens,
+        max_model_len=limits.max_model_len,
+        speculative=who_proposes(args, device),
+        num_blocks=shape.num_blocks,
+        windows=config.kv_windows,
+        watermark_blocks=shape.num_blocks * args.watermark_percent // 100,
+        overlap=overlaps(args, device) and config.pooling is None,
+        host_blocks=_checked_host_blocks(args, shape),
+        force_preempt_every=_force_preempt_every(),
     )
     if loaded is None:
         loaded = load(args, checkpoint, dtype, device)
         timer.ended(StartPart.LOAD)
-    runner = build_runner(args, loaded, shape, kv_dtype, device, scheduler)
+    runner = build_runner(args, loaded, shape, kv_dtype, device, scheduling)
+    drafter = None
+    if draft is not None:
+        assert isinstance(runner, SynchronousRunner)
+        drafter = draft.load(shape, make_sampler(args, config, device), runner)
+    scheduler = Scheduler(scheduling, args.live_cap, token_budget=args.token_budget, drafter=drafter)
     timer.ended(StartPart.WARM_UP)
     log.info(
         "model %s loaded in %.1f s (%s on %s, %d ranks of %d threads)",
@@ -173,7 +181,7 @@ def build_runner(
     shape: KVPoolShape,
     kv_dtype: torch.dtype,
     device: torch.device,
-    scheduler: Scheduler,
+    scheduling: SchedulerConfig,
 ) -> Runner:
     """The KV pool of all ranks and what samples from them."""
     model, workers = loaded.model, loaded.workers
@@ -181,25 +189,29 @@ def build_runner(
     cache = allocate_kv_cache(shape, model.config, kv_dtype, device, wait=False)
     if model.config.pooling is not None:
         return PoolingRunner(model, cache)
-    cuda = device.type == "cuda"
-    sampler: DeviceSampler | Sampler | RowSampler
-    sampler = DeviceSampler(device) if cuda else Sampler(model.config.vocab_size, device)
-    if args.batch_invariant and isinstance(sampler, Sampler):
-        sampler = RowSampler(sampler)
-    own = HostKVCache(scheduler.config.host_blocks, cache) if args.preemption != "recompute" else None
+    sampler = make_sampler(args, model.config, device)
+    own = HostKVCache(scheduling.host_blocks, cache) if args.preemption != "recompute" else None
     if workers is None:
         eager = ModelRunner(model, cache, sampler, own)
     else:
         host: HostMemory | None = None if own is None else ParallelHostKVCache(own, workers)
         eager = ParallelRunner(model, cache, sampler, workers, host)
         await_all(loaded.ranks, device)
-    if not cuda:
+    if device.type != "cuda":
         return eager
     # Kernels are compiled, and the largest step is known to fit, before the first request.
-    warm_up(eager, scheduler.config, len(model.config.layer_groups))
+    warm_up(eager, scheduling, len(model.config.layer_groups))
     if workers is not None:
         return eager
-    return GraphRunner(eager, model, cache, args.max_num_seqs, scheduler.config.max_model_len)
+    return GraphRunner(eager, model, cache, args.max_num_seqs, scheduling.max_model_len)
+
+
+def make_sampler(args: EngineArgs, config: ModelConfig, device: torch.device) -> Sampler | DeviceSampler | RowSampler:
+    """What chooses tokens on ``device``."""
+    if device.type == "cuda":
+        return DeviceSampler(device)
+    sampler = Sampler(config.vocab_size, device)
+    return RowSampler(sampler) if args.batch_invariant else sampler
 
 
 def overlaps(args: EngineArgs, device: torch.device) -> bool:

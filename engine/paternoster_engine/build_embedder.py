@@ -22,7 +22,7 @@ from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import ModelFolder
 from paternoster_engine.model.weights.stored import Stored
-from paternoster_engine.runner.device import rank_threads, resolve_device, resolve_dtype
+from paternoster_engine.runner.device import multiplies_bfloat16, rank_threads, resolve_device, resolve_dtype
 from paternoster_engine.runner.pooling_runner import EncoderRunner
 from paternoster_engine.start_timer import StartTimer
 
@@ -87,9 +87,9 @@ def build_encoder_engine(
             "the model's vocabulary"
         )
     device = resolve_device(args.device)
-    # Encoders are small, and oneDNN's float32 is as fast as its bfloat16 without AMX (docs/embeddings.md).
-    on_cpu = device.type == "cpu" and args.dtype == "auto"
-    dtype = torch.float32 if on_cpu else resolve_dtype(args.dtype, device)
+    # Elsewhere oneDNN's float32 is as fast as its bfloat16 (docs/embeddings.md).
+    plain = args.dtype == "auto" and device.type == "cpu" and not multiplies_bfloat16()
+    dtype = torch.float32 if plain else resolve_dtype(args.dtype, device)
     limits = EngineLimits.resolve(args, config, device, whole_prompts=True)
     torch.set_num_threads(rank_threads(args.threads, 1))
     scheduler = Scheduler(

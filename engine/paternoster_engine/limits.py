@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.scheduling import SpeculativeName
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.model.config import Described
 from paternoster_engine.model.errors import ModelError
@@ -14,6 +15,8 @@ BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 """Token budget of a step: what keeps two CPU cores busy, and what vLLM's server takes on an H100."""
 KV_CACHE_MEMORY = {"cpu": 512 * 2**20, "cuda": 0}
 """Bytes; 0 for what the device has free."""
+SPECULATIVE: dict[str, SpeculativeName] = {"cpu": "ngram", "cuda": "off"}
+"""Who proposes tokens with ``auto``: a step with proposals has no captured graph, and was measured on no GPU."""
 CUDA_BLOCK_SIZES = (16, 32, 64)
 """A block is a tile of the attention kernel: tensor cores take no fewer rows, and more do not fit in shared memory."""
 
@@ -68,6 +71,11 @@ def _max_model_len(args: EngineArgs, config: Described) -> int:
             f"the context of {config.name}"
         )
     return args.max_model_len
+
+
+def who_proposes(args: EngineArgs, device: torch.device) -> SpeculativeName:
+    """What ``speculative`` comes to; not ``auto``."""
+    return SPECULATIVE[device.type] if args.speculative == "auto" else args.speculative
 
 
 def scheduler_config(args: EngineArgs, **sizes: Any) -> SchedulerConfig:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.limits import EngineLimits, scheduler_config
+from paternoster_engine.limits import EngineLimits, scheduler_config, who_proposes
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
 
@@ -24,6 +24,12 @@ def resolve(device: torch.device, **settings: Any) -> EngineLimits:
 @pytest.mark.parametrize(("device", "tokens", "memory"), [(CPU, 512, 512 * 2**20), (CUDA, 8192, 0)])
 def test_what_is_left_out_comes_from_device_and_model(device: torch.device, tokens: int, memory: int) -> None:
     assert resolve(device) == EngineLimits(64, tokens, 4096, 32, memory)
+
+
+@pytest.mark.parametrize(("device", "said"), [(CPU, "ngram"), (CUDA, "off")])
+def test_who_proposes_where_nobody_is_named(device: torch.device, said: str) -> None:
+    assert who_proposes(EngineArgs(), device) == said
+    assert who_proposes(EngineArgs(speculative="grammar"), device) == "grammar"
 
 
 @given(st.sampled_from([CPU, CUDA]), st.integers(1, 4096), st.integers(0, 9000), st.integers(0, 2**40))

@@ -81,6 +81,12 @@ class ModelSettings(Settings):
         "what else is computed",
     )
 
+    draft_model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="speculative draft: a smaller model with the same vocabulary, as model is said",
+    )
+
     @property
     def name_for_clients(self) -> str:
         """What clients call the model; letters, digits and ``._/-`` alone where it is made from ``model``."""

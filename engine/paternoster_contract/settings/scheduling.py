@@ -11,7 +11,7 @@ ModeName = Literal["continuous", "dynamic", "static"]
 AdmissionName = Literal["greedy", "no-evict", "full-reserve"]
 OrderName = Literal["fcfs", "priority", "fair-share"]
 VictimName = Literal["least-computed", "last-in", "priority"]
-SpeculativeName = Literal["off", "grammar", "ngram"]
+SpeculativeName = Literal["auto", "off", "grammar", "ngram", "draft"]
 
 
 class SchedulingSettings(Settings):
@@ -59,10 +59,10 @@ class SchedulingSettings(Settings):
     victim: VictimName = Field(default="least-computed", description="who is preempted when the KV pool runs dry")
 
     speculative: SpeculativeName = Field(
-        default="off",
+        default="auto",
         description="tokens proposed before they are sampled, and verified several in a step with the same output. "
-        "grammar: those that a request's grammar forces; ngram: also those that followed its last ones before; "
-        "off with admission no-evict",
+        "grammar: those that a request's grammar forces; ngram: also those that followed its last ones before; draft: "
+        "also those that draft-model says; auto: ngram on a CPU, off on CUDA; off with admission no-evict",
     )
 
     @model_validator(mode="after")

@@ -1,5 +1,6 @@
 """What is known of one request's proposals, and how many tokens are worth proposing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
 
@@ -26,6 +27,10 @@ class Drafting:
     proposer: str = ""
     """Whose proposal is under way."""
     lookup: Lookup = field(default_factory=Lookup)
+    passed_over: Sequence[int] = ()
+    """What stood there before, where a draft model was asked in its place."""
+    num_read: int = 0
+    """Its first tokens, whose keys and values a draft model has in the request's blocks."""
 
     def depth(self, proposer: str, load: int, num_tokens: int) -> int:
         """Tokens to propose in a step of ``load`` tokens, now that the request has ``num_tokens``."""
@@ -34,14 +39,34 @@ class Drafting:
 
 
 def worthwhile(rate: float, load: int) -> int:
-    """How many tokens in a row are right with a likelihood above the share of a step's time that its tokens take.
+    """How many tokens in a row are right with a likelihood above their :func:`price`.
 
     ``rate``: of one token, 0 to 1. ``load``: tokens of the step.
     """
-    share = load / (FREE_TOKENS + load)
+    share = price(load)
     if rate <= share:
         return 0
     return MOST if rate >= 1 else min(MOST, int(log(share) / log(rate)))
+
+
+def price(load: int) -> float:
+    """What one more token takes of the time of a step of ``load`` tokens: the share that its tokens have in it."""
+    return load / (FREE_TOKENS + load)
+
+
+def best_depth(rate: float, price: float) -> tuple[int, float]:
+    """How many tokens to propose a step so that a token takes least time, and the share of its time that this saves.
+
+    ``rate``: of one token, 0 to 1. ``price``: of one token, in steps.
+    """
+    depth, expected, time = 0, 1.0, 1.0
+    while depth < MOST:
+        expected += rate ** (depth + 1)
+        following = (1 + (depth + 1) * price) / expected
+        if following >= time:
+            break
+        depth, time = depth + 1, following
+    return depth, 1 - time
 
 
 def after(rate: float, kept: float, right: int, wrong: bool) -> float:

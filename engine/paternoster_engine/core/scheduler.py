@@ -17,6 +17,7 @@ from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.kv.block_pool import BlockPool
 from paternoster_engine.core.kv.kv_cache import KVCache
 from paternoster_engine.core.kv.kv_groups import KVGroups
+from paternoster_engine.core.model_drafts import Drafter
 from paternoster_engine.core.preemption import Preemption, Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
 from paternoster_engine.core.reservation import Slots, projected_peak_tokens
@@ -38,12 +39,15 @@ class Scheduler:
         *,
         token_budget: int | None = None,
         pool: BlockPool | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         """``live_cap`` and ``token_budget``: at first; None for the capacity.
 
-        ``pool``: of ``config.num_blocks`` blocks, for who needs another than the one that is made here.
+        ``pool``: of ``config.num_blocks`` blocks, for who needs another than the one that is made here. ``drafter``:
+        proposes tokens with ``speculative: draft``.
         """
         self.config = config
+        self.drafter = drafter
         self.pool = BlockPool(config.num_blocks) if pool is None else pool
         self.counters = Counters()
         self.kv = KVCache(self.pool, KVGroups(config), prefix_cache=config.prefix_cache)
@@ -61,7 +65,7 @@ class Scheduler:
         self._admission = Admission(
             config, self._queue, self._running, self._slots, self.kv, self.swap, self.counters, self._preemption
         )
-        self._speculation = Speculation(config, self.kv, self.counters)
+        self._speculation = Speculation(config, self.kv, self.counters, drafter)
         self._step_update = StepUpdate(
             config,
             self._queue,

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_kernels.cpu import instruction_sets
 from paternoster_kernels.cpu.library import library
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -74,6 +75,12 @@ def _cpu_has_bfloat16() -> bool:
         return True
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether this processor has instructions for it that are faster than those for float32."""
+    chosen = instruction_sets.chosen()
+    return chosen is not None and chosen.name in ("amx", "avx512_bf16")
 
 
 def rank_threads(threads: int | None, size: int) -> int:

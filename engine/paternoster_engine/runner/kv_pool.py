@@ -37,14 +37,19 @@ class KVPoolShape:
         return self.num_blocks * self.block_size // self.num_groups
 
     @classmethod
-    def fit(cls, config: ModelConfig, block_size: int, dtype: torch.dtype, memory: int) -> "KVPoolShape":
-        """Blocks of ``block_size`` tokens in ``memory`` bytes; raises :class:`KVPoolTooSmall`."""
+    def fit(
+        cls, config: ModelConfig, block_size: int, dtype: torch.dtype, memory: int, beside: int = 0
+    ) -> "KVPoolShape":
+        """Blocks of ``block_size`` tokens in ``memory`` bytes; raises :class:`KVPoolTooSmall`.
+
+        ``beside``: bytes that a draft model takes for each of them.
+        """
         block_bytes = kv_block_bytes(config, block_size, dtype)
-        num_blocks = memory // block_bytes
+        num_blocks = memory // (block_bytes + beside)
         if num_blocks < MIN_BLOCKS:
             raise KVPoolTooSmall(
-                f"kv_cache_memory is {memory} bytes: must be at least {MIN_BLOCKS * block_bytes} "
-                f"({MIN_BLOCKS} blocks of {block_size} tokens, {block_bytes} bytes each)"
+                f"kv_cache_memory is {memory} bytes: must be at least {MIN_BLOCKS * (block_bytes + beside)} "
+                f"({MIN_BLOCKS} blocks of {block_size} tokens, {block_bytes + beside} bytes each)"
             )
         return cls(num_blocks, block_size, block_bytes, len(config.layer_groups))
 

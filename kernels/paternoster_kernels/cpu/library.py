@@ -6,6 +6,7 @@ is needed is compiled into the user's cache.
 """
 
 import ctypes
+import fcntl
 import hashlib
 import logging
 import os
@@ -13,6 +14,8 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -54,9 +57,10 @@ def library() -> ctypes.CDLL | None:
         log.info("no native CPU operations here: they run in plain torch, which is slower")
         return None
     name = library_name(chosen)
-    path = next((folder / name for folder in (Path(__file__).parent, _cache()) if (folder / name).exists()), None)
+    carried, folder = Path(__file__).parent / name, cache_folder()
     try:
-        found = ctypes.CDLL(str(path or compile_library(_cache(), chosen)))
+        path = carried if carried.exists() else once(folder / name, lambda: compile_library(folder, chosen))
+        found = ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as error:
         log.warning("native CPU operations are not to be had, so plain torch runs instead, which is slower: %s", error)
         return None
@@ -75,7 +79,7 @@ def compile_library(folder: Path, instructions: InstructionSet) -> Path:
         raise OSError(f"no C++ compiler: looked for {', '.join(COMPILERS)} on PATH")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / library_name(instructions)
-    # Written beside and moved, as several engines may start at once.
+    # Written beside and moved: who looks for it sees all of it or nothing.
     with tempfile.TemporaryDirectory(dir=folder) as made:
         partial = Path(made) / target.name
         command = [compiler, *FLAGS, *instructions.flags, "-o", str(partial), *map(str, sorted(SOURCES.glob("*.cpp")))]
@@ -94,7 +98,25 @@ def library_name(instructions: InstructionSet) -> str:
     return f"paternoster_{instructions.name}_{digest.hexdigest()[:16]}.so"
 
 
-def _cache() -> Path:
+def once(path: Path, make: Callable[[], object]) -> Path:
+    """``path``, which ``make`` writes where it is not there; of processes that start together one makes it."""
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        # Where the file system has no locks, each makes its own.
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        if not path.exists():
+            make()
+    finally:
+        os.close(folder)
+    return path
+
+
+def cache_folder() -> Path:
+    """The user's."""
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(root) / "paternoster" / "kernels"
 

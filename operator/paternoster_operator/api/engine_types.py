@@ -21,6 +21,9 @@ from paternoster_operator.api.http_types import HttpLimits
 Word = Annotated[str, Field(max_length=1024)]
 
 
+DRAFT_SOURCES = r"^(package://[A-Za-z_][A-Za-z0-9_.]*|file:///.+)$"
+
+
 class Scheduling(Document):
     """Who runs when, in each engine."""
 
@@ -40,9 +43,13 @@ class Scheduling(Document):
     full-reserve, everyone's full length at once."""
     victim: VictimName = "least-computed"
     """Who is preempted when the KV pool runs dry."""
-    speculative: SpeculativeName = "off"
+    speculative: SpeculativeName = "auto"
     """Tokens proposed before they are sampled, and verified several in a step: grammar, those that a request's grammar
-    forces; ngram, also those that followed its last ones before; off, none. The output is the same."""
+    forces; ngram, also those that followed its last ones before; draft, also those that draftModel says; off, none;
+    auto, ngram on CPUs and off on GPUs. The output is the same."""
+    draft_model: Annotated[str | None, Field(max_length=2048, pattern=DRAFT_SOURCES)] = None
+    """With speculative draft, a smaller model with the same vocabulary: package://python_package or file:///path inside
+    the engine's image or a mounted volume."""
     priority_aging_seconds: Seconds = 0
     """Seconds of waiting that are worth one class with engine.order priority; 0 for no aging."""
     pause_lower_classes: bool = False

@@ -116,6 +116,16 @@ SPEC_RULES: tuple[Rule, ...] = (
         "engine.scheduling.pauseLowerClasses",
     ),
     Rule(
+        "has(self.engine.scheduling.draftModel) == (self.engine.scheduling.speculative == 'draft')",
+        "engine.scheduling.draftModel must be set if engine.scheduling.speculative is draft, and unset if not",
+        "engine.scheduling.draftModel",
+    ),
+    Rule(
+        "self.resources.gpu.count == 0 || self.engine.scheduling.speculative != 'draft'",
+        "engine.scheduling.speculative must not be draft on GPUs",
+        "engine.scheduling.speculative",
+    ),
+    Rule(
         "self.resources.gpu.count == 0 || self.engine.quantization != 'int8'",
         "engine.quantization must be auto or none on GPUs",
         "engine.quantization",

@@ -89,6 +89,7 @@ def _said(engine: Engine) -> dict[str, Any]:
         "admission": scheduling.admission,
         "victim": scheduling.victim,
         "speculative": scheduling.speculative,
+        "draft_model": scheduling.draft_model,
         "priority_aging": scheduling.priority_aging_seconds,
         "pause_lower_classes": scheduling.pause_lower_classes,
         "reserved_slots": scheduling.reserved_slots,

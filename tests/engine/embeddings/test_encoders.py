@@ -22,9 +22,9 @@ def texts(offset: int = 5) -> list[list[int]]:
     return [[generator.randrange(offset, 60) for _ in range(length)] for length in LENGTHS]
 
 
-def load(folder: Path) -> Encoder:
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> Encoder:
     checkpoint = EncoderCheckpoint(resolve(folder.as_uri()))
-    return Encoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
+    return Encoder(checkpoint.config, checkpoint.tensor, dtype, CPU)
 
 
 def batch(prompts: list[list[int]], second: list[int] | None = None) -> TextBatch:
@@ -59,6 +59,17 @@ def test_a_text_has_the_same_vector_alone_and_among_others(pair: tuple[Any, Enco
     together = ours.vectors(batch(prompts))
     for prompt, found in zip(prompts, together, strict=True):
         torch.testing.assert_close(found, ours.vectors(batch([prompt]))[0], atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("head", [False, True], ids=["vectors", "scores"])
+def test_products_in_bfloat16_are_summed_up_in_float32(head: bool, tmp_path: Path) -> None:
+    folder = tiny.save(tiny.make("bert", head=head), tmp_path)
+    exact, short = (load(folder, dtype).vectors(batch(texts())) for dtype in (torch.float32, torch.bfloat16))
+    assert short.dtype == torch.float32
+    assert not torch.equal(short, exact)
+    assert not torch.equal(short, short.bfloat16().float()), "vectors themselves are rounded"
+    torch.testing.assert_close(short, exact, atol=0.02, rtol=0.02)
 
 
 @torch.inference_mode()

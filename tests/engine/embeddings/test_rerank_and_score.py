@@ -104,7 +104,7 @@ async def test_what_is_refused(serve, path, body, field):
 async def test_a_cross_encoder_scores_pairs_as_transformers_does(serve, tmp_path: Path):
     theirs = tiny.make("bert", head=True)
     tiny.save(theirs, tmp_path)
-    engine, tokenizer, model = build_engine(EngineArgs(model=tmp_path.as_uri(), threads=1))
+    engine, tokenizer, model = build_engine(EngineArgs(model=tmp_path.as_uri(), threads=1, dtype="float32"))
     documents = ["the cats walked over the dog .", "a", "run , run ?"]
     async with serve(pooling=model.pooling, tokenizer=tokenizer, runner=engine.runner, max_model_len=48) as server:
         told = await scores(server.client, "cats on dogs", documents)

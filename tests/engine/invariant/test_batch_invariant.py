@@ -56,7 +56,7 @@ def runner_of(model: str, dtype: torch.dtype, *, invariant: bool) -> tuple[Run, 
     block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, dtype, 10**9).block_bytes
     args = EngineArgs(model=model, device="cpu", batch_invariant=invariant, kv_cache_memory=BLOCKS * block)
     shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, dtype, args.kv_cache_memory)
-    runner = build_runner(args, load(args, checkpoint, dtype, CPU), shape, dtype, CPU, Scheduler(config()))
+    runner = build_runner(args, load(args, checkpoint, dtype, CPU), shape, dtype, CPU, config())
     assert isinstance(runner, ModelRunner)
     sampler = runner._sampler
 

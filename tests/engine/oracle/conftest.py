@@ -19,6 +19,7 @@ from paternoster_engine.model.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.runner.draft_model import DraftModel
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling.sampler import Sampler
@@ -58,7 +59,12 @@ class OracleEngine:
             "num_blocks": NUM_BLOCKS,
             "prefix_cache": False,
         }
-        return Scheduler(SchedulerConfig(**{**defaults, **settings}))
+        drafter = self._drafter() if settings.get("speculative") == "draft" else None
+        return Scheduler(SchedulerConfig(**{**defaults, **settings}), drafter=drafter)
+
+    def _drafter(self) -> DraftModel:
+        """The same model, as if it were a small one."""
+        return DraftModel(self._model, [layer.clone() for layer in self._cache], self._sampler, cost=0.02)
 
     def run(self, scheduler: Scheduler, prompts: list[list[int]], **params: float) -> Outputs:
         """Output tokens of ``prompts``, all submitted at once; seeds are their indices."""

@@ -162,6 +162,7 @@ def _requests(
         ({"overlap": True}, 0, 1),
         ({"force_preempt_every": 3}, 0, 1),
         ({"force_preempt_every": 3, "speculative": "grammar"}, 0, 3),
+        ({"force_preempt_every": 3, "speculative": "draft"}, 2, 6),
         ({"prefix_cache": True, "max_num_seqs": 8, "speculative": "ngram"}, 0, 1),
         ({"force_preempt_every": 3, "preemption": "swap", "host_blocks": 64}, 1, 3),
         ({"max_batched_tokens": 16, "max_num_seqs": 16}, 2, 3),
@@ -189,6 +190,7 @@ def test_greedy_is_the_masked_reference(
         engine.play(scheduler, requests)
         assert [request.output for request in requests] == reference[first::step]
     assert scheduler.counters.preemptions > 0 or "force_preempt_every" not in settings
+    assert scheduler.counters.accepted_tokens["draft"] > 0 or settings.get("speculative") != "draft"
     for request in requests:
         ended = request.output[-1] in tokenizer.eos_token_ids
         assert request.finish_reason is (FinishReason.STOP if ended else FinishReason.LENGTH)

@@ -99,7 +99,7 @@ def build(model: str, ranks: int, **settings: object) -> Engine:
     )
     scheduler = Scheduler(config)
     loaded = load(args, checkpoint, torch.float32, CPU)
-    return Engine(scheduler, build_runner(args, loaded, shape, torch.float32, CPU, scheduler))
+    return Engine(scheduler, build_runner(args, loaded, shape, torch.float32, CPU, scheduler.config))
 
 
 def inner(engine: Engine) -> ParallelRunner:

@@ -1,16 +1,18 @@
 """The C++ operations compiled for aarch64 and run by an emulator, called as if they were a library of this process."""
 
 import ctypes
+import hashlib
 import shutil
 import struct
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from paternoster_kernels.cpu.instruction_sets import InstructionSet
-from paternoster_kernels.cpu.library import FLAGS, SOURCES
+from paternoster_kernels.cpu.library import FLAGS, SOURCES, cache_folder, library_name, once
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 PROGRAM = Path(__file__).with_name("serve_operations.cpp")
@@ -21,13 +23,21 @@ def missing_tool() -> str | None:
     return next((tool for tool in (COMPILER, EMULATOR) if shutil.which(tool) is None), None)
 
 
-def compile_program(folder: Path, instructions: InstructionSet) -> Path:
-    target = folder / f"operations_{instructions.name}"
+def program_of(instructions: InstructionSet) -> Path:
+    """Kept in the user's cache, by all that it is made of: compiling takes 20 seconds."""
+    digest = hashlib.sha256(library_name(instructions).encode() + PROGRAM.read_bytes()).hexdigest()[:16]
+    target = cache_folder() / f"operations_{instructions.name}_{digest}"
+    return once(target, lambda: _compile(target, instructions))
+
+
+def _compile(target: Path, instructions: InstructionSet) -> None:
     flags = [flag for flag in FLAGS if flag not in ("-shared", "-fPIC")]
     sources = map(str, [PROGRAM, *sorted(SOURCES.glob("*.cpp"))])
-    command = [COMPILER, *flags, "-static", *instructions.flags, f"-I{SOURCES}", "-o", str(target), *sources]
-    subprocess.run(command, check=True)
-    return target
+    with tempfile.TemporaryDirectory(dir=target.parent) as made:
+        partial = Path(made) / target.name
+        command = [COMPILER, *flags, "-static", *instructions.flags, f"-I{SOURCES}", "-o", str(partial), *sources]
+        subprocess.run(command, check=True)
+        partial.replace(target)
 
 
 class Sizes:

@@ -3,8 +3,8 @@
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
-from functools import cache
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,26 +21,21 @@ TILES = Path(__file__).with_name("emulated_tiles.h")
 EMULATED = "amx_emulated"
 
 
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[InstructionSet], Path]:
-    """Compiles for an emulator, once for each instruction set."""
-    return cache(lambda found: another_machine.compile_program(tmp_path_factory.mktemp("program"), found))
-
-
 @pytest.fixture(scope="module", params=[*(found.name for found in SETS), EMULATED])
-def instructions(request: pytest.FixtureRequest, program: Callable[[InstructionSet], Path]) -> Iterator[str]:
+def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of the instruction set that operations run in meanwhile."""
     other = next((found for found in SETS if found.name == request.param and found.machine != platform.machine()), None)
     with pytest.MonkeyPatch.context() as patch:
         if request.param == EMULATED:
+            tiles = ("-include", str(TILES), f"-DEMULATED_TILES_{zlib.crc32(TILES.read_bytes())}")
             made = tuple(
-                InstructionSet(EMULATED, found.machine, found.needs, (*found.flags, "-include", str(TILES)))
+                InstructionSet(EMULATED, found.machine, found.needs, (*found.flags, *tiles))
                 for found in instruction_sets.available()[:1]
                 if found.machine == "x86_64"
             )
             patch.setattr(instruction_sets, "available", lambda: made)
         if other is not None:
-            _become(other, patch, program)
+            _become(other, patch)
         if request.param not in [found.name for found in instruction_sets.available()]:
             pytest.skip(f"this processor has no {request.param}")
         patch.setitem(os.environ, instruction_sets.ENV, request.param)
@@ -55,13 +50,13 @@ def instructions(request: pytest.FixtureRequest, program: Callable[[InstructionS
     library.cache_clear()
 
 
-def _become(other: InstructionSet, patch: pytest.MonkeyPatch, program: Callable[[InstructionSet], Path]) -> None:
+def _become(other: InstructionSet, patch: pytest.MonkeyPatch) -> None:
     """Another kind of machine, by emulation."""
     tool = another_machine.missing_tool()
     if other.machine != "aarch64" or tool is not None:
         pytest.skip(f"{other.name} is another machine's, and there is no {tool or 'emulator'} here")
-    path, sizes = program(other), another_machine.Sizes()
+    path, sizes = another_machine.program_of(other), another_machine.Sizes()
     patch.setattr(torch.Tensor, "data_ptr", lambda tensor: sizes.data_ptr(tensor))
     patch.setattr(instruction_sets, "available", lambda: (other,))
-    patch.setattr(module, "compile_library", lambda folder, instructions: path)
+    patch.setattr(module, "once", lambda target, make: path)
     patch.setattr(module, "ctypes", SimpleNamespace(CDLL=lambda path: another_machine.Program(path, sizes)))

@@ -6,14 +6,16 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from paternoster_kernels.cpu import instruction_sets
 from paternoster_kernels.cpu import library as module
-from paternoster_kernels.cpu.library import COMPILERS, SIGNATURES, compile_library, library
+from paternoster_kernels.cpu.library import COMPILERS, SIGNATURES, compile_library, library, once
 
 compiles = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
 
@@ -53,6 +55,21 @@ def test_compiles_once_into_the_cache(tmp_path: Path, monkeypatch: pytest.Monkey
     again = library()
     assert again is not None
     assert again._name == str(made)
+
+
+def test_of_those_that_start_together_one_compiles(tmp_path: Path) -> None:
+    target, made = tmp_path / "made" / "library.so", []
+
+    def compile_it() -> None:
+        made.append(target)
+        # In which the others look, too.
+        time.sleep(0.2)
+        target.touch()
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(once, target, compile_it) for _ in range(4)]
+    assert {each.result() for each in asked} == {target}
+    assert made == [target]
 
 
 @compiles

@@ -1,7 +1,5 @@
 """A row's numbers, bit for bit, alone and among others, on one thread and on several."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,12 +16,9 @@ seeds = st.integers(0, 2**32 - 1)
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module", params=[1, 2], autouse=True)
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_num_threads()
+@pytest.fixture(params=[1, 2], autouse=True)
+def threads(request: pytest.FixtureRequest) -> None:
     torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 @settings(deadline=None, max_examples=40)

@@ -77,6 +77,21 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
         "spec.engine.scheduling.pauseLowerClasses: is True: engine.scheduling.pauseLowerClasses and",
     ),
     (
+        {"engine": {"scheduling": {"speculative": "draft"}}},
+        "spec.engine.scheduling.draftModel: is unset: engine.scheduling.draftModel must be set if",
+    ),
+    (
+        {"engine": {"scheduling": {"draftModel": "file:///d"}}},
+        "spec.engine.scheduling.draftModel: is 'file:///d': engine.scheduling.draftModel must be set if",
+    ),
+    (
+        {
+            "engine": {"scheduling": {"speculative": "draft", "draftModel": "file:///d"}},
+            "resources": {"gpu": {"count": 1}},
+        },
+        "spec.engine.scheduling.speculative: is 'draft': engine.scheduling.speculative must not be draft on GPUs",
+    ),
+    (
         {"engine": {"quantization": "int8"}, "resources": {"gpu": {"count": 1}}},
         "spec.engine.quantization: is 'int8': engine.quantization must be auto or none on GPUs",
     ),

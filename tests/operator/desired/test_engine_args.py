@@ -50,6 +50,7 @@ ENGINE: dict[str, tuple[dict[str, Any], Any]] = {
     "admission": ({"scheduling": {"admission": "no-evict"}}, "no-evict"),
     "victim": ({"scheduling": {"victim": "last-in"}}, "last-in"),
     "speculative": ({"scheduling": {"speculative": "ngram"}}, "ngram"),
+    "draft_model": ({"scheduling": {"speculative": "draft", "draftModel": "file:///d"}}, "file:///d"),
     "priority_aging": ({"scheduling": {"priorityAgingSeconds": 30}}, 30),
     "pause_lower_classes": ({"order": "priority", "scheduling": {"pauseLowerClasses": True}}, True),
     "reserved_slots": ({"scheduling": {"reservedSlots": 4}}, 4),

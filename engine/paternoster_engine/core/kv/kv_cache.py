@@ -38,7 +38,7 @@ class KVCache:
             return table
         groups = self.groups
         for row in range(request.num_reusable // self.block_size):
-            key = self._key(request, row)
+            key = self.key(request, row)
             for tag, windowed in zip(self._tags, groups.windowed, strict=True):
                 block_id = 0 if windowed else self.pool.lookup(key + tag)
                 if block_id is None:
@@ -59,7 +59,7 @@ class KVCache:
             for group, tag in enumerate(self._tags):
                 if not groups.windowed[group] or row < groups.first_row(group, rows):
                     continue
-                block_id = self.pool.lookup(self._key(request, row) + tag)
+                block_id = self.pool.lookup(self.key(request, row) + tag)
                 if block_id is None:
                     rows = row
                     break
@@ -78,7 +78,7 @@ class KVCache:
         row = len(prefix) // self.groups.count
         if not self._claims or (row + 1) * self.block_size > request.num_reusable:
             return False
-        return self._key(request, row) in self._claims
+        return self.key(request, row) in self._claims
 
     def new_blocks(self, request: Request, prefix: list[int]) -> int:
         """Available blocks that the request would take for all its known tokens, ``prefix`` shared.
@@ -206,7 +206,7 @@ class KVCache:
             return
         if self.prefix_cache:
             for row in range(first, full):
-                key = self._key(request, row)
+                key = self.key(request, row)
                 for entry, tag in enumerate(self._tags, start=row * self.groups.count):
                     if request.block_ids[entry]:
                         self.pool.remember(request.block_ids[entry], key + tag)
@@ -225,6 +225,9 @@ class KVCache:
         request.block_ids = []
         request.num_kept_rows = request.room = 0
         request.shares_tail = False
+        if request.drafting is not None:
+            # A draft model has its own keys and values under the numbers of these blocks.
+            request.drafting.num_read = 0
         self._disclaim(request)
 
     def unkept_blocks(self, request: Request) -> list[int]:
@@ -302,7 +305,7 @@ class KVCache:
         row = request.num_kept_rows
         if not self.prefix_cache or (row + 1) * self.block_size > request.num_tokens:
             return
-        key = self._key(request, row)
+        key = self.key(request, row)
         if self._claims.setdefault(key, request) is request:
             request.claimed_key = key
 
@@ -311,7 +314,8 @@ class KVCache:
             del self._claims[request.claimed_key]
             request.claimed_key = None
 
-    def _key(self, request: Request, row: int) -> bytes:
+    def key(self, request: Request, row: int) -> bytes:
+        """Prefix-cache key of a row whose tokens are all known."""
         keys = request.block_keys
         while len(keys) <= row:
             start = len(keys) * self.block_size

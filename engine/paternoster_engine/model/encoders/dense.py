@@ -21,17 +21,19 @@ _FUSED: Mapping[Activation | None, tuple[str, str]] = {
 
 
 class Dense:
-    """``activation(x @ weight.T + bias)`` for ``weight [out, in]``, ``x [rows, in]``.
+    """``activation(x @ weight.T + bias)`` for ``weight [out, in]``, ``x [rows, in]``, in the weight's type.
 
     On a CPU as one operation of oneDNN, on a weight in its own order (docs/embeddings.md says how much faster).
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor, activation: Activation | None) -> None:
-        self._bias, self._activation = bias, activation
+        self._bias, self._activation, self._dtype = bias, activation, weight.dtype
         self._fused = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight) if self._fused else weight
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` may be of another type."""
+        x = x.to(self._dtype)
         if self._fused:
             attribute, algorithm = _FUSED[self._activation]
             product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(

