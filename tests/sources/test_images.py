@@ -36,7 +36,7 @@ from paternoster_sources.errors import (
 from paternoster_sources.fetch import fetch
 from paternoster_sources.image import ImageAddress, parse_image
 from paternoster_sources.plan import RemoteFile
-from paternoster_sources.remote import layers
+from paternoster_sources.remote import image_files, layers
 from paternoster_sources.remote import tar as tars
 from paternoster_sources.remote.image_files import ImageFiles
 from paternoster_sources.remote.layers import Changes, Entry, lay_over
@@ -117,6 +117,17 @@ def test_a_later_layer_wins(layout: Layout, cache: Cache) -> None:
     other = b"other" * 100
     layout.image(files_layer(FILES), tar(member("./models/model.safetensors", other)))
     assert whole(got(layout.address, cache).path)["model.safetensors"] == other
+
+
+def test_a_layer_that_is_there_again_and_again_is_looked_through_once(
+    layout: Layout, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, scan = [], layers.scan
+    monkeypatch.setattr(image_files, "scan", lambda *given: looked.append(given) or scan(*given))
+    said, gone = files_layer(FILES), tar(member("models/.wh.model.safetensors"))
+    layout.image(*[said, gone] * 100, said)
+    assert whole(got(layout.address, cache).path) == fetched(FILES)
+    assert len(looked) == 2
 
 
 PATHS = st.sampled_from(["models", "models/a", "models/b", "a", "b"])

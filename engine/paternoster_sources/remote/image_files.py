@@ -63,8 +63,12 @@ class ImageFiles:
             self._image = find_image(self._blobs, self._address.revision)
             folders = (self._address.prefix,) if self._address.prefix else USUAL
             found: dict[str, Entry] = {}
+            # An image may name a layer thousands of times.
+            scanned: dict[str, Changes] = {}
             for number, layer in enumerate(self._image.layers):
-                found = lay_over(found, self._scan(layer, number, folders))
+                if layer.digest not in scanned:
+                    scanned[layer.digest] = self._scan(layer, number, folders)
+                found = lay_over(found, scanned[layer.digest])
             self._entries = _within(found, folders)
             return Listing(tuple(self._file(name, entry) for name, entry in self._entries.items()), self._image.digest)
 

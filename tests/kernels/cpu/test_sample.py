@@ -65,6 +65,14 @@ def test_rows_that_allow_nothing_give_the_first_token() -> None:
     assert sample(logits, *_columns([(0.0, 0, 1.0, 0.0), (1.0, 0, 1.0, 0.0), (1.0, 3, 0.5, 0.1)])).tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("vocab", [1, 37, 48])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_no_numbers_give_a_token_that_there_is(vocab: int, dtype: torch.dtype) -> None:
+    """A model whose weights are broken: what is beside its last token in memory is none."""
+    logits = torch.full((2, vocab), float("nan"), dtype=dtype)
+    assert sample(logits, *_columns([(0.0, 5, 0.5, 0.0), (1.0, 5, 0.5, 0.1)])).lt(vocab).all()
+
+
 def test_other_numbers_and_orders_of_memory() -> None:
     columns = _columns(SETTINGS[:40])
     wide = torch.randn(50, 40, generator=torch.Generator().manual_seed(2)).mT

@@ -157,13 +157,13 @@ int64_t draw(const Numbers& scores, float threshold, uint64_t key) {
   return token;
 }
 
-// The first of the best.
-int64_t first_of(const Numbers& scores, float best) {
+// The first of the best; where no score is a number, the first token, and never one of the last vector's filling.
+int64_t first_of(const Numbers& scores, float best, int64_t vocab) {
   for (size_t i = 0; i < scores.size(); i++) {
     const Ints equal = scores[i] == best;
     if (!any(equal)) continue;
     for (int lane = 0; lane < LANES; lane++)
-      if (equal[lane]) return i * LANES + lane;
+      if (equal[lane]) return int64_t(i * LANES + lane) < vocab ? i * LANES + lane : 0;
   }
   return 0;
 }
@@ -183,7 +183,7 @@ extern "C" void sample(int64_t* out, const void* logits, int wide, const float* 
     const char* from = (const char*)logits + row * vocab * (wide ? sizeof(float) : sizeof(bf16));
     const float best = read_scores(from, wide, vocab, greedy ? 1.0f : temperature[row], scores);
     if (greedy) {
-      out[row] = first_of(scores, best);
+      out[row] = first_of(scores, best, vocab);
       continue;
     }
     const float kept = threshold(scores, shares, vocab, best, top_k[row], top_p[row], best + floors[row]);
