@@ -51,6 +51,9 @@ class Grammar:
         """Raise :class:`GrammarError` where the first object's names reach a limit: a grammar is widest there."""
         matcher = self.begin()
         matcher.consume_tokens(matcher.compute_ff_tokens())
+        if matcher.is_error():
+            # Of what is forced alone, which masks may do without.
+            return
         for opening in OPENINGS:
             tokens = self.spelled(opening)
             if matcher.validate_tokens(tokens) == len(tokens):
