@@ -110,7 +110,7 @@ def test_a_bad_value_names_its_field(flags: list[str], field: str) -> None:
         (["--pause-lower-classes", "--order", "priority", "--prefill-first"], ["pause_lower_classes", "prefill_first"]),
         (["--tenant-weights", "alice=0"], ["tenant_weights", "'alice'", "above 0"]),
         (["--speculative", "draft"], ["speculative is 'draft'", "without draft_model"]),
-        (["--draft-model", "package://d"], ["draft_model is 'package://d'", "speculative 'off'"]),
+        (["--draft-model", "package://d"], ["draft_model is 'package://d'", "speculative 'auto'"]),
         (
             ["--speculative", "draft", "--draft-model", "package://d", "--tensor-parallel-size", "2"],
             ["tensor_parallel_size is 2", "must be 1", "speculative 'draft'"],
