@@ -55,8 +55,9 @@ class Embedding:
     def __init__(self, url: str, cpu: int, texts: list[str]) -> None:
         self.wanted, self.calls = threading.Event(), 0
         self._url, self._cpu = url + "/v1/embeddings", cpu
+        asked = {"encoding_format": "base64", "truncate_prompt_tokens": -1}
         starts = range(0, len(texts), CALL)
-        self._bodies = [json.dumps({"input": texts[i : i + CALL], "encoding_format": "base64"}) for i in starts]
+        self._bodies = [json.dumps({"input": texts[i : i + CALL], **asked}) for i in starts]
 
     def run(self) -> None:
         """Ends with the process."""
