@@ -65,7 +65,7 @@ def test_the_longest_beginning_is_found(windows: tuple[int | None, ...], prompt:
     engine.run()
     kv, size, count = engine.scheduler.kv, 4, len(windows)
     asked = Request("asked", tokens, SamplingParams(max_tokens=1))
-    names = {(row, g): kv._key(asked, row) + kv._tags[g] for row in range((prompt - 1) // size) for g in range(count)}
+    names = {(row, g): kv.key(asked, row) + kv._tags[g] for row in range((prompt - 1) // size) for g in range(count)}
     for number, name in enumerate(names.values()):
         if number in lost and (block := kv.pool._by_key.pop(name, None)) is not None:
             block.key, kv.pool.num_cached = None, kv.pool.num_cached - 1
