@@ -1,7 +1,7 @@
 """Whatever is sampled under a schema's masks is of the schema.
 
 ``PATERNOSTER_SCHEMAS`` says how many are drawn. ``PATERNOSTER_SCHEMA_SUITE`` is a folder of JSON Schema's official
-tests, such as ``package/tests/draft4`` of the npm package ``json-schema-test-suite``.
+tests: ``json/tests/draft4`` or ``json/tests/draft2020-12`` of the source archive of the PyPI package ``jsonschema``.
 """
 
 import json
@@ -27,6 +27,7 @@ from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 DRAWN = int(os.environ.get("PATERNOSTER_SCHEMAS", "48"))
 MAX_TOKENS = 96
 SUITE = os.environ.get("PATERNOSTER_SCHEMA_SUITE")
+DRAFTS = {"draft4": jsonschema_rs.Draft4Validator, "draft2020-12": jsonschema_rs.Draft202012Validator}
 CLOSING = ['"', "}", "]", "0", "a", "-", ":", ","]
 
 
@@ -105,7 +106,9 @@ def test_the_official_suite(tokenizer: Tokenizer, vocabulary: LLTokenizer, short
     """What a grammar takes is valid, what it samples is valid, and what it does not know it refuses."""
     told: Counter[str] = Counter()
     wrong = []
-    for name, case in _cases(Path(SUITE or "")):
+    folder = Path(SUITE or "")
+    kind = DRAFTS[folder.name]
+    for name, case in _cases(folder):
         schema = case["schema"]
         try:
             grammar = compiled(vocabulary, schema)
@@ -114,7 +117,7 @@ def test_the_official_suite(tokenizer: Tokenizer, vocabulary: LLTokenizer, short
             print(f"refused {name}: {str(error)[:100]}")
             continue
         told["compiled"] += 1
-        validator = jsonschema_rs.Draft4Validator(schema)
+        validator = kind(schema)
         for test in case["tests"]:
             matcher = grammar.begin()
             ids = tokenizer.encode(json.dumps(test["data"], ensure_ascii=False))
