@@ -182,11 +182,14 @@ def test_a_pod_lives_longer_than_its_drain(helm: Any, seconds: int) -> None:
 
 def test_an_image_by_digest(helm: Any) -> None:
     digest = "sha256:" + "0123456789abcdef" * 4
+    named = f"registry.example/x@{digest}"
     image = {"repository": "registry.example/x", "tag": "9", "digest": digest}
-    text = helm.text({"operator": {"image": image}, "gateway": {"image": image}, "engine": {"image": image}})
-    # operator, gateway, test, and the operator's argument
-    assert text.count(f"registry.example/x@{digest}") == 4
-    assert "x:9" not in text
+    documents = helm.render({"operator": {"image": image}, "gateway": {"image": image}, "engine": {"image": image}})
+    (operator,) = only(documents, "Deployment", "fleet-paternoster-operator")["spec"]["template"]["spec"]["containers"]
+    (gateway,) = only(documents, "Deployment", "fleet-paternoster-gateway")["spec"]["template"]["spec"]["containers"]
+    assert operator["image"] == gateway["image"] == named
+    assert {f"--engine-image={named}", f"--fetch-image={named}"} <= set(operator["args"])
+    assert "x:9" not in yaml.safe_dump_all(documents)
 
 
 @pytest.mark.parametrize("component", ["operator", "gateway"])
