@@ -5,8 +5,7 @@ import torch
 from guard_bands import guarded_outputs
 
 from paternoster_kernels import reference
-from paternoster_kernels.reference.int4_matmul import quantize_int4
-from paternoster_kernels.reference.weight_only_matmul import quantize_weight
+from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight
 from paternoster_kernels.triton.grouped_matmul import grouped_matmul
 from paternoster_kernels.triton.int4_matmul import int4_matmul
 from paternoster_kernels.triton.lora_expand import lora_expand

@@ -6,8 +6,8 @@ from guard_bands import poison
 
 from paternoster_kernels import RaggedBatch, scaled_cache
 from paternoster_kernels.device_batch import plan_attention
-from paternoster_kernels.reference.kv_write import kv_write as plain_reference
-from paternoster_kernels.reference.rope_kv_write import rope_kv_write as reference
+from paternoster_kernels.reference.kv_cache import kv_write as plain_reference
+from paternoster_kernels.reference.kv_cache import rope_kv_write as reference
 from paternoster_kernels.triton.kv_write import kv_write
 from paternoster_kernels.triton.rope_kv_write import rope_kv_write
 

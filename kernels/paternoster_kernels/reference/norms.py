@@ -1,7 +1,14 @@
-"""Root-mean-square norm of each query and each key in a fused QKV projection, as Qwen3 has it (arXiv 2505.09388)."""
+"""Root-mean-square norms (arXiv 1910.07467): of rows, and of each query and key in them (Qwen3, arXiv 2505.09388)."""
 
 import torch
 from torch.nn import functional
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None) -> torch.Tensor:
+    """Norm of ``x [rows, n]``, or of ``residual + x``, which is then also left in ``residual``."""
+    if residual is not None:
+        x = residual.add_(x)
+    return functional.rms_norm(x, weight.shape, weight, eps)
 
 
 def head_norm(
