@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from paternoster_kernels.triton.product_tile import product_tile
+from paternoster_kernels.triton.products.product_tile import product_tile
 
 
 @triton.jit

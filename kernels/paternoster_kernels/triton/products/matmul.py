@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from paternoster_kernels.triton.product_tile import product_tile
+from paternoster_kernels.triton.products.product_tile import product_tile
 
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 64
 

@@ -6,7 +6,7 @@ import triton.language as tl
 
 from paternoster_kernels import scaled_cache
 from paternoster_kernels.scaled_cache import LIMITS, is_scaled
-from paternoster_kernels.triton.store_token import store_token
+from paternoster_kernels.triton.kv_cache.store_token import store_token
 
 
 @triton.jit
