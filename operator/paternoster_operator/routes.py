@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from paternoster_contract.identity import Identity
+from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute
 from paternoster_operator.api.autoscaling_types import ColdRequestPolicy
 from paternoster_operator.api.v1alpha1 import LLMDeployment

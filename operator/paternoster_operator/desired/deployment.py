@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paternoster_contract import labels, paths
+from paternoster_contract import labels
+from paternoster_contract.http import paths
 from paternoster_operator.api.fields import Document
 from paternoster_operator.api.pod.owned import (
     GPU_CLAIM,

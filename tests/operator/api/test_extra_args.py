@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.engine_types import Engine
 from paternoster_operator.api.extra_args import fields_of_settings, parse_extra_args
 from paternoster_operator.api.manifest import InvalidManifest, parse

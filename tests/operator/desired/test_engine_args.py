@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.http_limits import HttpLimits
+from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.engine_types import Memory, Scheduling
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from paternoster_contract import paths
+from paternoster_contract.http import paths
 
 
 class Kind(StrEnum):

@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from paternoster_contract.http_limits import HttpLimits
+from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.settings.memory import MemorySettings
 from paternoster_contract.settings.model import ModelSettings
 from paternoster_contract.settings.removed import REMOVED_FLAGS

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from paternoster_contract.keys import digest, parse
+from paternoster_contract.access.keys import digest, parse
 
 log = logging.getLogger(__name__)
 
