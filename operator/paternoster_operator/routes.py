@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute
-from paternoster_operator.api.autoscaling_types import ColdRequestPolicy
+from paternoster_operator.api.types.autoscaling import ColdRequestPolicy
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
 SOONEST_RETRY_SECONDS = 5

@@ -2,7 +2,7 @@
 
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_operator.api.http_types import HttpLimits as InTheResource
+from paternoster_operator.api.types.http import HttpLimits as InTheResource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.engine_args import engine_args
 

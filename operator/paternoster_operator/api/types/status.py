@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from paternoster_operator.api.fields import DATE_TIME, INT32, INT64, Count, Document
+from paternoster_operator.api.types.fields import DATE_TIME, INT32, INT64, Count, Document
 
 
 class Condition(Document):

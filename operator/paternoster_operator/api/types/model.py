@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from paternoster_operator.api.fields import Bytes, Document, ImagePullPolicy, SubdomainName
-from paternoster_operator.api.scheduling_types import SecretName
+from paternoster_operator.api.types.fields import Bytes, Document, ImagePullPolicy, SubdomainName
+from paternoster_operator.api.types.scheduling import SecretName
 from paternoster_sources.address import is_remote, parse
 from paternoster_sources.errors import InvalidAddress
 from paternoster_sources.image import ImageAddress, is_image, parse_image

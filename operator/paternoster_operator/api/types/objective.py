@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from paternoster_operator.api.fields import INT32, Document
+from paternoster_operator.api.types.fields import INT32, Document
 
 Milliseconds = Annotated[int, Field(ge=1, le=3_600_000, json_schema_extra=INT32)]
 

@@ -15,8 +15,17 @@ from paternoster_contract.settings.scheduling import (
     VictimName,
 )
 from paternoster_operator.api.extra_args import fields_of_settings, parse_extra_args
-from paternoster_operator.api.fields import INT32, Bytes, Count, Document, ImagePullPolicy, Positive, Quantity, Seconds
-from paternoster_operator.api.http_types import HttpLimits
+from paternoster_operator.api.types.fields import (
+    INT32,
+    Bytes,
+    Count,
+    Document,
+    ImagePullPolicy,
+    Positive,
+    Quantity,
+    Seconds,
+)
+from paternoster_operator.api.types.http import HttpLimits
 
 Word = Annotated[str, Field(max_length=1024)]
 

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from paternoster_operator.api.fields import SubdomainName
+from paternoster_operator.api.types.fields import SubdomainName
 
 
 class SecretMetadata(BaseModel):

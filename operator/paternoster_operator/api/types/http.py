@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from paternoster_operator.api.fields import INT32, Document
+from paternoster_operator.api.types.fields import INT32, Document
 
 
 class HttpLimits(Document):

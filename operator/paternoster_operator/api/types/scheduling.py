@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from paternoster_operator.api.fields import INT32, INT64, Document, SubdomainName
+from paternoster_operator.api.types.fields import INT32, INT64, Document, SubdomainName
 
 
 class Toleration(Document):

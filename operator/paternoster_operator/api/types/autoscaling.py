@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from paternoster_operator.api.fields import INT32, Document
+from paternoster_operator.api.types.fields import INT32, Document
 
 
 class ColdRequestPolicy(StrEnum):
