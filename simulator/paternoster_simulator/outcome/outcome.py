@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paternoster_simulator.fleet import Totals
+from paternoster_simulator.outcome.records import Fate, Records
 from paternoster_simulator.profile import Objective, Profile
-from paternoster_simulator.records import Fate, Records
 
 PERCENTILES = (50, 90, 95, 99)
 

@@ -10,9 +10,9 @@ from paternoster_engine.core.kv.block_pool import BlockPool
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.step_work import StepWork
-from paternoster_simulator.block_count import BlockCount
 from paternoster_simulator.cost import TICKS_PER_SECOND, StepCost, seconds
-from paternoster_simulator.fast_forward import FastForward, can_fast_forward
+from paternoster_simulator.replica.block_count import BlockCount
+from paternoster_simulator.replica.fast_forward import FastForward, can_fast_forward
 
 
 class Replica:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from paternoster_engine.bench.reports.html import Chart, Mark, Page, Panel, Series, Table, write_page
-from paternoster_simulator.outcome import PERCENTILES, Outcome
-from paternoster_simulator.records import Fate
-from paternoster_simulator.timeline import percentiles_by_window
+from paternoster_simulator.outcome.outcome import PERCENTILES, Outcome
+from paternoster_simulator.outcome.records import Fate
+from paternoster_simulator.outcome.timeline import percentiles_by_window
 
 LATENCY_WINDOWS = 240
 """Windows that the whole time is cut into for latencies; more do not show on a screen."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.outcome.outcome import Outcome
 
 MOST_DECISIONS = 40
 
