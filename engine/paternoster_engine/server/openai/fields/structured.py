@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from paternoster_engine.sampling.grammars.source import GrammarSource, Kind
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.fields import Body, Text, whole_characters
+from paternoster_engine.server.openai.fields.body import Body, Text, whole_characters
 
 MAX_CHOICES = 4096
 MAX_TAGS = 128

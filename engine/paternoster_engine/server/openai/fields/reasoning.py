@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.fields import Body
+from paternoster_engine.server.openai.fields.body import Body
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 

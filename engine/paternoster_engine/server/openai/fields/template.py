@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from paternoster_engine.server.openai.fields import MAX_MESSAGES, Body, Text, whole_characters
+from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, whole_characters
 
 MAX_DEPTH = 32
 """Lists and objects in one another."""

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from paternoster_engine.server.openai.fields import Body, only
+from paternoster_engine.server.openai.fields.body import Body, only
 
 
 class UnservedFields(Body):

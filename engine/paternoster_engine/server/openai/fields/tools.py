@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator
 
-from paternoster_engine.server.openai.fields import Body
-from paternoster_engine.server.openai.template_fields import FunctionName, TemplateFields
+from paternoster_engine.server.openai.fields.body import Body
+from paternoster_engine.server.openai.fields.template import FunctionName, TemplateFields
 from paternoster_engine.server.parsers.call_form import RequiredCalls
 
 
