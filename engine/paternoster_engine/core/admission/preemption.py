@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from paternoster_contract.settings.scheduling import VictimName
+from paternoster_engine.core.admission.reservation import Reservation, Slots
 from paternoster_engine.core.batch import BatchBuilder, BlockCopy
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_cache import KVCache
 from paternoster_engine.core.request import Request, RequestStatus
-from paternoster_engine.core.reservation import Reservation, Slots
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.waiting.waiting_queue import Deadlines, WaitingQueue
 

@@ -2,13 +2,13 @@
 
 import math
 
+from paternoster_engine.core.admission.preemption import Preemption, PriorityPreemption, Swap
+from paternoster_engine.core.admission.reservation import Slots, make_reservation
 from paternoster_engine.core.batch import BatchBuilder
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.forking import Fork
 from paternoster_engine.core.kv.kv_cache import KVCache
-from paternoster_engine.core.preemption import Preemption, PriorityPreemption, Swap
 from paternoster_engine.core.request import Request, RequestStatus
-from paternoster_engine.core.reservation import Slots, make_reservation
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
