@@ -20,7 +20,7 @@ from paternoster_engine.runner.kv_pool import kv_block_bytes
 from paternoster_operator.api.manifest import load
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_simulator.arrivals import constant, synthetic
-from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.policies.registry import make_policy
 from paternoster_simulator.profile import Profile, load_profile, parse_profile
 from paternoster_simulator.settings import FleetSettings

@@ -14,8 +14,8 @@ from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.peers.bounds import Bounds
 from paternoster_simulator.policies.peers.peer import Peer
+from paternoster_simulator.policies.policy import Policy
 from paternoster_simulator.policies.registry import OURS, PEERS
-from paternoster_simulator.policy import Policy
 from paternoster_simulator.profile import Profile
 
 Document = Mapping[str, Any]

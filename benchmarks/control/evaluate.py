@@ -14,8 +14,8 @@ import numpy as np
 from control.contenders import Choice, Contender, with_settings
 from control.scenarios import SEEDS, Part, Scenario
 from control.warm import Warmed
-from paternoster_simulator.outcome import Outcome
-from paternoster_simulator.records import Fate
+from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.records import Fate
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from paternoster_simulator.policy import Action, Observation, Policy
+from paternoster_simulator.policies.policy import Action, Observation, Policy
 
 
 class Warmed:

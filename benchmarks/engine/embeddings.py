@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.requests.prompts import read_text
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.requests import workload
 from paternoster_engine.bench.requests.prompts import PromptSource, read_text
 from paternoster_engine.bench.requests.synthetic import generate

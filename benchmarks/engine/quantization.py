@@ -31,7 +31,7 @@ from paternoster_engine.model.source import resolve
 from paternoster_engine.runner.device import available_cpus
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step
-from paternoster_kernels.reference.weight_only_matmul import quantize_weight
+from paternoster_kernels.reference.quantized_matmul import quantize_weight
 
 CPU = torch.device("cpu")
 BLOCK_SIZE = 32

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.requests.prompts import PromptSource, read_text
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request

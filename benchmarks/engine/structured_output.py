@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.requests.prompts import PromptSource, read_text
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request

@@ -10,8 +10,7 @@ import torch
 from gpu.expert_products import GPT_OSS_20B, QWEN3_30B, Mixture, route
 from paternoster_kernels import OPS, DeviceBatch, RaggedBatch
 from paternoster_kernels.device_batch import plan_attention
-from paternoster_kernels.reference.int4_matmul import quantize_int4
-from paternoster_kernels.reference.weight_only_matmul import quantize_weight
+from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight
 from paternoster_kernels.registry import triton_op
 from paternoster_kernels.scaled_cache import LIMITS, quantized, token_width
 

@@ -12,8 +12,7 @@ from gpu.ceilings import Ceilings
 from gpu.expert_products import GPT_OSS_20B, QWEN3_30B, products
 from paternoster_kernels import RaggedBatch, pick
 from paternoster_kernels.device_batch import plan_attention
-from paternoster_kernels.reference.int4_matmul import quantize_int4
-from paternoster_kernels.reference.weight_only_matmul import quantize_weight
+from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight
 from paternoster_kernels.scaled_cache import is_scaled, scales, token_width
 
 CUDA = torch.device("cuda")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from paternoster_contract import keys
-from paternoster_contract.identity import Identity
+from paternoster_contract.access import keys
+from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))

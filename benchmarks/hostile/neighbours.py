@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from hostile.attacks import KEY_VARIABLE
 from hostile.fleet import MODEL, running
-from paternoster_contract.identity import Identity
+from paternoster_contract.access.identity import Identity
 from paternoster_engine.bench.requests.prompts import default_text
 
 BENCHMARKS = Path(__file__).resolve().parents[1]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.requests import workload
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_operator.api.manifest import parse

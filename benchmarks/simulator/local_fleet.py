@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import psutil
 
-from paternoster_contract import paths
+from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineStats
 from simulator.measures import Sample
 

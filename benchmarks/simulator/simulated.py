@@ -6,7 +6,7 @@ from dataclasses import replace
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
-from paternoster_simulator.policy import Action, Observation, Policy
+from paternoster_simulator.policies.policy import Action, Observation, Policy
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate

@@ -12,7 +12,7 @@ import yaml
 
 from paternoster_e2e.exported_metrics import exported, recorded
 from paternoster_engine.server.metrics.histograms import Histograms
-from paternoster_operator.api.objective_types import Slo
+from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.metrics import OBJECTIVES, OperatorMetrics
 

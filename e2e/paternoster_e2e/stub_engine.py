@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from paternoster_contract import paths
+from paternoster_contract.http import paths
 from paternoster_contract.labels import ADMIN_PORT, ENGINE_PORT
 from paternoster_contract.stats import EngineState, EngineStats
 

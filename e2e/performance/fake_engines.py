@@ -12,8 +12,8 @@ import time
 import uvloop
 from aiohttp import web
 
-from paternoster_contract import paths
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
+from paternoster_contract.http import paths
 from paternoster_contract.labels import ADMIN_PORT
 from paternoster_contract.stats import EngineState, EngineStats
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from paternoster_contract.identity import HEADER, Identity
+from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_contract.labels import ADMIN_PORT
 from paternoster_e2e.kubectl import until
 from paternoster_e2e.teams import Teams

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
+from paternoster_contract.http.paths import ADMIN_CONFIG, ADMIN_DRAIN, HEALTH, MODELS
 from paternoster_contract.labels import ADMIN_PORT, DRAIN, ENGINE_PORT, engine_labels
-from paternoster_contract.paths import ADMIN_CONFIG, ADMIN_DRAIN, HEALTH, MODELS
 from paternoster_e2e.fleet import Fleet
 from paternoster_e2e.kubectl import Document, condition, until
 from paternoster_e2e.reach import ReachPod

@@ -28,7 +28,7 @@ ADMIN_PORT = 8001
 """Where an engine answers the operator; gateways and clients have no business there."""
 
 KEYS_FOLDER = "/etc/paternoster/keys"
-"""Below it a container has a folder of keys for each purpose; see :mod:`paternoster_contract.keys`."""
+"""Below it a container has a folder of keys for each purpose; see :mod:`paternoster_contract.access.keys`."""
 DRAIN = "paternoster.dev/drain"
 """Annotation of a pod: its engine is drained while this is "true", and admits again when it is not."""
 

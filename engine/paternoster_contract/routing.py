@@ -5,8 +5,8 @@ The gateway keeps the last table it saw, so requests flow on while the operator 
 
 from pydantic import BaseModel, Field
 
-from paternoster_contract.identity import Identity, of_plain_key
-from paternoster_contract.keys import digest
+from paternoster_contract.access.identity import Identity, of_plain_key
+from paternoster_contract.access.keys import digest
 
 
 class Replica(BaseModel):

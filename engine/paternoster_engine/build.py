@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import FORCE_PREEMPT_ENV
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.build_draft import open_draft
 from paternoster_engine.build_embedder import build_encoder_engine, embeds, for_embedding

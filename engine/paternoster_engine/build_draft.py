@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build_embedder import embeds
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.settings.scheduling import SpeculativeName
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.model.config import Described

@@ -10,8 +10,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from paternoster_contract import routes
-from paternoster_contract.http_limits import HttpLimits
+from paternoster_contract.http import routes
+from paternoster_contract.http.limits import HttpLimits
 from paternoster_http.connections import Place
 from paternoster_http.refusal import Refusal
 

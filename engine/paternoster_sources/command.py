@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paternoster_contract.http.paths import STATS
 from paternoster_contract.labels import MODEL_EXIT_STATUS
-from paternoster_contract.paths import STATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from paternoster_contract.fetch_status import FetchStatus
-from paternoster_contract.paths import STATS
+from paternoster_contract.http.paths import STATS
 
 PATIENCE = 2.0
 """Seconds that a client may take for its next bytes. One is answered at a time; a slow one delays reports alone."""

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from paternoster_contract.identity import Identity
-from paternoster_contract.keys import matches
+from paternoster_contract.access.identity import Identity
+from paternoster_contract.access.keys import matches
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.errors import GatewayError, another_fleet, expired, model_needed, unauthorized, unknown_model
 

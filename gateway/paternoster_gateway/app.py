@@ -12,10 +12,10 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import ClientDisconnect
 
-from paternoster_contract import paths
-from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
-from paternoster_contract.routes import FORWARDED
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
+from paternoster_contract.http import paths
+from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
 from paternoster_gateway.admission import admit, only_model, open_to

@@ -15,7 +15,7 @@ from types import FrameType
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paternoster_contract.http_limits import HttpLimits
+from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.supervise import supervise
 from paternoster_gateway.tls import Certificate
 from paternoster_http.server import LimitedServer

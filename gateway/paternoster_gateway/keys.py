@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
 
-from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.keys import derive
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.access.keys import derive
 
 MOST_REMEMBERED = 10_000
 """Peers that took another key than the first: more of them than replicas behind any gateway are of no use."""

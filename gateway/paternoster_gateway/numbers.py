@@ -3,7 +3,7 @@
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paternoster_contract.routes import NUMBERS, PROBES
+from paternoster_contract.http.routes import NUMBERS, PROBES
 from paternoster_gateway.errors import GatewayError
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from paternoster_contract import paths
-from paternoster_contract.identity import HEADER
+from paternoster_contract.access.identity import HEADER
+from paternoster_contract.http import paths
 from paternoster_contract.routing import Replica
 from paternoster_gateway import liveness
 from paternoster_gateway.admission import Admission

@@ -20,7 +20,7 @@ from prometheus_client.utils import floatToGoString
 from paternoster_contract import __version__
 from paternoster_contract.metrics import BUILD, ENGINE_METRICS
 from paternoster_contract.supervise import failures
-from paternoster_operator.api.objective_types import Slo
+from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.autoscaling.decision import Decision, LoopDecision
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.cluster.port import Key

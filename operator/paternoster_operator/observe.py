@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from paternoster_contract import labels
-from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.fetch_status import FetchStatus
+from paternoster_contract.settings.engine_args import EngineArgs
 
 MAX_QUEUED_REQUESTS: int = EngineArgs.model_fields["max_queued_requests"].default
 

@@ -6,8 +6,9 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from paternoster_contract import labels, paths
-from paternoster_contract.keys import bearer, matches
+from paternoster_contract import labels
+from paternoster_contract.access.keys import bearer, matches
+from paternoster_contract.http import paths
 from paternoster_operator.cluster.port import ClusterError
 from paternoster_operator.runtime import Operator
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from paternoster_contract.identity import Identity
+from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute
-from paternoster_operator.api.autoscaling_types import ColdRequestPolicy
+from paternoster_operator.api.types.autoscaling import ColdRequestPolicy
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
 SOONEST_RETRY_SECONDS = 5

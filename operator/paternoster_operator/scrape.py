@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import aiohttp
 from pydantic import ValidationError
 
-from paternoster_contract import paths
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
 from paternoster_contract.fetch_status import FetchStatus
+from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineStats, GatewayStats
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from paternoster_engine.core.request import Request
 from paternoster_simulator.cost import StepCost, seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.profile import Startup
-from paternoster_simulator.replica import Replica
+from paternoster_simulator.replica.replica import Replica
 
 
 class Phase(IntEnum):

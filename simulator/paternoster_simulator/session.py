@@ -12,12 +12,12 @@ from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.manifest import load
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_simulator.arrivals import named_pattern, replay, synthetic
-from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.summary import decision_lines, summary_lines
 from paternoster_simulator.policies.registry import make_policy
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import Progress, simulate
-from paternoster_simulator.summary import decision_lines, summary_lines
 
 SYNTHETIC = "synthetic"
 DEFAULT_DURATION = 600.0
@@ -46,7 +46,7 @@ def run_session(args: argparse.Namespace) -> Outcome:
         for line in (*summary_lines(outcome), "", *decision_lines(outcome)):
             print(line)
     if args.report:
-        from paternoster_simulator.report import write_report
+        from paternoster_simulator.outcome.report import write_report
 
         write_report(args.report, outcome, title=f"{resource.metadata.name} under {args.trace}")
     return outcome

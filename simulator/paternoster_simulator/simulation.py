@@ -12,10 +12,10 @@ from paternoster_simulator.cost import TICKS_PER_SECOND, seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.fleet import Fleet, Hooks, Phase, Pod
-from paternoster_simulator.outcome import Outcome, Series
-from paternoster_simulator.policy import Action, Observation, Policy
+from paternoster_simulator.outcome.outcome import Outcome, Series
+from paternoster_simulator.policies.policy import Action, Observation, Policy
 from paternoster_simulator.profile import Profile
-from paternoster_simulator.replica import Replica
+from paternoster_simulator.replica.replica import Replica
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.virtual_gateway import VirtualGateway
 

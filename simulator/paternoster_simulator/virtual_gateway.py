@@ -12,9 +12,9 @@ from paternoster_gateway.routing import LeastLoaded
 from paternoster_simulator.cost import TICKS_PER_SECOND, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.fleet import Pod
+from paternoster_simulator.outcome.records import Fate, Records
 from paternoster_simulator.prompts import filler, own_token, prompt
-from paternoster_simulator.records import Fate, Records
-from paternoster_simulator.replica import Replica
+from paternoster_simulator.replica.replica import Replica
 
 MAX_ATTEMPTS = 4
 """As the gateway's proxy."""

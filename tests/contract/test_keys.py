@@ -5,8 +5,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract import key_files, keys
-from paternoster_contract.key_files import KeyFiles
+from paternoster_contract.access import key_files, keys
+from paternoster_contract.access.key_files import KeyFiles
 
 _WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Z", "C")), min_size=1, max_size=40)
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.origins import origins
+from paternoster_contract.http.origins import origins
 from paternoster_contract.quantity import quantity
+from paternoster_contract.settings.engine_args import EngineArgs
 
 
 @pytest.mark.parametrize(

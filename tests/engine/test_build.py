@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import FORCE_PREEMPT_ENV
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine import build
 from paternoster_engine.build import build_engine
 from paternoster_engine.chat.template import ChatTemplate

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from gpu.random_weights import random_weights
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine import build_draft
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.model_drafts import DRAFT

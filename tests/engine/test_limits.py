@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.limits import EngineLimits, scheduler_config, who_proposes
 from paternoster_engine.model.config import ModelConfig

@@ -1,6 +1,6 @@
 """The live cap of a real engine under load: lowering it drains, raising it acts at the next step."""
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams

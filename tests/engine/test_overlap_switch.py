@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import overlaps
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)

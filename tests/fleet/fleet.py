@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 import yaml
 
-from paternoster_contract.keys import GATEWAY_TO_OPERATOR, derive, parse
+from paternoster_contract.access.keys import GATEWAY_TO_OPERATOR, derive, parse
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 T = TypeVar("T")

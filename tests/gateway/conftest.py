@@ -11,7 +11,7 @@ import pytest
 from fakes import Behave, Door, FakeEngine, running
 from fastapi import FastAPI
 
-from paternoster_contract.http_limits import HttpLimits
+from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.app import create_app
 from paternoster_http.server import LimitedServer

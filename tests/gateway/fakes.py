@@ -12,7 +12,7 @@ import aiohttp
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
-from paternoster_contract import paths
+from paternoster_contract.http import paths
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 Behave = Callable[["FakeEngine", web.Request], Awaitable[web.StreamResponse]]

@@ -12,7 +12,7 @@ from fakes import Behave, Door, FakeEngine, route, stats, until
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.keys import digest
+from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.admission import Admission, admit
 from paternoster_gateway.errors import GatewayError

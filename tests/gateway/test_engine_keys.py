@@ -13,7 +13,7 @@ from fakes import Behave, Door, FakeEngine, answer, replace, route, stats, until
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.keys import GATEWAY_TO_ENGINE, bearer, derive
+from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, bearer, derive
 from paternoster_gateway import keys
 from paternoster_gateway.keys import SentKeys
 

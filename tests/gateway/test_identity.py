@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from fakes import Behave, Door, FakeEngine, answer, route, stats, until
 
-from paternoster_contract.identity import HEADER, Identity, of_plain_key
-from paternoster_contract.keys import digest
+from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
+from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.admission import Admission, admit, open_to
 from paternoster_gateway.balancer import Balancer

@@ -9,8 +9,8 @@ import pytest
 from fakes import Behave, Door, FakeEngine, answer, route, stats, until
 from fastapi.routing import APIRoute
 
-from paternoster_contract.keys import digest
-from paternoster_contract.routes import ROUTES, AtGateway
+from paternoster_contract.access.keys import digest
+from paternoster_contract.http.routes import ROUTES, AtGateway
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.admission import only_model
 from paternoster_gateway.app import create_app

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from fakes import Behave, Door, FakeEngine, answer, stats, until
 
-from paternoster_contract.keys import digest
+from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.admission import Admission
 from paternoster_gateway.balancer import Balancer

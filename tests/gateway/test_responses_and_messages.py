@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from fakes import Behave, Door, FakeEngine
 
-from paternoster_contract.keys import digest
+from paternoster_contract.access.keys import digest
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 ASK: dict[str, Any] = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "up"}]}

@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 from fakes import Door, FakeEngine, replace, route, running, stats, until
 
-from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, bearer, derive, digest, matches
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, bearer, derive, digest, matches
 from paternoster_contract.routing import RoutingTable
 
 FLEET = "5f0e7c3c-0b5e-4c39-9a7e-0c9f6f3f9b11"

@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 from fakes import replace
 
-from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.keys import GATEWAY_TO_OPERATOR, derive
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.access.keys import GATEWAY_TO_OPERATOR, derive
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway import table as tables
 from paternoster_gateway.keys import SentKeys

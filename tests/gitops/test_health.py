@@ -10,7 +10,7 @@ import yaml
 from lupa.lua51 import LuaError
 
 from paternoster_operator.api.manifest import InvalidManifest, parse
-from paternoster_operator.api.status_types import LLMDeploymentStatus
+from paternoster_operator.api.types.status import LLMDeploymentStatus
 
 from .argo import FOLDER, health
 

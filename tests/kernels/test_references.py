@@ -10,9 +10,8 @@ from paternoster_engine.sampling.random import gumbel_noise as engine_noise
 from paternoster_engine.sampling.random import row_keys
 from paternoster_kernels import RaggedBatch, reference
 from paternoster_kernels.device_batch import plan_attention
-from paternoster_kernels.reference.int4_matmul import quantize_int4
+from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight
 from paternoster_kernels.reference.sample import gumbel_noise, threshold
-from paternoster_kernels.reference.weight_only_matmul import quantize_weight
 
 
 @settings(max_examples=40, deadline=None)

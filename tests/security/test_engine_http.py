@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from raw_http import GET, POST, answer_of, status_of
 
-from paternoster_contract.http_limits import HttpLimits
-from paternoster_contract.key_files import KeyFiles
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.http.limits import HttpLimits
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.process import HttpServer, listen
 from paternoster_engine.server.state import ServerState

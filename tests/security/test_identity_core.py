@@ -2,6 +2,7 @@
 
 import pytest
 
+from paternoster_engine.core.admission.validation import MAX_BUCKETS, TenantQuota
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.errors import TenantQueueFull, TenantRateExceeded
@@ -9,7 +10,6 @@ from paternoster_engine.core.kv.block_keys import cache_scope
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.core.validation import MAX_BUCKETS, TenantQuota
 from paternoster_engine.core.waiting.fair_share import MAX_COUNTERS, FairShare
 
 CONFIG = SchedulerConfig(max_num_seqs=1, max_batched_tokens=64, max_model_len=64, block_size=4, num_blocks=60)

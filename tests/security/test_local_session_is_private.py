@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from paternoster_contract import keys as derivation
+from paternoster_contract.access import keys as derivation
 from paternoster_contract.labels import OBJECTS
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.cluster.port import Key

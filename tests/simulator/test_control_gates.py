@@ -18,10 +18,10 @@ from paternoster_operator.api.manifest import parse
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import Pattern, bursts, constant, spike, step, synthetic
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies
-from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.records import Fate
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import Objective, Profile, Startup
-from paternoster_simulator.records import Fate
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
 

@@ -11,9 +11,9 @@ from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_simulator.cost import StepCost
-from paternoster_simulator.fast_forward import can_fast_forward
 from paternoster_simulator.prompts import filler, own_token
-from paternoster_simulator.replica import Replica
+from paternoster_simulator.replica.fast_forward import can_fast_forward
+from paternoster_simulator.replica.replica import Replica
 
 MAX_LEN = 80
 

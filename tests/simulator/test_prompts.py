@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.bench.requests.trace import PREFIX_BLOCK_TOKENS
-from paternoster_simulator.block_count import BlockCount
 from paternoster_simulator.prompts import filler, own_token, prompt
+from paternoster_simulator.replica.block_count import BlockCount
 
 
 @given(st.integers(1, 3000), st.lists(st.integers(0, 10**6), max_size=5), st.integers(0, 10**6))

@@ -11,10 +11,10 @@ from paternoster_engine.bench.requests.synthetic import Workload
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_operator.api.manifest import parse
 from paternoster_simulator.arrivals import Pattern, spike, step, synthetic
-from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.records import Fate
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import Startup, StepSeconds
-from paternoster_simulator.records import Fate
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
 

@@ -9,11 +9,11 @@ from small_profile import SMALL
 from paternoster_engine.bench.reports.html import Page, Panel, render
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_simulator.cost import seconds
-from paternoster_simulator.outcome import Outcome
-from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.records import Fate
+from paternoster_simulator.outcome.report import MOST_MARKS, report_page
+from paternoster_simulator.policies.policy import Action, Observation
 from paternoster_simulator.profile import Objective
-from paternoster_simulator.records import Fate
-from paternoster_simulator.report import MOST_MARKS, report_page
 from paternoster_simulator.simulation import simulate
 
 PROFILE = SMALL.model_copy(update={"objective": Objective(ttft_ms=1000, itl_ms=40)})

@@ -13,11 +13,11 @@ from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.bench.requests.workload import Limits
 from paternoster_simulator.arrivals import constant, synthetic
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
-from paternoster_simulator.outcome import Outcome
+from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.records import Fate
 from paternoster_simulator.policies.fixed import FixedPolicy
-from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action, Observation
 from paternoster_simulator.profile import Profile
-from paternoster_simulator.records import Fate
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_simulator.timeline import percentiles_by_window
+from paternoster_simulator.outcome.timeline import percentiles_by_window
 
 requests = st.lists(st.tuples(st.integers(0, 500), st.floats(0, 100)), max_size=60)
 

@@ -11,8 +11,8 @@ from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_simulator.arrivals import constant
 from paternoster_simulator.cost import StepCost
-from paternoster_simulator.policy import Observation
-from paternoster_simulator.replica import Replica
+from paternoster_simulator.policies.policy import Observation
+from paternoster_simulator.replica.replica import Replica
 
 
 @pytest.fixture

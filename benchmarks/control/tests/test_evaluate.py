@@ -12,7 +12,7 @@ from control.evaluate import Memory, average, digest, evaluate, score
 from control.scenarios import SEEDS, Scenario
 from control.warm import Warmed
 from paternoster_simulator.policies.fixed import FixedPolicy
-from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action, Observation
 from paternoster_simulator.simulation import simulate
 
 

@@ -19,9 +19,8 @@ TARGETS = {"sm_80", "sm_90", "sm_100", "gfx942"}
 def kernels() -> set[str]:
     """Names of all kernels there are."""
     folder = Path(paternoster_kernels.__file__).parent / "triton"
-    modules = [
-        import_module(f"paternoster_kernels.triton.{module.name}") for module in pkgutil.iter_modules([str(folder)])
-    ]
+    found = pkgutil.walk_packages([str(folder)], "paternoster_kernels.triton.")
+    modules = [import_module(module.name) for module in found]
     return {name for module in modules for name in vars(module) if name.endswith("_kernel")}
 
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
 
-from paternoster_contract import paths
+from paternoster_contract.http import paths
 from peers.systems.server import RunningServer, free_port, server
 from peers.systems.weights import model_file
 

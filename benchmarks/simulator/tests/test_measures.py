@@ -9,7 +9,7 @@ from paternoster_engine.bench.client import Outcome, RequestResult
 from paternoster_engine.bench.requests.synthetic import generate
 from paternoster_engine.bench.requests.workload import retime
 from paternoster_simulator.policies.fixed import FixedPolicy
-from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action, Observation
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.simulation import simulate
 from simulator.conditions import LIMITS, Conditions, requests

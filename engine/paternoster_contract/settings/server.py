@@ -4,8 +4,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from paternoster_contract import origins
 from paternoster_contract.flags import Settings
+from paternoster_contract.http import origins
 
 
 def _check_origins(value: str | None) -> str | None:

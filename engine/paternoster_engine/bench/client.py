@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from paternoster_contract import paths
+from paternoster_contract.http import paths
 
 COMPLETIONS = "/v1/completions"
 CHAT_COMPLETIONS = "/v1/chat/completions"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.settings.scheduling import ModeName
 from paternoster_engine.bench.offline import Offline
 from paternoster_engine.bench.reports.spread import Spread

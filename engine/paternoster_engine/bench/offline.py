@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.client import RequestResult
 from paternoster_engine.bench.in_process import InProcess
 from paternoster_engine.bench.progress import progress

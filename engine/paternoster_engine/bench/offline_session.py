@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.offline import Offline
 from paternoster_engine.bench.reports.charts import load_page
 from paternoster_engine.bench.reports.goodput import Goodput

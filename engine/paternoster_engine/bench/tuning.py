@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from paternoster_contract import paths
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.http import paths
 from paternoster_contract.labels import ADMIN_PORT
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.client import BenchClient, ServerError, drive
 from paternoster_engine.bench.offline import Offline

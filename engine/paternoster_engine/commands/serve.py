@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from paternoster_engine.model.tokenizer import Tokenizer
     from paternoster_engine.start_timer import StartTimer
 
-from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.flags import flag_errors
 from paternoster_contract.labels import MODEL_EXIT_STATUS
+from paternoster_contract.settings.engine_args import EngineArgs
 
 HELP = "serve a model over the OpenAI API"
 

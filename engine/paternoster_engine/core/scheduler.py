@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from paternoster_engine.core.admission import Admission
+from paternoster_engine.core.admission.admission import Admission
+from paternoster_engine.core.admission.preemption import Preemption, Swap
+from paternoster_engine.core.admission.reservation import Slots, projected_peak_tokens
+from paternoster_engine.core.admission.validation import RequestValidation
 from paternoster_engine.core.batch import Batch, BatchBuilder, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import AdmissionError
@@ -18,13 +21,10 @@ from paternoster_engine.core.kv.block_pool import BlockPool
 from paternoster_engine.core.kv.kv_cache import KVCache
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.model_drafts import Drafter
-from paternoster_engine.core.preemption import Preemption, Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
-from paternoster_engine.core.reservation import Slots, projected_peak_tokens
 from paternoster_engine.core.speculation import Speculation
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.step_update import StepUpdate
-from paternoster_engine.core.validation import RequestValidation
 from paternoster_engine.core.waiting.batching import make_batching
 from paternoster_engine.core.waiting.waiting_queue import Deadlines, make_queue
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterator
 
+from paternoster_engine.core.admission.reservation import Slots
+from paternoster_engine.core.admission.validation import TenantQuota
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.forking import advance_group
 from paternoster_engine.core.kv.kv_cache import KVCache
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
-from paternoster_engine.core.reservation import Slots
 from paternoster_engine.core.speculation import Speculation
 from paternoster_engine.core.stats import Counters
-from paternoster_engine.core.validation import TenantQuota
 from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
 Finish = Callable[[Request, FinishReason], None]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.parallel.messages import Message, Start
 from paternoster_engine.parallel.ranks import LEAVE_TIMEOUT, ProcessGroup
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from fastapi import APIRouter, FastAPI
 
 from paternoster_contract import __version__
-from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.routes import Kind, guarded_prefixes
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.http.routes import Kind, guarded_prefixes
 from paternoster_engine.server import errors, routes_admin, routes_health
 from paternoster_engine.server.auth import BearerKeys
 from paternoster_engine.server.embeddings import routes as routes_embeddings

@@ -6,8 +6,8 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.keys import client_key, matches
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.access.keys import client_key, matches
 from paternoster_engine.server.errors import error_body
 
 

@@ -3,7 +3,7 @@
 import hashlib
 
 from paternoster_contract import __version__
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.model.config import ModelConfig
 
 DIGITS = 12

@@ -6,9 +6,9 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
-from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.identity import HEADER, Identity
+from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_contract.limits import MAX_PRIORITY
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.kv.block_keys import cache_scope
 from paternoster_engine.server.errors import InvalidValue

@@ -5,7 +5,7 @@ import uuid
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paternoster_engine.server.openai.fields import unknown_fields
+from paternoster_engine.server.openai.fields.body import unknown_fields
 from paternoster_engine.server.state import ServerState
 
 REQUEST_ID = "X-Request-Id"

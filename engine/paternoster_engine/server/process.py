@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from fastapi import FastAPI
 
-from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.http_limits import HttpLimits
-from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.origins import origins
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.http.origins import origins
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import Described

@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from paternoster_contract import paths
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch, ResetPrefixCacheResult
+from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineState
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue

@@ -4,7 +4,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client.exposition import choose_encoder
 
-from paternoster_contract import __version__, paths
+from paternoster_contract import __version__
+from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.metrics.process_metrics import process_registry

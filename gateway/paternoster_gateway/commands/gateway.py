@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from paternoster_contract.flags import flag_errors
-from paternoster_contract.http_limits import HttpLimits
-from paternoster_contract.origins import origins
+from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.http.origins import origins
 
 if TYPE_CHECKING:
     from paternoster_gateway.tls import Certificate

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from paternoster_kernels.blocks import BlockFormat, Rows
-from paternoster_kernels.reference.packed_matmul import packed_gated_matmul, packed_matmul
+from paternoster_kernels.reference.matmul import packed_gated_matmul, packed_matmul
 
 FLOATS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 """Of MXFP4's four bits: sign, two of exponent, one of mantissa."""

@@ -29,6 +29,12 @@ def sample(
     return torch.where(greedy[:, None], scores, noisy).argmax(-1)
 
 
+def argmax(logits: torch.Tensor) -> torch.Tensor:
+    """The best token of each row: ``[rows]`` int64 for ``logits [rows, vocab]``, the first of equals."""
+    best = logits.amax(-1, keepdim=True)
+    return (logits == best).int().argmax(-1)
+
+
 def threshold(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
     """Lowest score ``[rows]`` that each row of ``scores [rows, vocab]`` keeps.
 

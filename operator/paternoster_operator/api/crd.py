@@ -13,7 +13,7 @@ from paternoster_contract import labels
 from paternoster_operator.api.columns import COLUMNS, Column
 from paternoster_operator.api.rule import Rule
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
-from paternoster_operator.api.status_types import LLMDeploymentStatus
+from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 
 Schema = dict[str, Any]

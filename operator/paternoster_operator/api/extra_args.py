@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel, ValidationError
 
-from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.flags import flag_errors
+from paternoster_contract.settings.engine_args import EngineArgs
 
 _OF_SPEC: Mapping[str, str] = {
     "model": "model.source",

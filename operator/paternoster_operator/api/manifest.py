@@ -10,11 +10,11 @@ import cel
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from paternoster_operator.api.fields import shown
 from paternoster_operator.api.pod.fields import faults_of
 from paternoster_operator.api.rule import Rule
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
-from paternoster_operator.api.secret_type import Secret
+from paternoster_operator.api.types.fields import shown
+from paternoster_operator.api.types.secret import Secret
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
 _ITEM = re.compile(r"(.+)\[(.+)\]")

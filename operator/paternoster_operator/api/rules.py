@@ -1,9 +1,9 @@
 """Rules between fields, in CEL: one list for the schema and for checking a manifest without a cluster."""
 
-from paternoster_operator.api.model_types import FETCHED, IMAGE, REMOTE
 from paternoster_operator.api.names import NAME_PATTERN
 from paternoster_operator.api.pod.owned import POD_TEMPLATE_RULES
 from paternoster_operator.api.rule import Rule
+from paternoster_operator.api.types.model import FETCHED, IMAGE, REMOTE
 
 _EACH_SCHEDULE = "!has(self.autoscaling) || !has(self.autoscaling.schedules) || self.autoscaling.schedules.all"
 

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from paternoster_operator.api.autoscaling_types import ScaleToZero, Schedule
-from paternoster_operator.api.engine_types import Engine
-from paternoster_operator.api.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
-from paternoster_operator.api.model_types import Model
 from paternoster_operator.api.names import NAME_PATTERN, child_name
-from paternoster_operator.api.objective_types import Cost, Slo
 from paternoster_operator.api.pod.template import PodTemplate
-from paternoster_operator.api.scheduling_types import SecretName, Toleration, TopologySpread
+from paternoster_operator.api.types.autoscaling import ScaleToZero, Schedule
+from paternoster_operator.api.types.engine import Engine
+from paternoster_operator.api.types.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
+from paternoster_operator.api.types.model import Model
+from paternoster_operator.api.types.objective import Cost, Slo
+from paternoster_operator.api.types.scheduling import SecretName, Toleration, TopologySpread
 
 
 class Gpu(Document):

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from paternoster_operator.api.autoscaling_types import Schedule, Weekday
-from paternoster_operator.api.objective_types import Slo
+from paternoster_operator.api.types.autoscaling import Schedule, Weekday
+from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.api.v1alpha1 import (
     Autoscaling,
     AutoscalingMode,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paternoster_contract import labels, paths
-from paternoster_operator.api.fields import Document
+from paternoster_contract import labels
+from paternoster_contract.http import paths
 from paternoster_operator.api.pod.owned import (
     GPU_CLAIM,
     SHARED_MEMORY_FOLDER,
@@ -12,7 +12,8 @@ from paternoster_operator.api.pod.owned import (
     TMP_FOLDER,
     TMP_VOLUME,
 )
-from paternoster_operator.api.scheduling_types import TopologySpread
+from paternoster_operator.api.types.fields import Document
+from paternoster_operator.api.types.scheduling import TopologySpread
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import ALONE, Installation, engine_args
 from paternoster_operator.desired.key_volumes import key_mounts, key_volumes

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from paternoster_contract import labels
-from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.quantity import quantity
-from paternoster_operator.api.engine_types import Engine
+from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_sources
 from paternoster_operator.desired.model_source import engine_source

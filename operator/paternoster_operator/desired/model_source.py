@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from paternoster_operator.api.model_types import ModelCache
 from paternoster_operator.api.pod.owned import MODEL_FOLDER, MODEL_VOLUME
+from paternoster_operator.api.types.model import ModelCache
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 
 _CLAIM = "pvc://"

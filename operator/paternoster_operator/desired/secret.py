@@ -4,7 +4,7 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from paternoster_contract import keys
+from paternoster_contract.access import keys
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.ownership import child_metadata
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import yaml
 from pydantic import Field, ValidationError
 
-from paternoster_contract.identity import TENANT_PATTERN, Identity
+from paternoster_contract.access.identity import TENANT_PATTERN, Identity
 from paternoster_operator.cluster.port import ClusterError
 
 LONGEST_LIST = 2**17

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from paternoster_contract import keys
-from paternoster_contract.identity import Identity
+from paternoster_contract.access import keys
+from paternoster_contract.access.identity import Identity
 from paternoster_operator.api.v1alpha1 import LLMDeployment, SecretKey
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.desired.children import RootKeys

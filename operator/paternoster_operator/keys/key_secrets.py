@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from paternoster_contract.keys import parse
+from paternoster_contract.access.keys import parse
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from paternoster_contract import paths
+from paternoster_contract.http import paths
 from paternoster_contract.supervise import supervise
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.local import LocalCluster

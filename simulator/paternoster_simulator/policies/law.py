@@ -4,7 +4,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.autoscaler import Autoscaler, Samples
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.report.startup import StartupTimes
-from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action, Observation
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import with_capacity
 

@@ -15,7 +15,7 @@ from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policies.peers.production_stack import PRODUCTION_STACK
 from paternoster_simulator.policies.peers.ray_serve import RAY_SERVE
 from paternoster_simulator.policies.peers.wva import WVA
-from paternoster_simulator.policy import Policy
+from paternoster_simulator.policies.policy import Policy
 from paternoster_simulator.profile import Profile
 
 GROUP: Final = "paternoster.policies"

@@ -101,7 +101,7 @@ def test_over_time_a_tenant_gets_its_rate_and_one_burst(traffic: list[tuple[int,
 
 
 def test_tenants_come_and_go_without_being_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paternoster_engine.core.validation.MAX_BUCKETS", 8)
+    monkeypatch.setattr("paternoster_engine.core.admission.validation.MAX_BUCKETS", 8)
     engine = CheckedEngine(config(tenant_tokens_per_second=5.0))
     for i in range(100):
         engine.add([1], 1, tenant=f"t{i}")

@@ -4,8 +4,8 @@ from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paternoster_engine.core.admission.preemption import Swap
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.preemption import Swap
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.stats import Counters

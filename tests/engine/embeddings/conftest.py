@@ -10,7 +10,7 @@ from functools import cache
 import httpx
 import pytest
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.scheduler import Scheduler

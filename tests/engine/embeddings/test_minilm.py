@@ -5,7 +5,7 @@ from random import Random
 import pytest
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams

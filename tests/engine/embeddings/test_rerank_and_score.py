@@ -7,7 +7,7 @@ import pytest
 import tiny_encoders as tiny
 import torch
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.model.encoders.pooling import Pooling
 

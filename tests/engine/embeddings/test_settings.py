@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tiny_encoders as tiny
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.model.errors import ModelError
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from paternoster_contract.identity import HEADER, Identity
+from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_engine.server.identity import TenantRules
 
 URL = "/v1/embeddings"

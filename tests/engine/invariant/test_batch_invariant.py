@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import VOCAB, save_tiny
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_runner, load
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams

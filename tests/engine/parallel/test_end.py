@@ -9,7 +9,7 @@ import torch
 from tiny import BLOCK_SIZE, VOCAB, save_tiny
 from torch import distributed
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams

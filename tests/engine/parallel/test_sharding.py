@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.model.checkpoint import Checkpoint
 from paternoster_engine.model.config import Block, ModelConfig

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai.types import completion_create_params as text_params
 from openai.types.chat import completion_create_params as chat_params
 
-from paternoster_engine.server.openai.fields import MAX_NAME, MAX_TOLD, unknown_fields
+from paternoster_engine.server.openai.fields.body import MAX_NAME, MAX_TOLD, unknown_fields
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}

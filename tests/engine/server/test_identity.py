@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.identity import HEADER, MAX_HEADER, Identity
+from paternoster_contract.access.identity import HEADER, MAX_HEADER, Identity
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.server.identity import TenantRules
 
 BODY = {"prompt": [1] * 40, "max_tokens": 1}

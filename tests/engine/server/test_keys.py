@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paternoster_contract.key_files import KeyFiles
+from paternoster_contract.access.key_files import KeyFiles
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.state import ServerState
 

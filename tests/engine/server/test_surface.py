@@ -7,8 +7,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from paternoster_contract.key_files import KeyFiles
-from paternoster_contract.routes import ROUTES, Kind, Route
+from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.http.routes import ROUTES, Kind, Route
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.state import ServerState
 

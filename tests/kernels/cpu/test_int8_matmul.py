@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from paternoster_kernels import reference
 from paternoster_kernels.cpu import int8_matmul as cpu
-from paternoster_kernels.reference.int8_matmul import quantize_rows
-from paternoster_kernels.reference.weight_only_matmul import quantize_weight
+from paternoster_kernels.reference.quantized_matmul import quantize_rows, quantize_weight
 
 native = pytest.mark.usefixtures("instructions")
 

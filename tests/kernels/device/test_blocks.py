@@ -8,7 +8,7 @@ from guard_bands import poison
 
 from paternoster_kernels import DeviceBatch, reference
 from paternoster_kernels.triton.advance_decode import advance_decode
-from paternoster_kernels.triton.copy_blocks import copy_blocks
+from paternoster_kernels.triton.kv_cache.copy_blocks import copy_blocks
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8], ids=["bf16", "fp32", "int8"])

@@ -5,14 +5,13 @@ import torch
 from guard_bands import guarded_outputs
 
 from paternoster_kernels import reference
-from paternoster_kernels.reference.int4_matmul import quantize_int4
-from paternoster_kernels.reference.weight_only_matmul import quantize_weight
-from paternoster_kernels.triton.grouped_matmul import grouped_matmul
-from paternoster_kernels.triton.int4_matmul import int4_matmul
-from paternoster_kernels.triton.lora_expand import lora_expand
-from paternoster_kernels.triton.lora_shrink import lora_shrink
-from paternoster_kernels.triton.matmul import matmul
-from paternoster_kernels.triton.weight_only_matmul import weight_only_matmul
+from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight
+from paternoster_kernels.triton.products.grouped_matmul import grouped_matmul
+from paternoster_kernels.triton.products.int4_matmul import int4_matmul
+from paternoster_kernels.triton.products.lora_expand import lora_expand
+from paternoster_kernels.triton.products.lora_shrink import lora_shrink
+from paternoster_kernels.triton.products.matmul import matmul
+from paternoster_kernels.triton.products.weight_only_matmul import weight_only_matmul
 
 ROUNDING = {torch.float32: 2.0**-20, torch.bfloat16: 1.1 * 2.0**-8, torch.float16: 1.1 * 2.0**-11}
 """Relative error of one result: sums are float32, and the result is rounded once."""

@@ -6,10 +6,10 @@ from guard_bands import poison
 
 from paternoster_kernels import RaggedBatch, scaled_cache
 from paternoster_kernels.device_batch import plan_attention
-from paternoster_kernels.reference.kv_write import kv_write as plain_reference
-from paternoster_kernels.reference.rope_kv_write import rope_kv_write as reference
-from paternoster_kernels.triton.kv_write import kv_write
-from paternoster_kernels.triton.rope_kv_write import rope_kv_write
+from paternoster_kernels.reference.kv_cache import kv_write as plain_reference
+from paternoster_kernels.reference.kv_cache import rope_kv_write as reference
+from paternoster_kernels.triton.kv_cache.kv_write import kv_write
+from paternoster_kernels.triton.kv_cache.rope_kv_write import rope_kv_write
 
 ROUNDING = {torch.float32: 1e-6, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 

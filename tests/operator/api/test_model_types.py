@@ -7,7 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from paternoster_operator.api.manifest import InvalidManifest
-from paternoster_operator.api.model_types import Model
+from paternoster_operator.api.types.model import Model
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_sources.address import parse
 from paternoster_sources.errors import InvalidAddress

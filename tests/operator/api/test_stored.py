@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.stored import REMOVED_VALUES, with_successors
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_operator.api.autoscaling_types import Schedule, Weekday
+from paternoster_operator.api.types.autoscaling import Schedule, Weekday
 from paternoster_operator.api.v1alpha1 import Autoscaling
 from paternoster_operator.autoscaling.policy import Bounds, bounds_at, in_force
 

@@ -13,7 +13,7 @@ import yaml
 from aiohttp import web
 
 from paternoster_contract.labels import OBJECTS
-from paternoster_operator.api.status_types import LLMDeploymentStatus
+from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.commands import explain as command
 from paternoster_operator.publish import serve
 from paternoster_operator.terminal.explain import explain, summary

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.http_limits import HttpLimits
-from paternoster_operator.api.engine_types import Memory, Scheduling
+from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.types.engine import Memory, Scheduling
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.engine_args import Installation, engine_args

@@ -1,8 +1,8 @@
 """The limits of an engine's HTTP ports: the resource's are the engine's, name by name."""
 
-from paternoster_contract.engine_args import EngineArgs
-from paternoster_contract.http_limits import HttpLimits
-from paternoster_operator.api.http_types import HttpLimits as InTheResource
+from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_operator.api.types.http import HttpLimits as InTheResource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.engine_args import engine_args
 

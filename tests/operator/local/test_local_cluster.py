@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from paternoster_contract import keys
+from paternoster_contract.access import keys
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.cluster.port import ForeignObject, Key
 from paternoster_operator.desired.children import RootKeys, build_children

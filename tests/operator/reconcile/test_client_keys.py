@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from paternoster_contract.identity import Identity
-from paternoster_contract.keys import digest
+from paternoster_contract.access.identity import Identity
+from paternoster_contract.access.keys import digest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.desired.engine_args import Installation, engine_args

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
-from paternoster_operator.api.status_types import LLMDeploymentStatus
+from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from paternoster_contract import keys
+from paternoster_contract.access import keys
 from paternoster_operator import runtime
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import ClusterError, Key

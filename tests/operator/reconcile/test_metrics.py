@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paternoster_contract import __version__
-from paternoster_operator.api.objective_types import Slo
+from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from paternoster_operator.api.status_types import EconomicsStatus
+from paternoster_operator.api.types.status import EconomicsStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed, PodView
 from paternoster_operator.report.economics import economics

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_operator.api.status_types import DecisionRecord
+from paternoster_operator.api.types.status import DecisionRecord
 from paternoster_operator.autoscaling.decision import Decision, LawState, Loop, LoopDecision, Reason
 from paternoster_operator.report.history import MAX_DECISIONS, History
 

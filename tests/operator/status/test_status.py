@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paternoster_contract.fetch_status import FetchStatus
-from paternoster_operator.api.status_types import LLMDeploymentStatus
+from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
 from paternoster_operator.autoscaling.policy import ScalingPolicy

@@ -12,7 +12,7 @@ import torch
 from gguf import GGUFWriter
 from safetensors.torch import save_file
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.model.vocabulary.spelling import BYTE_OF
 

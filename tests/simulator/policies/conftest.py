@@ -7,7 +7,7 @@ import pytest
 
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_simulator.policies.peers.engine_facts import EngineFacts
-from paternoster_simulator.policy import Observation, Policy
+from paternoster_simulator.policies.policy import Observation, Policy
 
 MakeStats = Callable[..., EngineStats]
 MakeObservation = Callable[..., Observation]

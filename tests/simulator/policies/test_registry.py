@@ -10,8 +10,8 @@ from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.peers.peer import Peer
+from paternoster_simulator.policies.policy import Policy
 from paternoster_simulator.policies.registry import PEERS, make_policy, policy_names
-from paternoster_simulator.policy import Policy
 
 
 def spec(**autoscaling: int) -> LLMDeploymentSpec:

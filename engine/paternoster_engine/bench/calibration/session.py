@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.calibration.hardware_profile import HardwareProfile
 from paternoster_engine.bench.calibration.step_cost import (
     StepCostFit,

@@ -2,7 +2,7 @@
 
 import argparse
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.commands.bench.outcome import finish
 
 HELP = "time the engine's steps on this machine and write a hardware profile for `paternoster simulate --profile`"

@@ -3,8 +3,8 @@
 import argparse
 import os
 
-from paternoster_contract.engine_args import EngineArgs
 from paternoster_contract.labels import API_KEY_ENV
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.commands.bench.outcome import finish
 from paternoster_engine.commands.traffic_flags import add_pace_flags, add_traffic_flags
 

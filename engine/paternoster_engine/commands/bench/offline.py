@@ -2,7 +2,7 @@
 
 import argparse
 
-from paternoster_contract.engine_args import EngineArgs
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.commands.bench.outcome import finish
 from paternoster_engine.commands.traffic_flags import add_pace_flags, add_report_flags, add_traffic_flags
 

@@ -5,7 +5,7 @@ import torch
 from paternoster_engine.model.layers.linear import Gate, Linear
 from paternoster_engine.model.weights.stored import Below, pieces
 from paternoster_kernels import pick
-from paternoster_kernels.reference.weight_only_matmul import quantize_weight
+from paternoster_kernels.reference.quantized_matmul import quantize_weight
 
 
 class Int8Linear(Linear):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
-from paternoster_engine.server.openai.fields import Body, Text, only, texts_or_ids
+from paternoster_engine.server.openai.fields.body import Body, Text, only, texts_or_ids
 
 MAX_TEXTS = 2048
 """Texts of one call; OpenAI's limit of ``input``."""

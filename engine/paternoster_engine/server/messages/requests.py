@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from paternoster_engine.server.openai.fields import MAX_MESSAGES, Body, StopStrings, Text, only
-from paternoster_engine.server.openai.template_fields import MAX_TOOLS, JsonObject
+from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, StopStrings, Text, only
+from paternoster_engine.server.openai.fields.template import MAX_TOOLS, JsonObject
 from paternoster_engine.server.translation.fields import PassedFields
 
 MIN_BUDGET = 1024

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from paternoster_engine.server.openai.fields import MAX_MESSAGES, Body, Text, only
-from paternoster_engine.server.openai.template_fields import FunctionName, Json, JsonObject, plain_json
+from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, only
+from paternoster_engine.server.openai.fields.template import FunctionName, Json, JsonObject, plain_json
 
 MAX_CALLS = 128
 """Calls of one message."""

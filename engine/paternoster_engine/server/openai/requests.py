@@ -2,7 +2,7 @@
 
 A known field that asks for something the engine does not do is refused by name, unless its value asks for nothing: such
 fields are marked with ``only`` the values that are fine. An unknown one is left out, and told in a header of the answer
-(:class:`~paternoster_engine.server.openai.fields.Body`). ``null`` is the same as leaving a field out.
+(:class:`~paternoster_engine.server.openai.fields.body.Body`). ``null`` is the same as leaving a field out.
 """
 
 from abc import abstractmethod
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.server.openai.fields import (
+from paternoster_engine.server.openai.fields.body import (
     MAX_CHOICES,
     MAX_LOGPROBS,
     Body,
@@ -23,12 +23,12 @@ from paternoster_engine.server.openai.fields import (
     TokenIds,
     only,
 )
+from paternoster_engine.server.openai.fields.reasoning import ReasoningFields
+from paternoster_engine.server.openai.fields.structured import StructuredFields
+from paternoster_engine.server.openai.fields.template import TemplateFields, plain_json
+from paternoster_engine.server.openai.fields.tools import ToolFields
+from paternoster_engine.server.openai.fields.unserved import UnservedChatFields, UnservedFields
 from paternoster_engine.server.openai.messages import Messages
-from paternoster_engine.server.openai.reasoning_fields import ReasoningFields
-from paternoster_engine.server.openai.structured_fields import StructuredFields
-from paternoster_engine.server.openai.template_fields import TemplateFields, plain_json
-from paternoster_engine.server.openai.tool_fields import ToolFields
-from paternoster_engine.server.openai.unserved_fields import UnservedChatFields, UnservedFields
 
 LEAST_TEMPERATURE = 1e-5
 """Below it is greedy, as in vLLM: a logit over a temperature near 0 is no number of float32 any more."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter, Request, Response
 
-from paternoster_contract import paths
+from paternoster_contract.http import paths
 from paternoster_engine.core.request import Request as EngineRequest
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.beam_generation import BeamGeneration

@@ -11,8 +11,8 @@ from paternoster_engine.sampling.grammars.free_text import FreeText
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.fields.structured import Structured
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, GenerationRequest
-from paternoster_engine.server.openai.structured_fields import Structured
 from paternoster_engine.server.parsers.call_form import Outline, RequiredCalls
 from paternoster_engine.server.state import ServedModel
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, field_validator, model_validator
 
-from paternoster_engine.server.openai.fields import MAX_LOGPROBS, MAX_MESSAGES, Body, Text, only, whole_characters
-from paternoster_engine.server.openai.template_fields import MAX_TOOLS, JsonObject
+from paternoster_engine.server.openai.fields.body import MAX_LOGPROBS, MAX_MESSAGES, Body, Text, only, whole_characters
+from paternoster_engine.server.openai.fields.template import MAX_TOOLS, JsonObject
 from paternoster_engine.server.translation.fields import PassedFields
 
 MAX_METADATA = 16

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import create_model
 
-from paternoster_engine.server.openai.fields import Body
+from paternoster_engine.server.openai.fields.body import Body
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
 
 PASSED_ON = (

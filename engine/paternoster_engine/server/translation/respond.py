@@ -17,7 +17,7 @@ from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.generation.streaming import EventStream, unless_gone
 from paternoster_engine.server.identity import Caller
-from paternoster_engine.server.openai.fields import unknown_fields
+from paternoster_engine.server.openai.fields.body import unknown_fields
 from paternoster_engine.server.openai.prompts import chat_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
 from paternoster_engine.server.parsers.events import Event

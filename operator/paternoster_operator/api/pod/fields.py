@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paternoster_operator.api.fields import shown
+from paternoster_operator.api.types.fields import shown
 
 POD_SPEC = "PodSpec"
 MAX_ITEMS, MAX_CONTAINERS = 128, 16

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from paternoster_contract import labels
-from paternoster_operator.api.model_types import FETCHED, REMOTE
 from paternoster_operator.api.rule import Rule
+from paternoster_operator.api.types.model import FETCHED, REMOTE
 
 TMP_FOLDER = "/tmp"
 MODEL_FOLDER = "/mnt/model"

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
-from paternoster_operator.api.fields import Document
 from paternoster_operator.api.pod.fields import MAX_ITEMS, schema
+from paternoster_operator.api.types.fields import Document
 
 LabelValue = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")]
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from paternoster_contract.stats import EngineStats
 from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action, Observation
 
 RESYNC_SECONDS = 10.0
 

@@ -27,7 +27,7 @@ from paternoster_simulator.policies.peers.engine_facts import EngineFacts
 from paternoster_simulator.policies.peers.lengths import Lengths, mean_lengths
 from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policies.peers.prometheus import Prometheus
-from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action, Observation
 
 LENGTH_WINDOW_SECONDS = 60.0
 EASY_THRESHOLDS = {"throughput": (1.0, 0.6), "latency": (0.4, 0.1)}

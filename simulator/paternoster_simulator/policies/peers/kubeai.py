@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from paternoster_simulator.policies.peers.bounds import Bounds
 from paternoster_simulator.policies.peers.engine_facts import EngineFacts
 from paternoster_simulator.policies.peers.peer import Peer
-from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action, Observation
 
 
 @dataclass(frozen=True, slots=True)

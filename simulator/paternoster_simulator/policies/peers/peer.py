@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.policies.peers.bounds import Bounds
 from paternoster_simulator.policies.peers.engine_facts import EngineFacts
-from paternoster_simulator.policy import Policy
+from paternoster_simulator.policies.policy import Policy
 from paternoster_simulator.profile import Profile
 
 Settings = TypeVar("Settings")

@@ -24,7 +24,7 @@ from paternoster_simulator.policies.peers.hpa import (
 )
 from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policies.peers.prometheus import Prometheus
-from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action, Observation
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from paternoster_simulator.policies.peers.hpa import (
 from paternoster_simulator.policies.peers.lengths import Lengths, mean_lengths
 from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policies.peers.prometheus import Prometheus
-from paternoster_simulator.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action, Observation
 
 PEAK_WINDOW_SECONDS = 60.0
 LENGTH_WINDOW_SECONDS = 300.0

@@ -14,7 +14,7 @@ from anthropic.types import Message
 from scripted_server import Server, scripted_server
 from tool_templates import QWEN3
 
-from paternoster_contract.key_files import KeyFiles
+from paternoster_contract.access.key_files import KeyFiles
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_app
 from paternoster_engine.server.state import ServerState

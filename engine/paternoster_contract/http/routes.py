@@ -1,0 +1,102 @@
+"""Every HTTP route of engines and of the gateway, once: who serves it, for whom, and what the gateway does with it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paternoster_contract.http import paths
+
+
+class Kind(StrEnum):
+    """What a route is for, and so who may call it."""
+
+    API = "api"
+    """Clients: whoever has one of the keys, where there are any."""
+    NUMBERS = "numbers"
+    """Whoever measures. On an engine's API port as :attr:`API`; on its admin port and the gateway, everybody."""
+    PROBE = "probe"
+    """Everybody: kubelets and load balancers have no keys."""
+    ADMIN = "admin"
+    """The operator, with a key of the admin API."""
+
+
+class AtGateway(StrEnum):
+    """What the gateway does with a request."""
+
+    FORWARDS = "forwards"
+    """To an engine of the model that the body names."""
+    ANSWERS = "answers"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path."""
+
+    method: str
+    path: str
+    """In braces what a request fills in."""
+    kind: Kind
+    gateway: AtGateway
+    serves: str
+    """In a line."""
+
+    @property
+    def on_api_port(self) -> bool:
+        """Of an engine."""
+        return self.kind is not Kind.ADMIN
+
+    @property
+    def on_admin_port(self) -> bool:
+        """Of an engine."""
+        return self.kind is not Kind.API
+
+
+def _api(method: str, path: str, serves: str, gateway: AtGateway = AtGateway.FORWARDS) -> Route:
+    return Route(method, path, Kind.API, gateway, serves)
+
+
+def _own(path: str, kind: Kind, serves: str, gateway: AtGateway = AtGateway.ANSWERS) -> Route:
+    return Route("GET", path, kind, gateway, serves)
+
+
+def _admin(method: str, path: str, serves: str) -> Route:
+    return Route(method, path, Kind.ADMIN, AtGateway.NONE, serves)
+
+
+ROUTES = (
+    _api("POST", "/v1/chat/completions", "answers to a conversation"),
+    _api("POST", "/v1/completions", "continuations of texts"),
+    _api("POST", "/v1/responses", "answers in OpenAI's newer form, without a store"),
+    _api("POST", "/v1/messages", "answers in Anthropic's form"),
+    _api("POST", "/v1/messages/count_tokens", "how many tokens such a request has"),
+    _api("POST", "/v1/embeddings", "vectors of texts"),
+    _api("POST", "/v1/rerank", "documents in the order of what they have to do with a query, as Jina and Cohere"),
+    _api("POST", "/v2/rerank", "the same"),
+    _api("POST", "/rerank", "the same"),
+    _api("POST", "/v1/score", "how much pairs of texts have to do with each other, as vLLM"),
+    _api("POST", "/score", "the same"),
+    _api("POST", "/tokenize", "the tokens of a text or a conversation, as vLLM"),
+    _api("POST", "/detokenize", "the text of tokens, as vLLM"),
+    _api("GET", paths.MODELS, "the models that the caller may ask", AtGateway.ANSWERS),
+    _api("GET", paths.MODEL, "one of them", AtGateway.ANSWERS),
+    _own(paths.HEALTH, Kind.PROBE, "liveness: 503 once an engine's loop stands still"),
+    _own(paths.READY, Kind.PROBE, "readiness: 200 while new requests are taken"),
+    _own(paths.VERSION, Kind.PROBE, "the version of the program", AtGateway.NONE),
+    _own(paths.STATS, Kind.NUMBERS, "its numbers in one JSON document"),
+    _own(paths.METRICS, Kind.NUMBERS, "its numbers for Prometheus"),
+    _admin("GET", paths.ADMIN_CONFIG, "the live settings"),
+    _admin("PATCH", paths.ADMIN_CONFIG, "changes live settings; acts on the next step"),
+    _admin("POST", paths.ADMIN_DRAIN, "admits no more; what runs is finished"),
+    _admin("DELETE", paths.ADMIN_DRAIN, "admits again"),
+    _admin("POST", paths.ADMIN_RESET_PREFIX_CACHE, "forgets cached blocks that no request holds"),
+)
+
+PROBES = frozenset(route.path for route in ROUTES if route.kind is Kind.PROBE)
+NUMBERS = frozenset(route.path for route in ROUTES if route.kind is Kind.NUMBERS)
+FORWARDED = tuple(route.path for route in ROUTES if route.gateway is AtGateway.FORWARDS)
+"""By the gateway to engines; all with POST."""
+
+
+def guarded_prefixes(kind: Kind) -> tuple[str, ...]:
+    """First parts of the paths of ``kind``: a key opens all below them, routes that are not there included."""
+    return tuple(dict.fromkeys("/" + route.path.split("/")[1] for route in ROUTES if route.kind is kind))

@@ -1,0 +1,146 @@
+"""Which waiting requests are admitted in a step, and which blocks they begin with."""
+
+import math
+
+from paternoster_engine.core.admission.preemption import Preemption, PriorityPreemption, Swap
+from paternoster_engine.core.admission.reservation import Slots, make_reservation
+from paternoster_engine.core.batch import BatchBuilder
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.kv.forking import Fork
+from paternoster_engine.core.kv.kv_cache import KVCache
+from paternoster_engine.core.request import Request, RequestStatus
+from paternoster_engine.core.stats import Counters
+from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
+
+MAX_PREFIX_WAITS = 32
+"""Requests a step passes over because others compute their next block, before it looks no further."""
+
+
+class Admission:
+    """Takes requests out of the queue into the list of those that run, with the blocks they need."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        queue: WaitingQueue,
+        running: list[Request],
+        slots: Slots,
+        kv: KVCache,
+        swap: Swap,
+        counters: Counters,
+        preemption: Preemption,
+    ) -> None:
+        """``running``: the scheduler's own list."""
+        self._await_prefix = config.await_prefix
+        self._prefix_cache = config.prefix_cache
+        self._queue = queue
+        self._running = running
+        self._slots = slots
+        self._kv = kv
+        self._swap = swap
+        self._counters = counters
+        self._preemption = preemption
+        self._reservation = make_reservation(config)
+        self._priority_preemption = PriorityPreemption(queue, self._reservation, kv)
+
+    def next_class(self) -> float:
+        """The ``priority`` of who would be admitted first; infinite when nobody waits."""
+        return next((request.priority for request in self._queue.candidates()), math.inf)
+
+    def admit_waiting(self, builder: BatchBuilder, now: float, *, whole_batch: bool = False) -> None:
+        """Admit in the queue's order until one does not fit. A ``whole_batch`` may need several steps for its prompts.
+
+        A step that preempted for want of blocks admits nobody; one that preempts for priority, nobody after that.
+        """
+        if builder.preempted:
+            return
+        # A whole batch cannot wait for one of its own members.
+        await_prefix = self._await_prefix and not whole_batch
+        waits = 0
+        forked = kept_back = False
+        full_tenants: set[str] = set()
+        for request in self._queue.candidates():
+            if not whole_batch:
+                if not builder.has_room(request):
+                    return
+                if not builder.allows(request):
+                    continue
+            # Nobody as ordinary passes one that needs more slots than there are for them.
+            kept_back = kept_back or self._slots.only_reserved_left(request)
+            if kept_back and request.priority >= 0:
+                continue
+            # Nor does anybody pass another one of its own tenant.
+            if request.tenant in full_tenants:
+                continue
+            if self._slots.tenant_is_full(request):
+                full_tenants.add(request.tenant)
+                continue
+            missing = self._slots.missing(request)
+            full = missing > 0
+            if full and not self._queue.preempts:
+                return
+            prefix = self._kv.find_prefix(request)
+            fork = Fork.of(request, self._kv.num_tokens(prefix), self._kv)
+            if await_prefix and self._awaits(request, prefix, fork):
+                self._counters.prefix_waits += 1
+                waits += 1
+                if waits == MAX_PREFIX_WAITS:
+                    return
+                continue
+            if fork is not None and not fork.ready:
+                fork = None
+            shared = prefix if fork is None else self._kv.beginning(fork.donor, fork.num_tokens)
+            new = self._kv.new_blocks(request, shared)
+            if not full and self._reservation.admits(request, self._running, new, self._kv.pool.num_available):
+                self._admit(request, shared, builder, now, fork)
+                forked |= fork is not None
+                continue
+            # What a copy of this step is made from must not be given to anybody else.
+            victims = [] if forked else self._priority_preemption.victims_for(request, prefix, self._running, missing)
+            if victims:
+                for victim in victims:
+                    self._preemption.preempt(victim, builder)
+                self._counters.priority_preemptions += len(victims)
+                self._admit(request, prefix, builder, now)
+            return
+
+    def _awaits(self, request: Request, prefix: list[int], fork: Fork | None) -> bool:
+        """Whether somebody who runs is computing what the request could share instead."""
+        if request.host_block_ids:
+            return False
+        return self._kv.awaits(request, prefix) or (fork is not None and not fork.ready)
+
+    def _admit(
+        self, request: Request, prefix: list[int], builder: BatchBuilder, now: float, fork: Fork | None = None
+    ) -> None:
+        """``prefix``: blocks to share; with ``fork`` those of its donor."""
+        self._queue.remove(request)
+        if fork is None:
+            cached = self._kv.num_tokens(prefix)
+            self._kv.admit(request, prefix, max(cached, request.num_swapped))
+        else:
+            cached = fork.num_tokens
+            self._kv.admit_fork(request, fork.donor, cached)
+        self._running.append(request)
+        if request.group is not None:
+            self._slots.promised.add(request.group)
+        request.status = RequestStatus.RUNNING
+        request.num_cached = request.num_computed = cached
+        if request.host_block_ids:
+            request.num_computed = self._swap.restore(request, cached)
+        self._count(request, now)
+        builder.add(request)
+
+    def _count(self, request: Request, now: float) -> None:
+        counters = self._counters
+        if self._prefix_cache:
+            counters.prefix_queries += request.num_tokens
+            counters.prefix_hits += request.num_cached
+        if request.first_scheduled is None:
+            request.first_scheduled = now
+            request.num_found = request.num_cached
+            counters.prompt_tokens += request.num_prompt
+            counters.cached_prompt_tokens += request.num_cached
+            counters.queue_seconds += now - request.arrival
+            counters.queue_count += 1
+            self._queue.admitted(request)

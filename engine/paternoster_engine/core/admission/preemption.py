@@ -1,0 +1,214 @@
+"""Who loses its KV blocks, for whom, and whether they are dropped or copied to the host."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from paternoster_contract.settings.scheduling import VictimName
+from paternoster_engine.core.admission.reservation import Reservation, Slots
+from paternoster_engine.core.batch import BatchBuilder, BlockCopy
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.kv.kv_cache import KVCache
+from paternoster_engine.core.request import Request, RequestStatus
+from paternoster_engine.core.stats import Counters
+from paternoster_engine.core.waiting.waiting_queue import Deadlines, WaitingQueue
+
+ChooseVictim = Callable[[Sequence[Request]], Request]
+"""Which of the running requests is preempted when the KV pool runs dry."""
+
+
+def least_computed(running: Sequence[Request]) -> Request:
+    """The request with the fewest computed tokens, the newest of equals: the least work is thrown away.
+
+    24 to 59 % fewer wasted tokens than preempting the last admitted (vLLM RFC #54644).
+    """
+    return min(running, key=lambda request: (request.num_computed, -request.arrival))
+
+
+def last_in(running: Sequence[Request]) -> Request:
+    """The request admitted last, as vLLM's default does."""
+    return running[-1]
+
+
+def least_important(running: Sequence[Request]) -> Request:
+    """The least important class, and in it the request with the fewest computed tokens."""
+    return min(running, key=lambda request: (-request.priority, request.num_computed, -request.arrival))
+
+
+VICTIMS: Mapping[VictimName, ChooseVictim] = {
+    "least-computed": least_computed,
+    "last-in": last_in,
+    "priority": least_important,
+}
+
+
+class Preemption:
+    """Takes the blocks of running requests away and puts these back into the queue."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        queue: WaitingQueue,
+        running: list[Request],
+        slots: Slots,
+        kv: KVCache,
+        swap: "Swap",
+        deadlines: Deadlines,
+        counters: Counters,
+    ) -> None:
+        """``running``: the scheduler's own list."""
+        self._config = config
+        self._queue = queue
+        self._running = running
+        self._slots = slots
+        self._kv = kv
+        self._swap = swap
+        self._deadlines = deadlines
+        self._counters = counters
+        self._choose_victim = VICTIMS[config.victim]
+
+    def make_room(self, request: Request, builder: BatchBuilder) -> None:
+        """Preempt somebody, or ``request`` itself, because the pool has no block for it."""
+        self.preempt(self._choose_victim(self._no_more_important(request)), builder)
+
+    def force(self, builder: BatchBuilder) -> None:
+        """Preempt somebody although there is no need."""
+        self.preempt(self._choose_victim(self._running), builder)
+
+    def preempt(self, request: Request, builder: BatchBuilder) -> None:
+        """Take all blocks of a running request, with those of its whole group, and put it into the queue."""
+        request = request.leader
+        for sequence in request.sequences:
+            builder.remove(sequence)
+            self._running.remove(sequence)
+            if request.group is None:
+                # Copies of what its sequences share would be many: a group is computed again.
+                self._swap.save(request)
+            self._kv.release(sequence)
+            sequence.num_computed = sequence.num_cached = 0
+            sequence.status = RequestStatus.PREEMPTED
+        if request.group is not None:
+            request.group.fold()
+            self._slots.promised.discard(request.group)
+        builder.preempted.append(request)
+        self._counters.preemptions += 1
+        self._counters.requests_preempted += request.num_preemptions == 0
+        request.num_preemptions += 1
+        self._deadlines.watch(request)
+        self._queue.insert(request)
+
+    def _no_more_important(self, request: Request) -> Sequence[Request]:
+        """Running requests that may be preempted for ``request``: those below its class, else its equals and itself."""
+        if not self._config.uses_priority:
+            return self._running
+        below = [other for other in self._running if other.priority > request.priority]
+        return below or [other for other in self._running if other.priority == request.priority]
+
+
+class PriorityPreemption:
+    """Whom a waiting request preempts. All or nothing: only if that lets it in, and no more than it takes."""
+
+    def __init__(self, queue: WaitingQueue, reservation: Reservation, kv: KVCache) -> None:
+        self._queue = queue
+        self._reservation = reservation
+        self._kv = kv
+
+    def victims_for(
+        self, request: Request, prefix: list[int], running: Sequence[Request], missing: int
+    ) -> list[Request]:
+        """Running requests to preempt so that ``request``, sharing the blocks ``prefix``, can run instead.
+
+        The least important first, of equals those with the least computed; empty when it outranks too few. ``missing``:
+        slots under the live cap that they must leave besides the memory; a group leaves one for each sequence.
+        """
+        if not self._queue.preempts:
+            return []
+        lower = [other for other in running if other.leader is other and self._queue.outranks(request, other)]
+        lower.sort(key=lambda other: (-other.priority, other.num_computed))
+
+        def enough(victims: Sequence[Request]) -> bool:
+            if sum(victim.width for victim in victims) < missing:
+                return False
+            return self._fits(victims, request, prefix, running)
+
+        if not lower or not enough(lower):
+            return []
+        return next(lower[:count] for count in range(1, len(lower) + 1) if enough(lower[:count]))
+
+    def _fits(
+        self, victims: Sequence[Request], request: Request, prefix: list[int], running: Sequence[Request]
+    ) -> bool:
+        pool = self._kv.pool
+        freed = pool.freed_by(sequence.block_ids for victim in victims for sequence in victim.sequences)
+        new = self._kv.new_blocks(request, prefix) + len(freed.intersection(prefix))
+        rest = [other for other in running if other.leader not in victims]
+        return self._reservation.admits(request, rest, new, pool.num_available + len(freed))
+
+
+class Swap:
+    """Host blocks 0..host_blocks-1, who holds them, and the copies that the batch in the making asks for."""
+
+    def __init__(self, config: SchedulerConfig, counters: Counters) -> None:
+        self._block_size = config.block_size
+        self._num_groups = len(config.windows)
+        self._enabled = config.preemption != "recompute"
+        self._counters = counters
+        self._free = list(range(config.host_blocks))
+        self._out: list[BlockCopy] = []
+        self._in: list[BlockCopy] = []
+        self._read: list[int] = []
+        """Host blocks that this batch reads: free once it is built, so that none is written before it is read."""
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free) + len(self._read)
+
+    def save(self, request: Request) -> None:
+        """Keep what a victim that is about to lose its blocks has computed, if host memory has room for all of it."""
+        if not self._enabled:
+            return
+        end = -(-request.num_computed // self._block_size) * self._num_groups
+        # What windows have let go is in no block.
+        held = [entry for entry, block_id in enumerate(request.block_ids[:end]) if block_id]
+        if not 0 < len(held) <= len(self._free):
+            return
+        request.host_block_ids = {entry: self._free.pop() for entry in held}
+        request.num_swapped = request.num_computed
+        self._out += [(request.block_ids[entry], host) for entry, host in request.host_block_ids.items()]
+        self._counters.swapped_out_blocks += len(held)
+
+    def restore(self, request: Request, num_cached: int) -> int:
+        """Bring a request that was given blocks back, but for its first tokens, which are in the pool already.
+
+        Returns how many of its tokens are computed then.
+        """
+        cached = num_cached // self._block_size * self._num_groups
+        saved = request.host_block_ids
+        copies = [(host, request.block_ids[entry]) for entry, host in saved.items() if entry >= cached]
+        self._in += copies
+        self._counters.swapped_in_blocks += len(copies)
+        self._read += saved.values()
+        computed = max(request.num_swapped, num_cached)
+        self._clear(request)
+        return computed
+
+    def drop(self, request: Request) -> None:
+        """What was saved of the request is of no use any more."""
+        self._free += request.host_block_ids.values()
+        self._clear(request)
+
+    def take_copies(self) -> tuple[tuple[BlockCopy, ...], tuple[BlockCopy, ...]]:
+        """(out, in) for the batch that is built now."""
+        copies = tuple(self._out), tuple(self._in)
+        self._free += self._read
+        self._out, self._in, self._read = [], [], []
+        return copies
+
+    def check_integrity(self, requests: Iterable[Request], num_blocks: int) -> None:
+        """Every host block is free or held by one of ``requests``; raises ``AssertionError``."""
+        held = [i for request in requests for i in request.host_block_ids.values()]
+        assert sorted([*held, *self._free, *self._read]) == list(range(num_blocks)), (
+            "a host block is lost or held twice"
+        )
+
+    def _clear(self, request: Request) -> None:
+        request.host_block_ids = {}
+        request.num_swapped = 0

@@ -1,0 +1,33 @@
+"""How much a model thinks before it answers, and whether that is told."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.fields.body import Body
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+class ReasoningFields(Body):
+    include_reasoning: bool = Field(default=True, description="false: what the model thinks is not told, but counted")
+    reasoning_effort: Effort | None = Field(
+        default=None, description="for templates that read it, or enable_thinking, which none makes false"
+    )
+
+    def reasoning_variables(self, template: str) -> dict[str, Any]:
+        """Of the chat template; raises :class:`InvalidValue` where that reads none."""
+        effort = self.reasoning_effort
+        if effort is None:
+            return {}
+        if "reasoning_effort" in template:
+            return {"reasoning_effort": effort}
+        if "enable_thinking" in template:
+            return {"enable_thinking": effort != "none"}
+        if effort == "none":
+            return {}
+        raise InvalidValue(
+            "reasoning_effort",
+            'reasoning_effort: this model\'s chat template reads none: leave it out or send "none"',
+        )

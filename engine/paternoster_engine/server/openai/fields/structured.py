@@ -1,0 +1,172 @@
+"""What an answer must be: OpenAI's ``response_format``, vLLM's ``structured_outputs`` and its older ``guided_*``."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from paternoster_engine.sampling.grammars.source import GrammarSource, Kind
+from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.fields.body import Body, Text, whole_characters
+
+MAX_CHOICES = 4096
+MAX_TAGS = 128
+ANY_OBJECT = {"type": "object"}
+
+
+def _schema(value: Any) -> Any:
+    """A JSON schema that is an object, also as text; raises ``ValueError``."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError("must be a JSON schema that is an object")
+    return value
+
+
+def _said(value: Any) -> str:
+    """As JSON, in the order in which it came: that of properties means something. Raises ``ValueError``."""
+    try:
+        return whole_characters(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
+
+
+Schema = Annotated[Any, AfterValidator(_schema)]
+Choice = Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=MAX_CHOICES)]
+Said = Annotated[Text, Field(min_length=1)]
+
+
+class Whole(Body):
+    """An unknown part might change what is allowed: it is refused, not left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Structure(Whole):
+    begin: Said
+    schema_: Schema = Field(default_factory=dict, alias="schema", description="of the JSON between begin and end")
+    end: Text
+
+
+class StructuralTag(Whole):
+    """Free text in which whatever follows a trigger must be one of the structures."""
+
+    type: Literal["structural_tag"]
+    structures: Annotated[list[Structure], Field(min_length=1, max_length=MAX_TAGS)]
+    triggers: Annotated[list[Said], Field(min_length=1, max_length=MAX_TAGS)]
+
+
+class JsonSchema(Whole):
+    name: Said = Field(max_length=64)
+    description: Text | None = None
+    schema_: Schema = Field(alias="schema")
+    strict: bool | None = Field(default=None, description="of no effect: every answer is held to its schema")
+
+
+class TextFormat(Whole):
+    type: Literal["text"]
+
+
+class JsonObjectFormat(Whole):
+    type: Literal["json_object"]
+
+
+class JsonSchemaFormat(Whole):
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat | StructuralTag, Field(discriminator="type")
+]
+
+
+def _tag(value: Any) -> StructuralTag:
+    return StructuralTag.model_validate(_schema(value))
+
+
+class StructuredOutputs(Whole):
+    """One of the ways to say what is allowed."""
+
+    json_: Schema | None = Field(default=None, alias="json", description="a JSON schema")
+    regex: Said | None = None
+    choice: Choice | None = None
+    grammar: Said | None = Field(default=None, description="in Lark or GBNF")
+    json_object: bool = Field(default=False, description="any JSON object")
+    structural_tag: Annotated[Any, AfterValidator(_tag)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [name for name, _ in self.given()]
+        if len(given) != 1:
+            raise ValueError(
+                "give exactly one of json, regex, choice, grammar, json_object=true and structural_tag, not "
+                f"{' and '.join(given) or 'none'}"
+            )
+        return self
+
+    def given(self) -> Iterator[tuple[str, GrammarSource]]:
+        yield from _given({"json": self.json_, "regex": self.regex, "choice": self.choice, "grammar": self.grammar})
+        if self.json_object:
+            yield "json_object", GrammarSource("json", _said(ANY_OBJECT))
+        if self.structural_tag is not None:
+            yield "structural_tag", _of_tag(self.structural_tag)
+
+
+class Structured(NamedTuple):
+    field: str
+    """Where the body says so."""
+    source: GrammarSource
+
+
+class StructuredFields(Body):
+    """Of chat and text completions."""
+
+    response_format: ResponseFormat = Field(default_factory=lambda: TextFormat(type="text"))
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: Schema | None = None
+    guided_regex: Said | None = None
+    guided_choice: Choice | None = None
+    guided_grammar: Said | None = None
+
+    def structured(self) -> Structured | None:
+        """What the answer must be; raises :class:`InvalidValue` where the body says so twice."""
+        every = list(self._structured())
+        if len(every) > 1:
+            field, other = every[1].field, every[0].field
+            raise InvalidValue(field, f"{field}: not allowed together with {other}: give one of the two")
+        return every[0] if every else None
+
+    def _structured(self) -> Iterator[Structured]:
+        match self.response_format:
+            case JsonObjectFormat():
+                yield Structured("response_format", GrammarSource("json", _said(ANY_OBJECT)))
+            case JsonSchemaFormat(json_schema=said):
+                yield Structured("response_format.json_schema.schema", GrammarSource("json", _said(said.schema_)))
+            case StructuralTag() as tag:
+                yield Structured("response_format", _of_tag(tag))
+        if self.structured_outputs is not None:
+            for name, source in self.structured_outputs.given():
+                yield Structured(f"structured_outputs.{name}", source)
+        guided = {
+            "json": self.guided_json,
+            "regex": self.guided_regex,
+            "choice": self.guided_choice,
+            "grammar": self.guided_grammar,
+        }
+        for name, source in _given(guided):
+            yield Structured(f"guided_{name}", source)
+
+
+def _given(said: Mapping[Kind, str | Sequence[str] | Mapping[str, Any] | None]) -> Iterator[tuple[Kind, GrammarSource]]:
+    for kind, value in said.items():
+        if value is not None:
+            yield kind, GrammarSource(kind, value if isinstance(value, str) else _said(value))
+
+
+def _of_tag(tag: StructuralTag) -> GrammarSource:
+    return GrammarSource("structural_tag", _said(tag.model_dump(by_alias=True)))

@@ -1,0 +1,1 @@
+"""Keys and values written into the KV cache, and its blocks copied."""

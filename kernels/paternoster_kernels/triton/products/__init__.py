@@ -1,0 +1,1 @@
+"""Products by weight matrices: plain, of few bits, one of several for each row, and low-rank adapters."""

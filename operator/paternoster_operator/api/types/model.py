@@ -1,0 +1,119 @@
+"""Which model is served, where it comes from and where a fetched one is kept; no logic but the address's grammar."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from paternoster_operator.api.types.fields import Bytes, Document, ImagePullPolicy, SubdomainName
+from paternoster_operator.api.types.scheduling import SecretName
+from paternoster_sources.address import is_remote, parse
+from paternoster_sources.errors import InvalidAddress
+from paternoster_sources.image import ImageAddress, is_image, parse_image
+
+_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
+_SOURCES = (
+    r"package://[A-Za-z_][A-Za-z0-9_.]*",
+    r"file:///.+",
+    r"pvc://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/.*)?",
+    rf"hf://{_NAME}/{_NAME}([@/][^\s?#]+)?",
+    rf"(s3|gs)://{_NAME}(/[^\s?#]*)?",
+    r"https://[^\s?#/]+/[^\s?#]+(#sha256=[0-9a-fA-F]{64})?",
+    r"oci-(archive|layout):///[^\s?#]+(#[^\s#]*)?",
+    r"oci://(localhost|[A-Za-z0-9-]+[.:][A-Za-z0-9.:-]+)/[^\s?#]+",
+)
+REMOTE = "^(hf|s3|gs|https|oci-archive|oci-layout)://"
+"""How sources begin that a model is fetched from."""
+FETCHED = "hf://, s3://, gs://, https://, oci-archive:// or oci-layout://"
+"""The same for people."""
+IMAGE = "^oci://"
+"""How a source begins that the nodes mount."""
+
+
+def _checked(source: str) -> str:
+    """``source``, if the one who fetches it can read it."""
+    if is_remote(source) or is_image(source):
+        try:
+            parse(source) if is_remote(source) else parse_image(source)
+        except InvalidAddress as error:
+            raise ValueError(str(error).removeprefix(f"model {source!r}: ")) from error
+    return source
+
+
+class CacheEmptyDir(Document):
+    """A folder of the node that goes with its pod."""
+
+    size_limit: Bytes | None = None
+    """Most that models may take; the node must have as much ephemeral-storage free. Without it the pod has no limit of
+    ephemeral-storage, unless resources.limits names one, to which the model then counts."""
+
+
+class CacheHostPath(Document):
+    """A folder of the node that stays: its next pod need not fetch again."""
+
+    path: str = Field(max_length=1024, pattern=r"^(/[^/]+)+$")
+    """Made where it is not there; user or group 65532 must be able to write it."""
+
+
+class CacheClaim(Document):
+    """A PersistentVolumeClaim of the namespace, which all replicas may share: one fetches, the others wait."""
+
+    name: SubdomainName
+
+
+class ModelCache(Document):
+    """Where fetched models are kept; exactly one of these."""
+
+    empty_dir: CacheEmptyDir | None = None
+    host_path: CacheHostPath | None = None
+    claim: CacheClaim | None = None
+
+
+class Model(Document):
+    """Which model is served, and under what name."""
+
+    source: Annotated[str, Field(max_length=2048, pattern=f"^({'|'.join(_SOURCES)})$"), AfterValidator(_checked)]
+    """Where the weights are: package://python_package that carries one .gguf file; file:///path inside the engine's
+    image or a mounted volume; pvc://claim/path on a PersistentVolumeClaim of the namespace, mounted read-only;
+    oci://registry/name:tag, with @sha256:..., /path in the image or both after it, an image that the node mounts
+    read-only; or where each pod fetches them from before its engine starts: hf://org/name, with @revision, /file.gguf
+    or both after it; s3://bucket/prefix; gs://bucket/prefix; https://host/path/file.gguf, with #sha256=... after it;
+    oci-archive:///path/image.tar and oci-layout:///path/folder on a volume of podTemplate, with #tag=...&path=..."""
+    image_pull_policy: ImagePullPolicy | None = None
+    """When the node asks the registry of an oci:// source: Always, for IfNotPresent not if it has the image, for Never
+    never; when unset Always for the tag latest or none, IfNotPresent for others."""
+    served_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._/-]{1,128}$")
+    """Name that clients use; when unset the resource's own name, after its namespace and a slash where the operator
+    wants names to begin so. It belongs to the fleet that claimed it first."""
+    chat_template: str | None = Field(default=None, min_length=1, max_length=65536, pattern=r"^([^$]|\$[^$(])*\$?$")
+    """Chat template in place of the model's own: its text, or the path of a file in the engine's image. Without $( and
+    $$, which in a container's args stand for something else."""
+    tool_parser: Literal[
+        "auto", "none", "hermes", "llama3_json", "mistral", "pythonic", "harmony", "qwen3_coder", "glm45"
+    ] = "auto"
+    """How the model writes calls of tools; auto: by the marks in its chat template, none: calls are text."""
+    reasoning_parser: Literal["auto", "none", "think", "mistral", "harmony"] = "auto"
+    """How the model marks what it thinks before it answers; auto: by its chat template, none: it is text."""
+    task: Literal["generate", "embed"] | None = None
+    """What the model is served for: generate gives text, embed gives vectors of texts, their ranking and scores; what
+    the model is made for, by its own files, when unset."""
+    pooling: Literal["mean", "cls", "last"] | None = None
+    """Task embed: how a text's hidden states become one vector; as the model's files say when unset."""
+    matryoshka: bool | None = None
+    """Task embed: clients may ask for the first numbers of a vector, of a model that was trained so; as the model's
+    files say when unset."""
+    credentials_secret_ref: SecretName | None = None
+    """Secret whose keys are environment of the container that fetches the model: HF_TOKEN; AWS_ACCESS_KEY_ID,
+    AWS_SECRET_ACCESS_KEY, AWS_REGION; GOOGLE_SERVICE_ACCOUNT_KEY; also HF_ENDPOINT or AWS_ENDPOINT_URL. Of an oci://
+    source the Secret that the node pulls with, of the type kubernetes.io/dockerconfigjson."""
+    cache: ModelCache | None = None
+    """Where a fetched model is kept; an emptyDir when unset."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is fetched before an engine starts."""
+        return is_remote(self.source)
+
+    @property
+    def image(self) -> ImageAddress | None:
+        """The image that the nodes mount."""
+        return parse_image(self.source) if is_image(self.source) else None

@@ -1,0 +1,179 @@
+"""Types of ``status``; no logic."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from paternoster_operator.api.types.fields import DATE_TIME, INT32, INT64, Count, Document
+
+
+class Condition(Document):
+    """One aspect of the state, as in metav1.Condition."""
+
+    type: str = Field(max_length=316)
+    status: Literal["True", "False", "Unknown"]
+    reason: str = Field(min_length=1, max_length=1024)
+    message: str = Field(default="", max_length=32_768)
+    observed_generation: int = Field(default=0, ge=0, json_schema_extra=INT64)
+    last_transition_time: str = Field(json_schema_extra=DATE_TIME)
+
+
+class ConcurrencyStatus(Document):
+    """The live cap."""
+
+    capacity: Count = 0
+    """engine.maxNumSeqs of the ready engines."""
+    target: Count = 0
+    """Live cap that every engine is told."""
+    current_min: Count = 0
+    current_max: Count = 0
+
+
+class TokenBudgetStatus(Document):
+    """The live token budget; all 0 where an engine has none."""
+
+    capacity: Count = 0
+    """Most tokens of a step of the ready engines."""
+    target: Count = 0
+    """Token budget that every engine is told."""
+    current: Count = 0
+    """Smallest of the ready engines."""
+
+
+class ReplicaModelStatus(Document):
+    """What a step of an engine takes, in seconds, fitted to what the engines report, and how much fits into one."""
+
+    fixed_seconds: str
+    per_prefill_token_seconds: str
+    per_decode_sequence_seconds: str
+    per_kv_token_seconds: str
+    per_prefill_pair_seconds: str
+    fit_percent: Count
+    """Share of the variance of steps' times that this explains."""
+    largest_step_milliseconds: Count
+    """What a step as large as the capacity takes beside what decodes."""
+    kv_blocks: Count = 0
+    """Blocks of the smallest KV pool."""
+    kv_block_size: Count = 0
+    """Tokens of a block."""
+    max_model_len: Count = 0
+    """Longest prompt plus output, tokens."""
+
+
+class LoadStatus(Document):
+    """What the engines last reported, rounded; Prometheus has it in full."""
+
+    running_requests: Count = 0
+    waiting_requests: Count = 0
+    held_requests: Count = 0
+    utilization_percent: Count = 0
+    """Sequences that the traffic wants, in percent of what the replicas sustain: what autoscaling's
+    targetUtilizationPercent is compared with. 0 without autoscaling."""
+    kv_cache_percent: Count = 0
+    finished_requests: Count = 0
+    """In the window that preemptedRequests and preemptionsPerThousand are of."""
+    preempted_requests: Count = 0
+    """Distinct ones; those that have not finished yet count, too."""
+    preemptions_per_thousand: Count = 0
+    generation_tokens_per_second: Count = 0
+    sample_time: str | None = Field(default=None, json_schema_extra=DATE_TIME)
+    fresh: bool = False
+
+
+class BoundsStatus(Document):
+    """Replicas allowed now."""
+
+    min_replicas: Count = 0
+    max_replicas: Count = 0
+    """The GPU budget is in it."""
+    schedules: list[str] = Field(default_factory=list, max_length=16)
+    """Those in force."""
+
+
+class StartupParts(Document):
+    """Seconds of the latest start; what is missing to all of it went into scheduling, images and probes."""
+
+    download: Count = 0
+    """Of the model, by the pod's init container or by the engine."""
+    imports: Count = 0
+    """From the engine's exec until its libraries were there."""
+    load: Count = 0
+    """Of the weights."""
+    warm_up: Count = 0
+    """Of the KV pool, of kernels and of all else."""
+
+
+class StartupStatus(Document):
+    """How long a replica takes from its creation until it serves."""
+
+    last_seconds: Count = 0
+    average_seconds: Count = 0
+    """Weighted towards the latest."""
+    observed_starts: Count = 0
+    last_parts: StartupParts | None = None
+    """Unset where the engine that started last did not tell."""
+
+
+class EconomicsStatus(Document):
+    """What the fleet costs."""
+
+    basis: Literal["Allocation"] = "Allocation"
+    """GPUs count while pods hold them, whether they serve or not."""
+    currency: str = ""
+    gpus: Count = 0
+    """GPUs that pods hold."""
+    cost_per_hour: str = ""
+    cost_per_million_output_tokens: str | None = None
+    """At the load's rate of tokens; unset while there are none."""
+
+
+class DecisionRecord(Document):
+    """One decision of the scaling law."""
+
+    time: str = Field(json_schema_extra=DATE_TIME)
+    loop: Literal["Replicas", "Concurrency", "TokenBudget"]
+    action: Literal["Up", "Down", "Hold"]
+    from_: int = Field(alias="from", json_schema_extra=INT32)
+    to: int = Field(json_schema_extra=INT32)
+    recommended: int = Field(json_schema_extra=INT32)
+    """What the law asked for before limits."""
+    reason: str
+    message: str
+    limited_by: list[str] = Field(default_factory=list)
+    inputs: dict[str, str] = Field(default_factory=dict)
+    formula: str = Field(default="", max_length=1024)
+    """How recommended came about, with its numbers."""
+    otherwise: str = Field(default="", max_length=1024)
+    """What would have happened without limits, or without the other loop."""
+    applied: bool = False
+
+
+class LLMDeploymentStatus(Document):
+    """What is."""
+
+    observed_generation: int = Field(default=-1, json_schema_extra=INT64)
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    replicas: Count = 0
+    ready_replicas: Count = 0
+    updated_replicas: Count = 0
+    pending_replicas: Count = 0
+    draining_replicas: Count = 0
+    desired_replicas: Count = 0
+    selector: str = ""
+    """Label selector of the engine pods, for the scale subresource."""
+    endpoint: str = ""
+    """URL of the engines' Service."""
+    served_model: str = ""
+    concurrency: ConcurrencyStatus = Field(default_factory=ConcurrencyStatus)
+    token_budget: TokenBudgetStatus = Field(default_factory=TokenBudgetStatus)
+    replica_model: ReplicaModelStatus | None = None
+    load: LoadStatus = Field(default_factory=LoadStatus)
+    bounds: BoundsStatus | None = None
+    startup: StartupStatus | None = None
+    economics: EconomicsStatus | None = None
+    decisions: list[DecisionRecord] = Field(default_factory=list, max_length=10)
+    """The last decisions that changed something, or that began to hold for another reason; newest first."""
+    last_scale_time: str | None = Field(default=None, json_schema_extra=DATE_TIME)
