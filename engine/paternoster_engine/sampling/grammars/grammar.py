@@ -169,7 +169,8 @@ def without_ends(mask: bytes, request: Row) -> bytes:
     if len(request.output) < request.params.min_tokens:
         ends.update(request.params.stop_token_ids)
     others = bytearray(mask)
-    for token in ends:
+    # A model may have more rows than its tokenizer has tokens, which the mask is of.
+    for token in (token for token in ends if token // 8 < len(others)):
         others[token // 8] &= ~(1 << token % 8) & 0xFF
     return bytes(others) if any(others) else mask
 
