@@ -152,6 +152,7 @@ async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
         ("chat/completions", {"temperature": 3}, "temperature"),
         ("chat/completions", {"temperature": "1"}, "temperature"),
         ("chat/completions", {"top_p": 0}, "top_p"),
+        ("chat/completions", {"repetition_penalty": 1e-46}, "repetition_penalty"),
         ("chat/completions", {"stop": [""]}, "stop.0"),
         ("chat/completions", {"stop": 7}, "stop"),
         ("chat/completions", {"messages": []}, "messages"),

@@ -134,6 +134,24 @@ def test_with_a_compiler_that_ends_half_way_torch_runs(
     assert not any((tmp_path / "paternoster" / "kernels").iterdir())
 
 
+@pytest.mark.usefixtures("able")
+def test_a_compiler_that_is_killed_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has files of its own beside what it is to write."""
+    compiler, temporary = tmp_path / "g++", tmp_path / "temporary"
+    temporary.mkdir()
+    compiler.write_text('#!/bin/sh\necho half >"$TMPDIR/half.s"\nkill -9 $$\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(module, "library_name", lambda instructions: "missing.so")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert library() is None
+    assert f"which is slower: {compiler} exited with -9" in caplog.text
+    assert not any((*temporary.iterdir(), *(tmp_path / "paternoster" / "kernels").iterdir()))
+
+
 def test_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(instruction_sets.ENV, instruction_sets.NONE)
     assert library() is None

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Sequence
+from itertools import takewhile
 
 from llguidance import LLMatcher, LLTokenizer
 
@@ -25,6 +26,8 @@ class Grammar:
     def __init__(self, tokenizer: LLTokenizer, text: str) -> None:
         """Compile ``text``, a grammar of llguidance, without the interpreter's lock; raises :class:`GrammarError`."""
         self._tokenizer = tokenizer
+        self.num_tokens = tokenizer.vocab_size
+        """Of the tokenizer; a model may have more rows."""
         self._start = LLMatcher(tokenizer, text, log_level=0, limits=parser_limits())
         if self._start.is_error():
             raise GrammarError(reason(self._start.get_error()))
@@ -126,8 +129,11 @@ class Matcher:
 
     def accepts(self, row: Row, tokens: Sequence[int]) -> int:
         """How many of ``tokens`` may come next, one after another."""
-        matcher = self._at(row)
-        return 0 if matcher.is_error() or matcher.is_stopped() else matcher.validate_tokens(list(tokens))
+        matcher, known = self._at(row), self._grammar.num_tokens
+        if matcher.is_error() or matcher.is_stopped():
+            return 0
+        # One that the tokenizer has not would be a fault of the matcher.
+        return matcher.validate_tokens(list(takewhile(lambda token: token < known, tokens)))
 
     def _at(self, row: Row) -> LLMatcher:
         """As it is after the row's output; what is proposed is followed by a copy, which its rows share in order."""
@@ -169,7 +175,8 @@ def without_ends(mask: bytes, request: Row) -> bytes:
     if len(request.output) < request.params.min_tokens:
         ends.update(request.params.stop_token_ids)
     others = bytearray(mask)
-    for token in ends:
+    # A model may have more rows than its tokenizer has tokens, which the mask is of.
+    for token in (token for token in ends if token // 8 < len(others)):
         others[token // 8] &= ~(1 << token % 8) & 0xFF
     return bytes(others) if any(others) else mask
 

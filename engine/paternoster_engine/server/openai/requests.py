@@ -32,6 +32,8 @@ from paternoster_engine.server.openai.messages import Messages
 
 LEAST_TEMPERATURE = 1e-5
 """Below it is greedy, as in vLLM: a logit over a temperature near 0 is no number of float32 any more."""
+LEAST_PENALTY = 1e-5
+"""Of repetition: nor is a logit over one near 0, and what a grammar forbids times 0 is none either."""
 
 
 class StreamOptions(Body):
@@ -55,7 +57,7 @@ class GenerationRequest(StructuredFields, UnservedFields):
     min_p: float = Field(default=0.0, ge=0, le=1)
     presence_penalty: float = Field(default=0.0, ge=-2, le=2)
     frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
-    repetition_penalty: float = Field(default=1.0, gt=0, le=2)
+    repetition_penalty: float = Field(default=1.0, ge=LEAST_PENALTY, le=2)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: StopStrings = Field(default_factory=list)
     stop_token_ids: TokenIds = Field(default_factory=list, max_length=64)

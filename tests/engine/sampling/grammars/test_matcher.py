@@ -76,6 +76,27 @@ def test_an_answer_that_should_go_on_ends_only_where_it_must(
     assert request.ends_with(end, 99) is FinishReason.STOP
 
 
+@pytest.mark.parametrize("params", [{"min_tokens": 9}, {"ignore_eos": True, "min_tokens": 9}])
+def test_a_stop_token_that_the_tokenizer_has_not(
+    tokenizer: Tokenizer, grammar: Compile, params: dict[str, Any]
+) -> None:
+    """A model may have more rows than its tokenizer has tokens, and a request may name any of them."""
+    (a,) = tokenizer.encode("a")
+    request = _request(tokenizer, grammar("regex", "a{1,2}"), stop_token_ids=(VOCAB - 1,), **params)
+    request.output.append(a)
+    assert _allowed(request, tokenizer.vocab_size) == {a}
+
+
+def test_a_proposed_token_that_the_tokenizer_has_not(tokenizer: Tokenizer, grammar: Compile) -> None:
+    """A prompt may have one, and what stood there before is proposed; it leaves the matcher as it is."""
+    (a,) = tokenizer.encode("a")
+    request = _request(tokenizer, grammar("regex", "a{1,9}"))
+    assert request.matcher is not None
+    assert request.matcher.accepts(request, [a, VOCAB - 1, a]) == 1
+    assert request.matcher.accepts(request, [VOCAB - 1]) == 0
+    assert a in _allowed(request, tokenizer.vocab_size)
+
+
 def test_state_depends_on_the_output_alone(tokenizer: Tokenizer, grammar: Compile) -> None:
     """A copy that begins in the midst allows what one that followed each token does."""
     made = grammar("json", '{"type": "object", "properties": {"name": {"type": "string"}}}')
