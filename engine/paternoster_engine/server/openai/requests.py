@@ -88,6 +88,10 @@ class GenerationRequest(StructuredFields, UnservedFields):
     logit_bias: LogitBias = Field(
         default_factory=dict, description="by token id: what is added to its logit, -100 to 100"
     )
+    return_token_ids: bool = Field(default=False, description="tell the ids of the tokens read and said, as vLLM")
+    return_tokens_as_token_ids: bool = Field(
+        default=False, description="log probabilities name tokens by their ids, as token_id:5, as vLLM"
+    )
     use_beam_search: bool = Field(
         default=False, description="search for the likeliest answers with n (or best_of) beams, as vLLM's extension"
     )

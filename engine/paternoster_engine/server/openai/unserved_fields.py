@@ -16,8 +16,6 @@ class UnservedFields(Body):
     truncate_prompt_tokens: Annotated[Any, only()] = None
     prompt_embeds: Annotated[Any, only()] = None
     kv_transfer_params: Annotated[Any, only()] = None
-    return_token_ids: Annotated[Any, only(False)] = False
-    return_tokens_as_token_ids: Annotated[Any, only(False)] = False
 
 
 class UnservedChatFields(UnservedFields):
