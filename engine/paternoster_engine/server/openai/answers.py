@@ -59,7 +59,12 @@ class ChatResponse:
         self._model, self._fingerprint = served.name, served.fingerprint
         self._reasons = form.reasons
         self._choices = [
-            ChoiceEvents(form.new_id, parallel=body.parallel_tool_calls, reasoning=body.include_reasoning)
+            ChoiceEvents(
+                form.new_id,
+                parallel=body.parallel_tool_calls,
+                reasoning=body.include_reasoning,
+                before=body.told_before,
+            )
             for _ in range(body.n)
         ]
         self._body = body
@@ -92,7 +97,7 @@ class ChatResponse:
         return answer
 
     def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
-        delta = Delta(role="assistant", content="")
+        delta = Delta(role="assistant", content=self._body.told_before)
         told = {} if usage is None else {"usage": self._usage(usage)}
         chunks = [
             self._frame([ChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None)], told)

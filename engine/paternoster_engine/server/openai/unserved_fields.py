@@ -22,8 +22,6 @@ class UnservedChatFields(UnservedFields):
     """Of chat completions besides."""
 
     chat_template: Annotated[Any, only()] = Field(default=None, description="templates are the operator's to set")
-    continue_final_message: Annotated[Any, only(False)] = False
-    echo: Annotated[Any, only(False)] = False
     best_of: Annotated[Any, only(1)] = 1
     mm_processor_kwargs: Annotated[Any, only({})] = Field(default_factory=dict)
     moderation: Annotated[Any, only()] = None
