@@ -11,8 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _PRIVATE = 0xF0000
-MARK = "".join(chr(_PRIVATE + secrets.randbelow(0xFFFD)) for _ in range(4))
+
+
+def _new_mark() -> str:
+    return "".join(chr(_PRIVATE + secrets.randbelow(0xFFFD)) for _ in range(4))
+
+
+MARK = _new_mark()
 """Four characters of a private plane, others in each process: no text has them by accident or can guess them."""
+END = _new_mark()
+"""Stands behind the last message's text while a template renders, where the prompt ends with that text."""
 
 
 class Marker:

@@ -82,6 +82,17 @@ async def test_score_of_one_with_each_and_of_pairs(serve):
 
 
 @pytest.mark.parametrize(
+    ("first", "second"), [("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2")]
+)
+async def test_every_name_that_vllm_has_for_the_texts_of_a_score(serve, first, second):
+    async with serve() as server:
+        answer = await server.client.post("/v1/score", json={first: QUERY, second: DOCUMENTS})
+        assert "x-paternoster-ignored" not in answer.headers
+        told = [item["score"] for item in answer.json()["data"]]
+        assert told == await scores(server.client, QUERY, DOCUMENTS)
+
+
+@pytest.mark.parametrize(
     ("path", "body", "field"),
     [
         ("/v1/rerank", {"query": "a", "documents": []}, "documents"),
@@ -91,8 +102,10 @@ async def test_score_of_one_with_each_and_of_pairs(serve):
         ("/v1/rerank", {"query": "a", "documents": ["a"], "activation": False}, "activation"),
         ("/v1/rerank", {"query": "a", "documents": ["word " * 300]}, None),
         ("/v1/score", {"text_1": [], "text_2": "a"}, "text_1"),
-        ("/v1/score", {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, None),
-        ("/v1/score", {"text_1": "a"}, "text_2"),
+        ("/v1/score", {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, "text_1"),
+        ("/v1/score", {"text_1": "a"}, "documents"),
+        ("/v1/score", {"text_1": "a", "queries": "a", "documents": "b"}, "queries"),
+        ("/v1/score", {"queries": "a", "documents": ["word " * 300]}, None),
     ],
 )
 async def test_what_is_refused(serve, path, body, field):

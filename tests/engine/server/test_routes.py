@@ -146,7 +146,6 @@ async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
         ("chat/completions", {"logit_bias": {"1": 1}, "use_beam_search": True, "n": 2}, "logit_bias"),
         ("chat/completions", {"bad_words": ["x"]}, "bad_words"),
         ("chat/completions", {"truncate_prompt_tokens": 5}, "truncate_prompt_tokens"),
-        ("chat/completions", {"continue_final_message": True}, "continue_final_message"),
         ("completions", {"allowed_token_ids": [1]}, "allowed_token_ids"),
         ("chat/completions", {"store": True}, "store"),
         ("chat/completions", {"temperature": 3}, "temperature"),

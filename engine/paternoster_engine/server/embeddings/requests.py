@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
+from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import Body, Text, only, texts_or_ids
 
 MAX_TEXTS = 2048
@@ -93,15 +94,30 @@ class RerankRequest(VectorRequest):
 
 
 class ScoreRequest(VectorRequest):
-    """``POST /v1/score``."""
+    """``POST /v1/score``: texts to compare, each under one of vLLM's names for them."""
 
-    text_1: Texts = Field(description="a text that goes with each of text_2, or as many as those")
-    text_2: Texts
+    queries: Texts | None = Field(default=None, description="one text for all documents, or as many as those")
+    documents: Texts | None = None
+    text_1: Texts | None = Field(default=None, description="other name of queries")
+    data_1: Texts | None = Field(default=None, description="the same")
+    text_2: Texts | None = Field(default=None, description="other name of documents")
+    data_2: Texts | None = Field(default=None, description="the same")
+    items: Texts | None = Field(default=None, description="the same")
 
-    @model_validator(mode="after")
-    def _check_pairs(self) -> Self:
-        if len(self.text_1) not in (1, len(self.text_2)):
-            raise ValueError(
-                f"text_1: must be one text or as many as text_2, which are {len(self.text_2)}, not {len(self.text_1)}"
+    def pairs(self) -> tuple[list[str], list[str], str]:
+        """The queries, the documents, and what the body calls those; raises :class:`InvalidValue`."""
+        first, queries = self._only("queries", "text_1", "data_1")
+        second, documents = self._only("documents", "text_2", "data_2", "items")
+        if len(queries) not in (1, len(documents)):
+            raise InvalidValue(
+                first,
+                f"{first}: must be one text or as many as {second}, which are {len(documents)}, not {len(queries)}",
             )
-        return self
+        return queries, documents, second
+
+    def _only(self, *names: str) -> tuple[str, list[str]]:
+        given = [(name, texts) for name in names if (texts := getattr(self, name)) is not None]
+        if len(given) != 1:
+            told = " and ".join(name for name, _ in given) or "none"
+            raise InvalidValue(names[0], f"{names[0]}: give exactly one of {', '.join(names)}, not {told}")
+        return given[0]

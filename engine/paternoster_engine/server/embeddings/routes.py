@@ -80,8 +80,9 @@ async def score(request: Request, body: ScoreRequest, state: State, sender: From
     served, pooling = _embedding(state, body)
     name = f"score-{uuid.uuid4().hex}"
     prompt = "" if pooling.scores else pooling.prompt
-    first, second = ([prompt + text for text in texts] for texts in (body.text_1, body.text_2))
-    scores, usage = await _scores(request, served, body, first, second, "text_2", name, sender)
+    queries, documents, field = body.pairs()
+    first, second = ([prompt + text for text in texts] for texts in (queries, documents))
+    scores, usage = await _scores(request, served, body, first, second, field, name, sender)
     data = [ScoreObject(index=index, score=each) for index, each in enumerate(scores)]
     return ScoreList(id=name, created=int(time()), model=served.name, data=data, usage=usage)
 

@@ -24,13 +24,18 @@ class BeamGeneration(Generation):
         *,
         best: int,
         echo: bool = False,
+        tells_ids: bool = False,
         new_parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
-        """``best``: how many of a prompt's answers :meth:`complete` gives. ``echo``: show prompts before them."""
+        """``best``: how many of a prompt's answers :meth:`complete` gives.
+
+        ``echo``: show prompts before them. ``tells_ids``: deltas have token ids.
+        """
         super().__init__(loop, tokenizer, requests, skip_special_tokens, echo=echo)
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._best = best
+        self._tells_ids = tells_ids
         self._new_parser = new_parser
         self._reasoning_tokens = 0
 
@@ -64,7 +69,9 @@ class BeamGeneration(Generation):
     def _answers(self, request: Request) -> Iterator[TextDelta]:
         for found in _hypotheses(request)[: self._best]:
             parser = None if self._new_parser is None else self._new_parser()
-            text = OutputText(self._tokenizer, request.params, self._skip_special_tokens, parser)
+            text = OutputText(
+                self._tokenizer, request.params, self._skip_special_tokens, parser, tells_ids=self._tells_ids
+            )
             delta = TextDelta("")
             if self._echo:
                 told = None if request.params.prompt_logprobs is None else request.prompt_logprobs

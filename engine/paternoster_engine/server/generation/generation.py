@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
+from typing import NamedTuple
 
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
@@ -62,6 +63,14 @@ class Usage:
     """Of the prompts' tokens, those that the prefix cache had when their request was first admitted."""
 
 
+class Prompt(NamedTuple):
+    """What a call may tell of one of its prompts."""
+
+    token_ids: Sequence[int]
+    logprobs: Sequence[TokenLogprobs]
+    """Of all its tokens but the first, where they are asked for; whole once its first sequence has ended."""
+
+
 class Generation:
     """Submitted sequences whose text is awaited. Whoever starts one closes it."""
 
@@ -76,12 +85,14 @@ class Generation:
         best: int | None = None,
         echo: bool = False,
         only_echo: bool = False,
+        tells_ids: bool = False,
         new_parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
         """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
 
         ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs;
-        ``only_echo``: and nothing of these. ``new_parser``: makes what takes one output apart.
+        ``only_echo``: and nothing of these. ``tells_ids``: deltas have token ids. ``new_parser``: makes what takes one
+        output apart.
         """
         self._loop = loop
         self._requests = requests
@@ -91,7 +102,13 @@ class Generation:
         self._only_echo = only_echo
         self._index = {request.request_id: index for index, request in enumerate(requests)}
         self._texts = [
-            OutputText(tokenizer, request.params, skip_special_tokens, None if new_parser is None else new_parser())
+            OutputText(
+                tokenizer,
+                request.params,
+                skip_special_tokens,
+                None if new_parser is None else new_parser(),
+                tells_ids=tells_ids,
+            )
             for request in requests
         ]
         self._open = set(self._index)
@@ -107,9 +124,8 @@ class Generation:
         )
 
     @property
-    def prompt_logprobs(self) -> list[Sequence[TokenLogprobs]]:
-        """Of each prompt, of all its tokens but the first; complete once the prompt's first sequence has ended."""
-        return [request.prompt_logprobs for request in self._requests[:: self._choices]]
+    def prompts(self) -> list[Prompt]:
+        return [Prompt(request.prompt, request.prompt_logprobs) for request in self._requests[:: self._choices]]
 
     @property
     def stop_strings(self) -> list[str | None]:

@@ -35,6 +35,8 @@ class TextDelta:
     """What the text is, where it is taken apart; what may become a mark is held back, so they can be behind it."""
     content_tokens: tuple[TokenText, ...] = ()
     """Those of the content among the events, where log probabilities are asked for."""
+    token_ids: tuple[int, ...] = ()
+    """Of the output, what was taken in since the delta before, where ids are asked for."""
 
     def __add__(self, later: "TextDelta") -> "TextDelta":
         return TextDelta(
@@ -43,6 +45,7 @@ class TextDelta:
             self.tokens + later.tokens,
             tuple(joined((*self.events, *later.events))),
             self.content_tokens + later.content_tokens,
+            self.token_ids + later.token_ids,
         )
 
 
@@ -55,8 +58,10 @@ class OutputText:
         params: SamplingParams,
         skip_special_tokens: bool = True,
         parser: AnswerParser | None = None,
+        *,
+        tells_ids: bool = False,
     ) -> None:
-        """``parser``: takes the text apart; without one there are no events."""
+        """``parser``: takes the text apart; without one there are no events. ``tells_ids``: deltas have token ids."""
         self._parser = parser
         self._tokenizer = tokenizer
         self._params = params
@@ -72,6 +77,9 @@ class OutputText:
         self._num_characters = 0
         self._held_back: list[TokenText] = []
         """Tokens whose text is held back."""
+        self._tells_ids = tells_ids
+        self._untold: list[int] = []
+        """The same, where ids are asked for."""
         self._undecided: list[TokenText] = []
         """Tokens of which it is not known whether they are of the content."""
 
@@ -102,6 +110,8 @@ class OutputText:
     def push(self, token: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None = None) -> TextDelta:
         """Take a token, and with it the scheduler's reason if it was the last; a stop string overrules that reason."""
         self.num_tokens += 1
+        if self._tells_ids:
+            self._untold.append(token)
         if logprobs is not None:
             self._held_back.append(TokenText(token, self._num_characters, logprobs))
         ended_by_token = finish_reason is FinishReason.STOP
@@ -121,10 +131,12 @@ class OutputText:
     def _delta(self, text: str, finish_reason: FinishReason | None) -> TextDelta:
         events = self._take_apart(text, finish_reason)
         content = self._decide(events) if self._undecided else ()
-        if not self._held_back or not (text or finish_reason):
-            return TextDelta(text, finish_reason, events=events, content_tokens=content)
-        tokens, self._held_back = tuple(self._held_back), []
-        return TextDelta(text, finish_reason, tokens, events, content)
+        tokens: tuple[TokenText, ...] = ()
+        token_ids: tuple[int, ...] = ()
+        if text or finish_reason:
+            tokens, self._held_back = tuple(self._held_back), []
+            token_ids, self._untold = tuple(self._untold), []
+        return TextDelta(text, finish_reason, tokens, events, content, token_ids)
 
     def _decide(self, events: tuple[Event, ...]) -> tuple[TokenText, ...]:
         """The tokens of the content that became known; a token that is of two parts counts as content."""

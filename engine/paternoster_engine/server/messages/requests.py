@@ -108,9 +108,11 @@ class Message(Body):
         return value
 
 
-def _ends_with_user(messages: list[Message]) -> list[Message]:
-    if messages[-1].role != "user":
-        raise ValueError("the last must be of role user: this engine does not go on with an answer that was begun")
+def _can_go_on(messages: list[Message]) -> list[Message]:
+    last = messages[-1]
+    begun = last.role == "assistant" and last.content and last.content[-1].type == "text"
+    if last.role != "user" and not begun:
+        raise ValueError("the last must be of role user, or of role assistant and end with a text to go on with")
     return messages
 
 
@@ -168,7 +170,7 @@ class CountTokensRequest(PassedFields, CacheMarked):
     """Body of ``POST /v1/messages/count_tokens``: whatever decides what the prompt is."""
 
     model: Text | None = Field(default=None, description="served model (default: the one there is)")
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_ends_with_user)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_can_go_on)]
     system: Texts = Field(default_factory=list)
     tools: list[CustomTool] = Field(default_factory=list, max_length=MAX_TOOLS)
     tool_choice: ToolChoice = Field(default_factory=lambda: ToolChoice(type="auto"))

@@ -21,6 +21,7 @@ NAMES: Mapping[str, str] = {
     "reasoning_effort": "output_config.effort",
     "function": "",
     "parameters": "input_schema",
+    "continue_final_message": "messages",
 }
 """What fields of the chat body are called here; empty: a level that is not there."""
 
@@ -48,6 +49,8 @@ def chat_body(body: MessagesRequest) -> dict[str, Any]:
 def prompt_body(body: CountTokensRequest) -> dict[str, Any]:
     """So much of it as decides the prompt."""
     chat: dict[str, Any] = {"messages": _messages(body), **body.passed_on()}
+    if body.messages[-1].role == "assistant":
+        chat["continue_final_message"] = True
     if body.tools:
         chat["tools"] = [{"type": "function", "function": _function(tool)} for tool in body.tools]
     choice = body.tool_choice

@@ -8,11 +8,11 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from paternoster_engine.core.request import FinishReason, TokenLogprobs
-from paternoster_engine.server.generation.generation import Generation, Usage
+from paternoster_engine.core.request import FinishReason
+from paternoster_engine.server.generation.generation import Generation, Prompt, Usage
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.openai.choice_events import ChoiceEvents
-from paternoster_engine.server.openai.logprobs import ChatLogprobs, LogprobsWriter, PromptLogprobs
+from paternoster_engine.server.openai.logprobs import ChatLogprobs, LogprobsWriter
 from paternoster_engine.server.openai.objects import (
     ChatChoice,
     ChatCompletion,
@@ -29,18 +29,15 @@ from paternoster_engine.server.openai.objects import (
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.state import ServedModel
 
-PromptsTold = Sequence[Sequence[TokenLogprobs]]
-"""Of each prompt, of all its tokens but the first."""
-
 
 class ApiResponse(Protocol):
     """Builds the objects of one API call."""
 
     id: str
 
-    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> BaseModel: ...
+    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> BaseModel: ...
 
-    def opening(self, usage: Usage | None) -> list[BaseModel]:
+    def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
         """Chunks that come before any text; ``usage``: before it, where each chunk tells it."""
         ...
 
@@ -62,18 +59,20 @@ class ChatResponse:
         self._model, self._fingerprint = served.name, served.fingerprint
         self._reasons = form.reasons
         self._choices = [
-            ChoiceEvents(form.new_id, parallel=body.parallel_tool_calls, reasoning=body.include_reasoning)
+            ChoiceEvents(
+                form.new_id,
+                parallel=body.parallel_tool_calls,
+                reasoning=body.include_reasoning,
+                before=body.told_before,
+            )
             for _ in range(body.n)
         ]
         self._body = body
-        self._writer = LogprobsWriter(served.tokenizer)
+        self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._created = int(time.time())
 
-    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> ChatCompletion:
-        prompt_logprobs: dict[str, PromptLogprobs] = {}
-        if self._body.prompt_logprobs is not None:
-            prompt_logprobs["prompt_logprobs"] = self._writer.prompt(prompts[0], self._body.prompt_logprobs)
-        return ChatCompletion(
+    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> ChatCompletion:
+        answer = ChatCompletion(
             id=self.id,
             object="chat.completion",
             created=self._created,
@@ -85,27 +84,41 @@ class ChatResponse:
                     message=self._choices[index].message(delta.events),
                     logprobs=self._logprobs(delta),
                     finish_reason=self._reason(index, delta.finish_reason),
+                    **_ids(self._body, delta),
                 )
                 for index, delta in enumerate(texts)
             ],
             usage=self._usage(usage),
-            **prompt_logprobs,
         )
+        if self._body.prompt_logprobs is not None:
+            answer.prompt_logprobs = self._writer.prompt(prompts[0].logprobs, self._body.prompt_logprobs)
+        if self._body.return_token_ids:
+            answer.prompt_token_ids = prompts[0].token_ids
+        return answer
 
-    def opening(self, usage: Usage | None) -> list[BaseModel]:
-        delta = Delta(role="assistant", content="")
+    def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
+        delta = Delta(role="assistant", content=self._body.told_before)
         told = {} if usage is None else {"usage": self._usage(usage)}
-        return [self._chunk(index, delta, None, None, told) for index in range(self._body.n)]
+        chunks = [
+            self._frame([ChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None)], told)
+            for index in range(self._body.n)
+        ]
+        if self._body.return_token_ids:
+            chunks[0].prompt_token_ids = prompts[0].token_ids
+        return [*chunks]
 
     def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
         told = self._choices[index].delta(delta.events)
         reason = self._reason(index, delta.finish_reason)
         logprobs = self._logprobs(delta)
         if not told.model_fields_set:
-            if reason is None and not delta.tokens:
+            if reason is None and not delta.tokens and not delta.token_ids:
                 return None
             told.content = ""
-        return self._chunk(index, told, logprobs, reason, {} if usage is None else {"usage": self._usage(usage)})
+        choice = ChunkChoice(
+            index=index, delta=told, logprobs=logprobs, finish_reason=reason, **_ids(self._body, delta)
+        )
+        return self._frame([choice], {} if usage is None else {"usage": self._usage(usage)})
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
         return self._frame([], {"usage": self._usage(usage)})
@@ -123,17 +136,6 @@ class ChatResponse:
 
     def _logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
         return self._writer.chat(delta.tokens) if self._body.logprobs else None
-
-    def _chunk(
-        self,
-        index: int,
-        delta: Delta,
-        logprobs: ChatLogprobs | None,
-        reason: FinishReasonName | None,
-        usage: Mapping[str, UsageObject],
-    ) -> ChatCompletionChunk:
-        choice = ChunkChoice(index=index, delta=delta, logprobs=logprobs, finish_reason=reason)
-        return self._frame([choice], usage)
 
     def _frame(self, choices: list[ChunkChoice], usage: Mapping[str, UsageObject]) -> ChatCompletionChunk:
         return ChatCompletionChunk(
@@ -154,18 +156,22 @@ class TextResponse:
         self.id = f"cmpl-{uuid.uuid4().hex}"
         self._model, self._fingerprint = served.name, served.fingerprint
         self._body = body
-        self._writer = LogprobsWriter(served.tokenizer)
+        self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._created = int(time.time())
+        self._untold: dict[int, Sequence[int]] = {}
+        """Prompts of choices of which nothing was told yet, where ids are asked for."""
 
-    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: PromptsTold) -> TextCompletion:
+    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> TextCompletion:
+        self._take(prompts)
         choices = [self._choice(index, delta) for index, delta in enumerate(texts)]
         if self._body.prompt_logprobs is not None:
-            told = [self._writer.prompt(prompt, self._body.prompt_logprobs) for prompt in prompts]
+            told = [self._writer.prompt(prompt.logprobs, self._body.prompt_logprobs) for prompt in prompts]
             for choice in choices:
                 choice.prompt_logprobs = told[choice.index // self._body.n]
         return self._completion(choices, usage=_usage(usage))
 
-    def opening(self, usage: Usage | None) -> list[BaseModel]:
+    def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
+        self._take(prompts)
         return []
 
     def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
@@ -177,7 +183,21 @@ class TextResponse:
     def _choice(self, index: int, delta: TextDelta) -> TextChoice:
         num_top = self._body.logprobs
         logprobs = None if num_top is None else self._writer.text(delta.tokens, num_top)
-        return TextChoice(index=index, text=delta.text, logprobs=logprobs, finish_reason=_name(delta.finish_reason))
+        choice = TextChoice(
+            index=index,
+            text=delta.text,
+            logprobs=logprobs,
+            finish_reason=_name(delta.finish_reason),
+            **_ids(self._body, delta),
+        )
+        if index in self._untold:
+            choice.prompt_token_ids = self._untold.pop(index)
+        return choice
+
+    def _take(self, prompts: Sequence[Prompt]) -> None:
+        if self._body.return_token_ids:
+            each = [prompt.token_ids for prompt in prompts for _ in range(self._body.n)]
+            self._untold = dict(enumerate(each))
 
     def _completion(self, choices: list[TextChoice], **usage: UsageObject) -> TextCompletion:
         return TextCompletion(
@@ -204,7 +224,7 @@ async def frames(
         return response.chunk(index, delta, generation.usage if body.continuous_usage else None)
 
     before = replace(generation.usage, completion_tokens=0, reasoning_tokens=0) if body.continuous_usage else None
-    for opening in response.opening(before):
+    for opening in response.opening(before, generation.prompts):
         yield opening
     if (chunk := told(*first)) is not None:
         yield chunk
@@ -222,6 +242,11 @@ def _name(reason: FinishReason | None) -> FinishReasonName | None:
         case FinishReason.LENGTH:
             return "length"
     return None
+
+
+def _ids(body: GenerationRequest, delta: TextDelta) -> dict[str, Sequence[int]]:
+    """A field that is left out where nobody asks for it."""
+    return {"token_ids": delta.token_ids} if body.return_token_ids else {}
 
 
 def _told(usage: Usage | None) -> dict[str, UsageObject]:

@@ -16,11 +16,17 @@ from paternoster_engine.server.parsers.events import Arguments, Call, Content, E
 class ChoiceEvents:
     """One choice: whole at once, or delta by delta."""
 
-    def __init__(self, new_id: Callable[[], str], *, parallel: bool = True, reasoning: bool = True) -> None:
-        """``new_id``: makes ids of calls. ``parallel``: tell more than one call. ``reasoning``: tell it."""
+    def __init__(
+        self, new_id: Callable[[], str], *, parallel: bool = True, reasoning: bool = True, before: str = ""
+    ) -> None:
+        """``new_id``: makes ids of calls. ``parallel``: tell more than one call. ``reasoning``: tell it.
+
+        ``before``: what a whole message's content begins with.
+        """
         self._new_id = new_id
         self._most = None if parallel else 1
         self._reasoning = reasoning
+        self._before = before
         self.num_calls = 0
 
     def delta(self, events: Iterable[Event]) -> Delta:
@@ -58,6 +64,8 @@ class ChoiceEvents:
         delta = self.delta(events)
         found = delta.model_fields_set
         message = AssistantMessage(role="assistant", content=delta.content if found else "")
+        if self._before:
+            message.content = self._before + (message.content or "")
         if "reasoning" in found:
             message.reasoning_content = message.reasoning = delta.reasoning
         if delta.tool_calls:

@@ -51,8 +51,10 @@ PromptLogprobs = list[dict[int, PromptLogprob] | None]
 class LogprobsWriter:
     """Spells log probabilities with one vocabulary."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, as_ids: bool = False) -> None:
+        """``as_ids``: tokens of an answer are named by their ids."""
         self._tokenizer = tokenizer
+        self._as_ids = as_ids
 
     def chat(self, tokens: Sequence[TokenText]) -> ChatLogprobs:
         """Nothing of a prompt is among ``tokens``: chats have no echo."""
@@ -64,7 +66,7 @@ class LogprobsWriter:
         return TextLogprobs(
             text_offset=[token.offset for token in tokens],
             token_logprobs=[None if token.logprobs is None else _finite(token.logprobs.logprob) for token in tokens],
-            tokens=[self._spelled(token.token) for token in tokens],
+            tokens=[self._named(token.token) for token in tokens],
             top_logprobs=[None if token.logprobs is None else self._best(token.logprobs, num_top) for token in tokens],
         )
 
@@ -78,13 +80,13 @@ class LogprobsWriter:
 
     def _top(self, token: int, logprob: float) -> TopLogprob:
         spelled = self._tokenizer.token_bytes(token)
-        return TopLogprob(token=self._spelled(token), logprob=_finite(logprob), bytes=list(spelled))
+        return TopLogprob(token=self._named(token), logprob=_finite(logprob), bytes=list(spelled))
 
     def _best(self, told: TokenLogprobs, num_top: int) -> dict[str, float]:
         # Backwards: of tokens that are spelled alike the most likely one is kept.
-        best = {self._spelled(token): _finite(logprob) for token, logprob in reversed(told.top[:num_top])}
+        best = {self._named(token): _finite(logprob) for token, logprob in reversed(told.top[:num_top])}
         ordered = dict(reversed(best.items()))
-        return ordered | {self._spelled(told.token): _finite(told.logprob)}
+        return ordered | {self._named(told.token): _finite(told.logprob)}
 
     def _prompt_token(self, told: TokenLogprobs, num_top: int) -> dict[int, PromptLogprob]:
         ranked = [(told.token, told.logprob, told.rank)]
@@ -97,6 +99,9 @@ class LogprobsWriter:
             token: PromptLogprob(logprob=_finite(logprob), rank=rank, decoded_token=self._spelled(token))
             for token, logprob, rank in ranked
         }
+
+    def _named(self, token: int) -> str:
+        return f"token_id:{token}" if self._as_ids else self._spelled(token)
 
     def _spelled(self, token: int) -> str:
         """A token's text; bytes that are no whole character as ``\\xf0\\x9f``, so that tokens can be told apart."""

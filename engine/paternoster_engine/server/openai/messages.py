@@ -113,9 +113,13 @@ class ChatMessage(Body):
             raise ValueError("only a message of role assistant has any")
         return value
 
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.content)
+
     def for_template(self, id_for_template: Callable[[str], str] = str) -> dict[str, Any]:
         """The message as chat templates read it; ``id_for_template``: ids of calls as the model's takes them."""
-        message: dict[str, Any] = {"role": self.role, "content": "".join(part.text for part in self.content)}
+        message: dict[str, Any] = {"role": self.role, "content": self.text}
         if self.name is not None:
             message["name"] = self.name
         if self.tool_call_id is not None:

@@ -1,5 +1,6 @@
 """What clients get: the OpenAI API's answers. Fields are sent only where they were set."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel
@@ -49,6 +50,7 @@ class ChatChoice(BaseModel):
     message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: FinishReasonName | None
+    token_ids: Sequence[int] | None = None
 
 
 class ChatCompletion(BaseModel):
@@ -60,6 +62,7 @@ class ChatCompletion(BaseModel):
     choices: list[ChatChoice]
     usage: UsageObject
     prompt_logprobs: PromptLogprobs | None = None
+    prompt_token_ids: Sequence[int] | None = None
 
 
 class DeltaFunction(BaseModel):
@@ -89,6 +92,7 @@ class ChunkChoice(BaseModel):
     delta: Delta
     logprobs: ChatLogprobs | None
     finish_reason: FinishReasonName | None
+    token_ids: Sequence[int] | None = None
 
 
 class ChatCompletionChunk(BaseModel):
@@ -99,6 +103,7 @@ class ChatCompletionChunk(BaseModel):
     system_fingerprint: str
     choices: list[ChunkChoice]
     usage: UsageObject | None = None
+    prompt_token_ids: Sequence[int] | None = None
 
 
 class TextChoice(BaseModel):
@@ -107,6 +112,8 @@ class TextChoice(BaseModel):
     logprobs: TextLogprobs | None
     finish_reason: FinishReasonName | None
     prompt_logprobs: PromptLogprobs | None = None
+    prompt_token_ids: Sequence[int] | None = None
+    token_ids: Sequence[int] | None = None
 
 
 class TextCompletion(BaseModel):

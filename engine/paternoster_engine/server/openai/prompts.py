@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import Encoding
 
-from paternoster_engine.chat.marks import MARK
+from paternoster_engine.chat.marks import END, MARK
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.beam_search import BeamSearch
@@ -18,6 +18,7 @@ from paternoster_engine.server.openai.beams import beam_params
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, texts_of
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.openai.structure import NewMatcher, matcher_of_chat, matcher_of_text
+from paternoster_engine.server.openai.template_fields import TemplateFields
 from paternoster_engine.server.state import ServedModel
 
 ENDING = 64
@@ -40,15 +41,19 @@ async def encode(served: ServedModel, field: str, texts: Sequence[str], add_spec
 async def encode_chat(
     served: ServedModel,
     messages: Sequence[ChatMessage],
+    fields: TemplateFields,
     variables: Mapping[str, Any],
-    add_generation_prompt: bool,
     add_special_tokens: bool = False,
 ) -> tuple[Encoding, str]:
     """Tokens of a conversation and the end of its text; ``variables`` are the template's besides.
 
-    Raises :class:`InvalidValue` for some that the template does not read, :class:`ChatTemplateError`,
-    :class:`RendererLost`, and as :func:`encode`.
+    Raises :class:`InvalidValue` for some that the template does not read and for a last message that no answer can go
+    on with, :class:`ChatTemplateError`, :class:`RendererLost`, and as :func:`encode`.
     """
+    generates, continues = fields.begins_answer, fields.continue_final_message
+    last = messages[-1]
+    if continues and (last.role != "assistant" or not last.text or last.tool_calls):
+        raise _no_end("the last message must be of role assistant, with a text and without tool_calls")
     told = for_template(messages, served.answer_format.id_for_template)
     for name in ("tools", "documents"):
         if name in variables and name not in (served.tokenizer.chat_template or ""):
@@ -61,12 +66,22 @@ async def encode_chat(
         if not served.parse_special_tokens:
             marker = served.tokenizer.marker
             marked, values = marker.mark(told), {name: marker.mark_value(value) for name, value in variables.items()}
+        if continues:
+            marked = [*marked[:-1], marked[-1] | {"content": marked[-1]["content"] + END}]
         marks = json.dumps([marked, values], ensure_ascii=False).count(MARK)
-        most = served.longest_text + marks * len(MARK.encode())
-        text = served.renderer.render(marked, most, add_generation_prompt=add_generation_prompt, **values)
+        most = served.longest_text + (marks + continues) * len(MARK.encode())
+        text = served.renderer.render(marked, most, add_generation_prompt=generates, **values)
+        if continues:
+            text, found, _ = text.rpartition(END)
+            if not found:
+                raise _no_end("this model's chat template does not show the last message's text")
         return served.tokenizer.encoding(text, add_special_tokens), text[-ENDING:]
 
     return await served.text_work.run(size, work)
+
+
+def _no_end(fault: str) -> InvalidValue:
+    return InvalidValue("continue_final_message", f"continue_final_message: {fault}")
 
 
 def _size(served: ServedModel, field: str, texts: Sequence[str]) -> int:
@@ -89,7 +104,7 @@ def _size(served: ServedModel, field: str, texts: Sequence[str]) -> int:
 async def chat_prompt(served: ServedModel, body: ChatCompletionRequest) -> tuple[Encoding, str]:
     """The prompt of a chat call, as :func:`encode_chat`."""
     variables = body.reasoning_variables(served.tokenizer.chat_template or "") | body.variables()
-    return await encode_chat(served, body.messages, variables, body.add_generation_prompt)
+    return await encode_chat(served, body.messages, body, variables)
 
 
 async def chat_requests(

@@ -90,6 +90,10 @@ class GenerationRequest(StructuredFields, UnservedFields):
     logit_bias: LogitBias = Field(
         default_factory=dict, description="by token id: what is added to its logit, -100 to 100"
     )
+    return_token_ids: bool = Field(default=False, description="tell the ids of the tokens read and said, as vLLM")
+    return_tokens_as_token_ids: bool = Field(
+        default=False, description="log probabilities name tokens by their ids, as token_id:5, as vLLM"
+    )
     use_beam_search: bool = Field(
         default=False, description="search for the likeliest answers with n (or best_of) beams, as vLLM's extension"
     )
@@ -175,6 +179,7 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
     """Body of ``POST /v1/chat/completions``."""
 
     messages: Messages
+    echo: bool = Field(default=False, description="with continue_final_message: tell what it goes on with, too")
     max_tokens: int | None = Field(default=None, ge=1, description="older name of max_completion_tokens, which wins")
     max_completion_tokens: int | None = Field(default=None, ge=1, description="default: what the context leaves")
 
@@ -194,6 +199,13 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
     prediction: Annotated[Any, only()] = None
     web_search_options: Annotated[Any, only()] = None
 
+    @field_validator("echo")
+    @classmethod
+    def _need_text(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and not info.data.get("continue_final_message"):
+            raise ValueError("only allowed with continue_final_message=true")
+        return value
+
     @field_validator("top_logprobs")
     @classmethod
     def _need_logprobs(cls, value: int, info: ValidationInfo) -> int:
@@ -204,6 +216,11 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
     @property
     def num_logprobs(self) -> int | None:
         return self.top_logprobs if self.logprobs else None
+
+    @property
+    def told_before(self) -> str:
+        """What each choice begins with that the model did not say."""
+        return self.messages[-1].text if self.echo else ""
 
     @property
     def limit(self) -> int | None:

@@ -72,6 +72,7 @@ def _generation(
             body.skip_special_tokens,
             best=body.n,
             echo=body.echoes,
+            tells_ids=body.return_token_ids,
             new_parser=new_parser,
         )
     return Generation(
@@ -82,8 +83,9 @@ def _generation(
         choices=body.sequences,
         best=body.n,
         echo=body.echoes,
-        new_parser=new_parser,
         only_echo=body.only_echoes,
+        tells_ids=body.return_token_ids,
+        new_parser=new_parser,
     )
 
 
@@ -101,5 +103,5 @@ async def _respond(
     except BaseException:
         generation.close()
         raise
-    whole = response.whole(texts, generation.usage, generation.prompt_logprobs)
+    whole = response.whole(texts, generation.usage, generation.prompts)
     return Response(whole.model_dump_json(exclude_unset=True), media_type="application/json")

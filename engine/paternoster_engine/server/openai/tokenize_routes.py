@@ -20,7 +20,7 @@ async def tokenize(body: TokenizeRequest, state: State) -> Tokens:
     served = state.named(body.model)
     if body.messages is not None:
         special = bool(body.add_special_tokens)
-        encoding, _ = await encode_chat(served, body.messages, body.variables(), body.add_generation_prompt, special)
+        encoding, _ = await encode_chat(served, body.messages, body, body.variables(), special)
         _check_count(served, "messages", len(encoding))
     elif body.prompt is not None:
         (encoding,) = await encode(served, "prompt", [body.prompt], body.add_special_tokens is not False)

@@ -169,6 +169,20 @@ async def test_what_the_template_is_told(tokenizer: Tokenizer) -> None:
         assert without.json() == {"input_tokens": told.json()["count"]}
 
 
+async def test_an_answer_that_the_client_has_begun_goes_on(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, " in Rome.") as (server, client):
+        begun: list[Any] = [*QUESTION, {"role": "assistant", "content": "It rains"}]
+        answer = await client.messages.create(**ASK | {"messages": begun})
+        (block,) = answer.content
+        assert block.type == "text"
+        assert block.text == " in Rome."
+        prompt = await server.client.post("/tokenize", json={"messages": begun, "continue_final_message": True})
+        counted = await client.messages.count_tokens(model="scripted", messages=begun)
+        assert _prompt(answer) == counted.input_tokens == prompt.json()["count"]
+        async with client.messages.stream(**ASK | {"messages": begun}) as stream:
+            assert await stream.get_final_text() == " in Rome."
+
+
 async def test_reasons_to_stop(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one two three four") as (_, client):
         cut = await client.messages.create(**ASK | {"max_tokens": 2})
@@ -248,7 +262,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": None}, "messages"),
     ({"messages": "Hi"}, "messages"),
     ({"messages": [7]}, "messages.0"),
-    ({"messages": [*QUESTION, {"role": "assistant", "content": "It"}]}, "messages"),
+    ({"messages": [*QUESTION, CALLING]}, "messages"),
+    ({"messages": [*QUESTION, {"role": "assistant", "content": ""}]}, "messages"),
+    ({"messages": [*QUESTION, {"role": "assistant", "content": [USE, {"type": "text", "text": "x"}]}]}, "messages"),
+    ({"messages": [*QUESTION, {"role": "system", "content": "x"}]}, "messages"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
     ({"messages": [{"role": "user", "content": []}]}, "messages.0.content"),
     ({"messages": QUESTION * 10_000}, "messages"),

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, whole_characters
 
 MAX_DEPTH = 32
@@ -93,6 +94,23 @@ class TemplateFields(Body):
         description="variables of the template, such as enable_thinking",
     )
     add_generation_prompt: bool = Field(default=True, description="let the template begin the answer")
+    continue_final_message: bool = Field(
+        default=False,
+        description="let the answer go on with the last message, the assistant's; in place of add_generation_prompt",
+    )
+
+    @property
+    def begins_answer(self) -> bool:
+        """Whether the template does; raises :class:`InvalidValue` where the last message is to, too."""
+        if (
+            self.continue_final_message
+            and self.add_generation_prompt
+            and "add_generation_prompt" in self.model_fields_set
+        ):
+            raise InvalidValue(
+                "continue_final_message", "continue_final_message: not allowed with add_generation_prompt=true"
+            )
+        return self.add_generation_prompt and not self.continue_final_message
 
     def variables(self) -> dict[str, Any]:
         """Those of the chat template besides its messages; what is empty is left out."""

@@ -16,16 +16,12 @@ class UnservedFields(Body):
     truncate_prompt_tokens: Annotated[Any, only()] = None
     prompt_embeds: Annotated[Any, only()] = None
     kv_transfer_params: Annotated[Any, only()] = None
-    return_token_ids: Annotated[Any, only(False)] = False
-    return_tokens_as_token_ids: Annotated[Any, only(False)] = False
 
 
 class UnservedChatFields(UnservedFields):
     """Of chat completions besides."""
 
     chat_template: Annotated[Any, only()] = Field(default=None, description="templates are the operator's to set")
-    continue_final_message: Annotated[Any, only(False)] = False
-    echo: Annotated[Any, only(False)] = False
     best_of: Annotated[Any, only(1)] = 1
     mm_processor_kwargs: Annotated[Any, only({})] = Field(default_factory=dict)
     moderation: Annotated[Any, only()] = None
