@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Iterable
 from typing import Any
 
+JSON = {"content-type": "application/json"}
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}
@@ -84,6 +86,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (_schema(**{"$ref": "https://example.com/x"}), ENFORCED, "example.com"),
     (_schema(**{"$ref": "#"}), ENFORCED, "allows no answer"),
     (_schema(type="text"), ENFORCED, "text"),
+    (_schema(const="\ud800"), f"{JSON_SCHEMA}.schema", "lone surrogate"),
+    ({"guided_json": '{"const": "\\ud800"}'}, "guided_json", "lone surrogate"),
+    ({"structured_outputs": {"json": {"\ud800": {}}}}, "structured_outputs.json", "lone surrogate"),
+    ({"guided_json": '{"const": NaN}'}, "guided_json", "is not JSON"),
+    (_schema(const=math.nan), f"{JSON_SCHEMA}.schema", "is not JSON"),
 ]  # fmt: skip
 
 
@@ -99,7 +106,9 @@ async def test_refused_by_name(serve: Any) -> None:
     async with serve("one") as server:
         for body, field, reason in REFUSED:
             for path, rest in (("chat/completions", CHAT), ("completions", {"prompt": "Hi"})):
-                response = await server.client.post(f"/v1/{path}", json={**rest, **body})
+                # Python's own JSON has numbers and characters that the client's library would not send.
+                content = json.dumps({**rest, **body})
+                response = await server.client.post(f"/v1/{path}", content=content, headers=JSON)
                 assert response.status_code == 400, (body, response.text)
                 error = response.json()["error"]
                 assert error["param"] == field, (body, error)
