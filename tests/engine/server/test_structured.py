@@ -75,7 +75,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (_schema(type="array", uniqueItems=True, **{"x-guidance": {"lenient": True}}), ENFORCED, "uniqueItems"),
     ({"guided_grammar": 'start: %json {"x-guidance": {"lenient": true}, "not": {}}'}, "guided_grammar", "not"),
     (_schema(**{"not": {}}), ENFORCED, "not"),
-    (_schema(properties={f"p{i}": {"type": "string"} for i in range(150)}), ENFORCED, "names where over 100 are opt"),
+    (_schema(properties={f"p{i}": {"type": "string"} for i in range(600)}), ENFORCED, "names where hundreds are opt"),
     (_schema(**{"if": {}, "then": {}}), ENFORCED, "if"),
     (_schema(contains={}), ENFORCED, "contains"),
     (_schema(type="object", properties={"a": {"dependentRequired": {}}}), ENFORCED, "dependentRequired"),
