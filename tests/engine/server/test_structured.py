@@ -144,6 +144,15 @@ def _with(name: str) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "string"}}}
 
 
+def _leading_to_itself(ways: int) -> dict[str, Any]:
+    rule = {"anyOf": [*[{"$ref": "#/$defs/d"}] * ways, {"type": "array", "items": {"$ref": "#/$defs/d"}}]}
+    return {
+        "$defs": {"d": rule},
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "in": {"$ref": "#/$defs/d"}},
+    }
+
+
 HOSTILE: dict[str, dict[str, Any]] = {
     "megabyte of schema": {"guided_json": {"enum": [f"value {i} {'x' * 20}" for i in range(40_000)]}},
     "endless intersection": {"guided_json": _all(_pattern(f"^(.*[a-f]{{{i}}}.*)$") for i in range(3, 30))},
@@ -155,6 +164,10 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "deep regex": {"guided_regex": "(" * 20_000 + "a" + ")" * 20_000},
     "deep lark": {"guided_grammar": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000},
     "deep gbnf": {"guided_grammar": "root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000},
+    "equal alternatives behind a text": {
+        "guided_grammar": 'start: /[a-z ]{20}/ r\nr: ' + " | ".join(["r r"] * 990) + ' | "a"'
+    },
+    "references to themselves": {"guided_json": _leading_to_itself(2000)},
     "endless references": {"guided_json": {"allOf": [{"$ref": "#"}]}},
 }  # fmt: skip
 
