@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Iterable
 from typing import Any
 
+JSON = {"content-type": "application/json"}
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}
@@ -73,7 +75,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (_schema(type="array", uniqueItems=True, **{"x-guidance": {"lenient": True}}), ENFORCED, "uniqueItems"),
     ({"guided_grammar": 'start: %json {"x-guidance": {"lenient": true}, "not": {}}'}, "guided_grammar", "not"),
     (_schema(**{"not": {}}), ENFORCED, "not"),
-    (_schema(properties={f"p{i}": {"type": "string"} for i in range(150)}), ENFORCED, "names where over 100 are opt"),
+    (_schema(properties={f"p{i}": {"type": "string"} for i in range(600)}), ENFORCED, "names where hundreds are opt"),
     (_schema(**{"if": {}, "then": {}}), ENFORCED, "if"),
     (_schema(contains={}), ENFORCED, "contains"),
     (_schema(type="object", properties={"a": {"dependentRequired": {}}}), ENFORCED, "dependentRequired"),
@@ -84,6 +86,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (_schema(**{"$ref": "https://example.com/x"}), ENFORCED, "example.com"),
     (_schema(**{"$ref": "#"}), ENFORCED, "allows no answer"),
     (_schema(type="text"), ENFORCED, "text"),
+    (_schema(const="\ud800"), f"{JSON_SCHEMA}.schema", "lone surrogate"),
+    ({"guided_json": '{"const": "\\ud800"}'}, "guided_json", "lone surrogate"),
+    ({"structured_outputs": {"json": {"\ud800": {}}}}, "structured_outputs.json", "lone surrogate"),
+    ({"guided_json": '{"const": NaN}'}, "guided_json", "is not JSON"),
+    (_schema(const=math.nan), f"{JSON_SCHEMA}.schema", "is not JSON"),
 ]  # fmt: skip
 
 
@@ -99,7 +106,9 @@ async def test_refused_by_name(serve: Any) -> None:
     async with serve("one") as server:
         for body, field, reason in REFUSED:
             for path, rest in (("chat/completions", CHAT), ("completions", {"prompt": "Hi"})):
-                response = await server.client.post(f"/v1/{path}", json={**rest, **body})
+                # Python's own JSON has numbers and characters that the client's library would not send.
+                content = json.dumps({**rest, **body})
+                response = await server.client.post(f"/v1/{path}", content=content, headers=JSON)
                 assert response.status_code == 400, (body, response.text)
                 error = response.json()["error"]
                 assert error["param"] == field, (body, error)
@@ -135,6 +144,15 @@ def _with(name: str) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "string"}}}
 
 
+def _leading_to_itself(ways: int) -> dict[str, Any]:
+    rule = {"anyOf": [*[{"$ref": "#/$defs/d"}] * ways, {"type": "array", "items": {"$ref": "#/$defs/d"}}]}
+    return {
+        "$defs": {"d": rule},
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "in": {"$ref": "#/$defs/d"}},
+    }
+
+
 HOSTILE: dict[str, dict[str, Any]] = {
     "megabyte of schema": {"guided_json": {"enum": [f"value {i} {'x' * 20}" for i in range(40_000)]}},
     "endless intersection": {"guided_json": _all(_pattern(f"^(.*[a-f]{{{i}}}.*)$") for i in range(3, 30))},
@@ -146,6 +164,10 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "deep regex": {"guided_regex": "(" * 20_000 + "a" + ")" * 20_000},
     "deep lark": {"guided_grammar": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000},
     "deep gbnf": {"guided_grammar": "root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000},
+    "equal alternatives behind a text": {
+        "guided_grammar": 'start: /[a-z ]{20}/ r\nr: ' + " | ".join(["r r"] * 990) + ' | "a"'
+    },
+    "references to themselves": {"guided_json": _leading_to_itself(2000)},
     "endless references": {"guided_json": {"allOf": [{"$ref": "#"}]}},
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEn
 from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarProcessLost
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.limits import CPU_TIME, MAX_BYTES, MEMORY, STACK, WALL_TIME
-from paternoster_engine.sampling.grammars.source import GrammarSource
+from paternoster_engine.sampling.grammars.source import GrammarSource, most_items
 from paternoster_engine.sampling.grammars.vocabulary import Encode, Vocabulary
 
 
@@ -33,7 +33,7 @@ class Compiler:
         if "error" in answer:
             raise GrammarError(answer["error"])
         # The same work again, so it ends as soon as it did there.
-        return Grammar(self._tokenizer, answer["grammar"])
+        return Grammar(self._tokenizer, answer["grammar"], most_items(source))
 
     def close(self) -> None:
         """End the process; the next grammar would start another."""

@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.limits import FORCED_TIME, MASK_TIME, parser_limits
+from paternoster_engine.sampling.grammars.limits import FORCED_TIME, ITEMS, MASK_TIME, parser_limits
 
 TOO_SLOW = f"one of its masks takes more than {MASK_TIME:g} s of a processor: it forces too long a text"
 OPENINGS = (b'{"', b'[{"', b'"')
@@ -23,12 +23,15 @@ MAX_REASON = 300
 class Grammar:
     """Shared by all sequences that must be of it."""
 
-    def __init__(self, tokenizer: LLTokenizer, text: str) -> None:
-        """Compile ``text``, a grammar of llguidance, without the interpreter's lock; raises :class:`GrammarError`."""
+    def __init__(self, tokenizer: LLTokenizer, text: str, items: int = ITEMS) -> None:
+        """Compile ``text``, a grammar of llguidance, without the interpreter's lock; raises :class:`GrammarError`.
+
+        ``items``: most ways to go on at one place (:func:`most_items`).
+        """
         self._tokenizer = tokenizer
         self.num_tokens = tokenizer.vocab_size
         """Of the tokenizer; a model may have more rows."""
-        self._start = LLMatcher(tokenizer, text, log_level=0, limits=parser_limits())
+        self._start = LLMatcher(tokenizer, text, log_level=0, limits=parser_limits(items))
         if self._start.is_error():
             raise GrammarError(reason(self._start.get_error()))
         self.too_slow = False
@@ -185,5 +188,5 @@ def reason(said: str) -> str:
     """llguidance's own words, without what they quote of the whole grammar."""
     text = said.replace("<non-verbose/>", "").strip()
     if TOO_WIDE.search(text):
-        text = f"too much is allowed at one place, such as an object's names where over 100 are optional ({text})"
+        text = f"too much is allowed at one place, such as an object's names where hundreds are optional ({text})"
     return text if len(text) <= MAX_REASON else text[:MAX_REASON] + "..."

@@ -1,7 +1,8 @@
-"""What llguidance takes of a JSON schema too widely, said once more in words that it follows."""
+"""JSON schemas: their parts, and what llguidance takes too widely said once more in words that it follows."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 TIMES = ("time", "date-time")
 NO_LEAP = {"pattern": "^[^:]*:[^:]*:[0-5]"}
@@ -35,3 +36,17 @@ def narrowed(schema: Any) -> Any:
     if schema.get("format") in TIMES and isinstance(made.get("allOf", []), list):
         made["allOf"] = [*made.get("allOf", []), NO_LEAP]
     return made
+
+
+def referred(reference: Any, root: Any) -> Any:
+    """What ``reference``, a JSON pointer after ``#``, leads to; None where that is nothing within ``root``."""
+    if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
+        return None
+    found = root
+    for part in unquote(reference[1:]).split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and key.isascii() and key.isdigit():
+            found = found[int(key)] if int(key) < len(found) else None
+        else:
+            found = found.get(key) if isinstance(found, Mapping) else None
+    return found

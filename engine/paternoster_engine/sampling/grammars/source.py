@@ -8,6 +8,7 @@ from llguidance import LLMatcher, StructTag
 from llguidance.gbnf_to_lark import any_to_lark
 
 from paternoster_engine.sampling.grammars.json_schema import narrowed
+from paternoster_engine.sampling.grammars.limits import ITEMS, ITEMS_OF_SCHEMAS
 
 Kind = Literal["json", "regex", "choice", "grammar", "structural_tag", "lark"]
 
@@ -20,6 +21,11 @@ class GrammarSource(NamedTuple):
     """A JSON schema, a regular expression, a JSON list of texts, Lark or GBNF, a structural tag, or Lark."""
     outline: str = ""
     """Lark of the whole answer, in which what ``text`` says is ``@answer``; empty: that is all."""
+
+
+def most_items(source: GrammarSource) -> int:
+    """How many ways to go on there may be at one place of it."""
+    return ITEMS if source.kind == "grammar" else ITEMS_OF_SCHEMAS
 
 
 def to_grammar(source: GrammarSource, specials: frozenset[str]) -> str:

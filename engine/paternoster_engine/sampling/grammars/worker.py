@@ -6,8 +6,10 @@ from typing import Any
 from paternoster_engine.limited.worker import Answer, serve
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.grammar import Grammar, reason
-from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
+from paternoster_engine.sampling.grammars.limits import MOST_WORK
+from paternoster_engine.sampling.grammars.source import GrammarSource, most_items, to_grammar
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+from paternoster_engine.sampling.grammars.work import Work
 
 
 def prepare(given: Mapping[str, Any]) -> Answer:
@@ -21,9 +23,14 @@ def prepare(given: Mapping[str, Any]) -> Answer:
         source = GrammarSource(**request)
         try:
             text = to_grammar(source, specials)
+            work = Work.of(text)
         except (ValueError, RecursionError) as error:
             raise GrammarError(reason(str(error))) from error
-        Grammar(tokenizer, text).check()
+        if work > MOST_WORK:
+            raise GrammarError(
+                f"too many ways lead to the same rules: {work} items to look at for one token, of at most {MOST_WORK}"
+            )
+        Grammar(tokenizer, text, most_items(source)).check()
         return {"grammar": text}
 
     return compiled

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from typing import Any, TypeGuard
-from urllib.parse import unquote
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.json_schema import with_parts
+from paternoster_engine.sampling.grammars.json_schema import referred, with_parts
 
 MAX_DEPTH = 32
 """Schemas in one another, and references that one leads to the other."""
@@ -73,20 +72,6 @@ def _types_of_value(value: Any) -> set[str]:
         return {"boolean"}
     whole = {"integer"} if isinstance(value, float) and value.is_integer() else set()
     return {name for name, kinds in TYPES.items() if isinstance(value, kinds)} | whole
-
-
-def referred(reference: Any, root: Any) -> Any:
-    """What ``reference``, a JSON pointer after ``#``, leads to; None where that is nothing within ``root``."""
-    if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
-        return None
-    found = root
-    for part in unquote(reference[1:]).split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and key.isascii() and key.isdigit():
-            found = found[int(key)] if int(key) < len(found) else None
-        else:
-            found = found.get(key) if isinstance(found, Mapping) else None
-    return found
 
 
 def standing_alone(said: Any, root: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """When a constrained answer may end, what a fault does, and that both samplers forbid the same tokens."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from paternoster_engine.sampling.grammars import grammar as module
 from paternoster_engine.sampling.grammars.compiler import GrammarCache
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.grammar import Grammar
-from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
+from paternoster_engine.sampling.grammars.source import GrammarSource, Kind, most_items, to_grammar
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.sampling.row_sampler import RowSampler
 from paternoster_engine.sampling.sampler import Sampler
@@ -26,7 +27,7 @@ VOCAB = 49152 + 70
 """More than the tokenizer has, as of models whose rows were padded."""
 CPU = torch.device("cpu")
 AMBIGUOUS = "start: a0\n" + "".join(f"a{i}: a{i + 1} a{i + 1}\n" for i in range(40)) + 'a40: "x"'
-Compile = Callable[[str, str], Grammar]
+Compile = Callable[[Kind, str], Grammar]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,12 @@ def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 @pytest.fixture(scope="module")
 def grammar(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Compile:
     shared = vocabulary.tokenizer(tokenizer.encode)
-    return lambda kind, text: Grammar(shared, to_grammar(GrammarSource(kind, text), frozenset()))  # type: ignore[arg-type]
+
+    def compiled(kind: Kind, text: str) -> Grammar:
+        source = GrammarSource(kind, text)
+        return Grammar(shared, to_grammar(source, frozenset()), most_items(source))
+
+    return compiled
 
 
 def _request(tokenizer: Tokenizer, grammar: Grammar, **params: Any) -> Request:
@@ -176,6 +182,33 @@ def test_a_grammar_whose_mask_holds_everybody_up_gets_no_other(
     monkeypatch.undo()
     assert second.matcher.allowed(second) is None
     assert made.too_slow
+
+
+def _fault(tokenizer: Tokenizer, grammar: Grammar, answer: str) -> str | None:
+    """Why no token can follow some beginning of ``answer``, of which each token must be allowed."""
+    request = _request(tokenizer, grammar)
+    assert request.matcher is not None
+    for token in tokenizer.encode(answer):
+        mask = request.matcher.allowed(request)
+        if mask is None:
+            break
+        assert mask[token // 8] >> token % 8 & 1
+        request.output.append(token)
+    return request.matcher.fault
+
+
+@pytest.mark.parametrize("kind", ["json", "structural_tag"])
+def test_an_object_within_may_have_hundreds_of_optional_names(
+    tokenizer: Tokenizer, grammar: Compile, kind: Kind
+) -> None:
+    within = {"type": "object", "properties": {f"name_{i}": {"type": "string"} for i in range(450)}}
+    schema = {"type": "object", "properties": {"in": within}, "required": ["in"]}
+    answer = json.dumps({"in": {"name_3": "a", "name_200": "b", "name_449": "c"}})
+    if kind == "structural_tag":
+        tag = {"structures": [{"begin": "<f>", "schema": schema, "end": "</f>"}], "triggers": ["<f>"]}
+        assert _fault(tokenizer, grammar(kind, json.dumps(tag)), f"<f>{answer}</f>") is None
+    else:
+        assert _fault(tokenizer, grammar(kind, json.dumps(schema)), answer) is None
 
 
 def test_texts_are_spelled_by_tokens_of_text(tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:

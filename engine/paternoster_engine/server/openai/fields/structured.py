@@ -24,15 +24,20 @@ def _schema(value: Any) -> Any:
             raise ValueError(f"is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ValueError("must be a JSON schema that is an object")
+    # What cannot be written is the field's fault, and would otherwise be seen only where nobody knows the field.
+    _said(value)
     return value
 
 
 def _said(value: Any) -> str:
     """As JSON, in the order in which it came: that of properties means something. Raises ``ValueError``."""
     try:
-        return whole_characters(json.dumps(value, ensure_ascii=False, allow_nan=False))
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except RecursionError as error:
         raise ValueError("is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from error
+    return whole_characters(text)
 
 
 Schema = Annotated[Any, AfterValidator(_schema)]
