@@ -15,10 +15,10 @@ from paternoster_engine.sampling.beam_search import BeamSearch
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.beams import beam_params
+from paternoster_engine.server.openai.fields.template import TemplateFields
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, texts_of
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.openai.structure import NewMatcher, matcher_of_chat, matcher_of_text
-from paternoster_engine.server.openai.template_fields import TemplateFields
 from paternoster_engine.server.state import ServedModel
 
 ENDING = 64
