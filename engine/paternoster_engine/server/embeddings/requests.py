@@ -67,6 +67,9 @@ class EmbeddingRequest(VectorRequest):
         default=None, description="which of the prompts in the model's own files comes before each text"
     )
     embed_dtype: Annotated[Any, only("float32")] = "float32"
+    endianness: Annotated[Any, only("native", "little")] = "native"
+    padding: Annotated[Any, only("do_not_pad")] = "do_not_pad"
+    truncation_side: Annotated[Any, only("right")] = "right"
     messages: Annotated[Any, only([])] = Field(default_factory=list)
 
     @model_validator(mode="after")

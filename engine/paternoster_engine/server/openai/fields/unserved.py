@@ -16,6 +16,9 @@ class UnservedFields(Body):
     truncate_prompt_tokens: Annotated[Any, only()] = None
     prompt_embeds: Annotated[Any, only()] = None
     kv_transfer_params: Annotated[Any, only()] = None
+    logprob_token_ids: Annotated[Any, only([])] = Field(default_factory=list)
+    repetition_detection: Annotated[Any, only()] = None
+    thinking_token_budget: Annotated[Any, only()] = None
 
 
 class UnservedChatFields(UnservedFields):
