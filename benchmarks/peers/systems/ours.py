@@ -24,7 +24,7 @@ class Ours:
 
     def describe(self) -> str:
         versions = f"paternoster {version('paternoster')}, torch {version('torch')}"
-        return f"{versions}; 64 at once, prefix cache off, {KV_GIB} GiB of KV"
+        return f"{versions}; 64 at once, tokens proposed as by default, prefix cache off, {KV_GIB} GiB of KV"
 
     def set_up(self) -> None:
         """Nothing: it is here."""
