@@ -1,5 +1,9 @@
-"""A whole and a streamed answer through each Python framework; run in their own environment, with an engine's URL."""
+"""A whole and a streamed answer through each Python framework; run in their own environment, with an engine's URL.
 
+Through LiteLLM also a loop with tools; LangChain's and Pydantic AI's are in the engine's tests.
+"""
+
+import json
 import sys
 from collections.abc import Callable
 from typing import Literal
@@ -29,6 +33,43 @@ def litellm() -> list[str]:
     whole = library.completion(**ask, custom_field=1)
     chunks = library.completion(**ask, stream=True, stream_options={"include_usage": True})
     return [whole.choices[0].message.content, "".join(chunk.choices[0].delta.content or "" for chunk in chunks)]
+
+
+def litellm_with_tools() -> list[str]:
+    """Two calls and an answer, whole and streamed: what the model wrote as the city."""
+    import litellm as library
+
+    library.suppress_debug_info = True
+    city = {"type": "string", "enum": ["Kyoto", "Paris", "Tokyo"]}
+    tools = {"weather": {"city": city}, "population": {"city": city}}
+    ask = {"model": f"openai/{MODEL}", "api_base": URL, "api_key": "none", "temperature": 0, "max_tokens": 100}
+    ask["tools"] = [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "parameters": {"type": "object", "properties": of, "required": [*of], "additionalProperties": False},
+            },
+        }
+        for name, of in tools.items()
+    ]
+    written = []
+    for stream in (False, True):
+        messages = [{"role": "user", "content": "What is the weather in Tokyo, and how many live there?"}]
+        for name in tools:
+            choice = {"type": "function", "function": {"name": name}}
+            answer = library.completion(**ask, messages=messages, tool_choice=choice, stream=stream)
+            message = (library.stream_chunk_builder([*answer]) if stream else answer).choices[0].message
+            (call,) = message.tool_calls
+            assert call.function.name == name
+            written.append(json.loads(call.function.arguments)["city"])
+            result = {"role": "tool", "tool_call_id": call.id, "content": "rain" if name == "weather" else "14000000"}
+            messages += [message.model_dump(), result]
+        last = library.completion(**ask, messages=messages, tool_choice="none", stream=stream)
+        message = (library.stream_chunk_builder([*last]) if stream else last).choices[0].message
+        assert message.content, message
+        assert not message.tool_calls, message
+    return written
 
 
 def pydantic_ai() -> list[str]:
@@ -69,7 +110,9 @@ def instructor() -> list[str]:
     return [client.chat.completions.create(**ask).city, last.city]
 
 
-FRAMEWORKS: tuple[Callable[[], list[str]], ...] = (langchain, litellm, pydantic_ai, openai_agents, instructor)
+FRAMEWORKS: tuple[Callable[[], list[str]], ...] = (
+    langchain, litellm, litellm_with_tools, pydantic_ai, openai_agents, instructor,
+)  # fmt: skip
 
 if __name__ == "__main__":
     for framework in FRAMEWORKS:
