@@ -3,6 +3,8 @@
 import json
 from http import HTTPStatus
 
+from paternoster_http.openai_errors import error_body
+
 RETRY_AFTER_SECONDS = 1
 TYPES = {
     400: "BadRequestError",
@@ -23,8 +25,7 @@ class Refusal(Exception):
 
     def answer(self) -> bytes:
         """The whole answer, in OpenAI's error body."""
-        error = {"message": str(self), "type": TYPES[self.status], "param": None, "code": self.status}
-        body = json.dumps({"error": error}).encode()
+        body = json.dumps(error_body(self.status, TYPES[self.status], str(self))).encode()
         retry = f"retry-after: {RETRY_AFTER_SECONDS}\r\n" if self.status == 503 else ""
         head = (
             f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n"

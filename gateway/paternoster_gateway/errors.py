@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from paternoster_http.anthropic_errors import error_body, is_anthropic
+from paternoster_http import anthropic_errors, openai_errors
 
 MAX_SHOWN = 200
 """Most characters of a refused value shown in an answer."""
@@ -21,16 +21,24 @@ class GatewayError(Exception):
     """An answer that comes from no engine."""
 
     def __init__(
-        self, status: int, kind: str, message: str, *, param: str | None = None, retry_after: int | None = None
+        self,
+        status: int,
+        kind: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: int | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
         self.param = param
         self.retry_after = retry_after
+        self.code = code
 
     def body(self) -> dict[str, Any]:
-        return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.status}}
+        return openai_errors.error_body(self.status, self.kind, str(self), param=self.param, code=self.code)
 
     def headers(self) -> dict[str, str]:
         challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
@@ -38,8 +46,9 @@ class GatewayError(Exception):
 
     def event(self, path: str) -> bytes:
         """The error as the end of an event stream of ``path`` whose status has already been sent."""
-        if is_anthropic(path):
-            return b"event: error\ndata: " + json.dumps(error_body(self.status, str(self))).encode() + b"\n\n"
+        if anthropic_errors.is_anthropic(path):
+            body = anthropic_errors.error_body(self.status, str(self))
+            return b"event: error\ndata: " + json.dumps(body).encode() + b"\n\n"
         return b"data: " + json.dumps(self.body()).encode() + b"\n\ndata: [DONE]\n\n"
 
 
@@ -75,7 +84,8 @@ def model_needed(names: Sequence[str]) -> GatewayError:
 
 
 def unknown_model(model: str) -> GatewayError:
-    return GatewayError(404, "NotFoundError", f"The model `{model[:MAX_SHOWN]}` does not exist.", param="model")
+    message = f"The model `{model[:MAX_SHOWN]}` does not exist."
+    return GatewayError(404, "NotFoundError", message, param="model", code=openai_errors.MODEL_NOT_FOUND)
 
 
 def client_gone() -> GatewayError:

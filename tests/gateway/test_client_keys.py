@@ -77,7 +77,7 @@ async def test_whoever_has_no_key_of_it_is_refused_before_anything_else(
             "message": "Missing or wrong key in the Authorization or X-Api-Key header.",
             "type": "AuthenticationError",
             "param": None,
-            "code": 401,
+            "code": "invalid_api_key",
         }
     for headers in ({}, {"Authorization": "Basic old"}, {"Authorization": "old"}, {"X-Api-Key": "another"}):
         async with client.post(f"{door.url}/tokenize", json=ASK, headers=headers) as response:

@@ -42,12 +42,11 @@ def check(answer: httpx.Response) -> None:
         assert answer.status_code < 500 or answer.status_code in (503, 504), answer.text
         told = answer.json()["error"]
         assert set(told) == {"message", "type", "param", "code"}
-        assert told["code"] == answer.status_code
+        assert told["code"] in (None, "model_not_found", "context_length_exceeded")
         assert len(told["message"]) < 5000
     elif answer.headers["content-type"].startswith("text/event-stream"):
         assert answer.text.endswith("data: [DONE]\n\n")
-        assert '"code": 500' not in answer.text
-        assert '"code":500' not in answer.text
+        assert "InternalServerError" not in answer.text
     else:
         assert isinstance(answer.json(), dict)
 

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import client_key, matches
-from paternoster_engine.server.errors import error_body
+from paternoster_http.openai_errors import error_body
 
 
 class BearerKeys:
@@ -21,9 +21,8 @@ class BearerKeys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._allowed(scope):
-            body = error_body(
-                "Missing or wrong key in the Authorization or X-Api-Key header", "AuthenticationError", 401
-            )
+            message = "Missing or wrong key in the Authorization or X-Api-Key header"
+            body = error_body(401, "AuthenticationError", message)
             await JSONResponse(body, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
         else:
             await self._app(scope, receive, send)

@@ -28,6 +28,7 @@ from paternoster_engine.server.generation.generation import (
 )
 from paternoster_engine.server.generation.text_work import TextQueueFull
 from paternoster_engine.server.loop import LoopStopped
+from paternoster_http.openai_errors import CONTEXT_LENGTH_EXCEEDED, MODEL_NOT_FOUND, error_body
 
 MAX_LISTED = 10
 """Most validation errors told in one response."""
@@ -86,17 +87,19 @@ class ErrorResponse(NamedTuple):
     """Seconds; SDKs that retry honour it."""
     final: bool = False
     """Sending it again is of no use, although the status says that it may be."""
+    code: str | None = None
+    """OpenAI's name of it; None: that of the status, where it has one."""
 
 
 TABLE: Mapping[type[Exception], ErrorResponse] = {
-    PromptTooLong: ErrorResponse(400, "BadRequestError"),
+    PromptTooLong: ErrorResponse(400, "BadRequestError", code=CONTEXT_LENGTH_EXCEEDED),
     NeverFits: ErrorResponse(400, "BadRequestError"),
     TooManyBeams: ErrorResponse(400, "BadRequestError"),
     ChatTemplateError: ErrorResponse(400, "BadRequestError", "messages"),
     InvalidValue: ErrorResponse(400, "BadRequestError"),
     WrongTask: ErrorResponse(400, "BadRequestError", "model"),
     GrammarTooComplex: ErrorResponse(400, "BadRequestError"),
-    UnknownModel: ErrorResponse(404, "NotFoundError", "model"),
+    UnknownModel: ErrorResponse(404, "NotFoundError", "model", code=MODEL_NOT_FOUND),
     Ending: ErrorResponse(409, "ConflictError"),
     ClientGone: ErrorResponse(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
     StepFailed: ErrorResponse(500, "InternalServerError"),
@@ -119,7 +122,7 @@ class ErrorObject(BaseModel):
     message: str
     type: str
     param: str | None
-    code: int
+    code: str | None
 
 
 class ErrorBody(BaseModel):
@@ -147,16 +150,13 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 """What OpenAPI is told of failures."""
 
 
-def error_body(message: str, type: str, code: int, param: str | None = None) -> dict[str, Any]:
-    return {"error": {"message": message[:MAX_MESSAGE], "type": type, "param": param, "code": code}}
-
-
 def describe(error: Exception) -> tuple[ErrorResponse, dict[str, Any]]:
     """The response to ``error`` and its body; an error that the table does not know is a fault of the server."""
     response = TABLE.get(type(error), ErrorResponse(500, "InternalServerError"))
     message = str(error) if type(error) in TABLE else "Internal server error"
     param = error.field if isinstance(error, InvalidValue) else response.param
-    return response, error_body(message, response.type, response.status, param)
+    body = error_body(response.status, response.type, message[:MAX_MESSAGE], param=param, code=response.code)
+    return response, body
 
 
 def error_response(error: Exception) -> JSONResponse:
@@ -181,7 +181,8 @@ def install(app: FastAPI) -> None:
     async def http(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         phrase = HTTPStatus(error.status_code).phrase
-        body = error_body(_unreadable(error.__cause__) or error.detail, phrase, error.status_code)
+        message = _unreadable(error.__cause__) or error.detail
+        body = error_body(error.status_code, phrase, message[:MAX_MESSAGE])
         return JSONResponse(body, error.status_code, error.headers)
 
     for kind in (*TABLE, Exception):
@@ -211,7 +212,7 @@ def _invalid_body(content_type: str, errors: Sequence[Mapping[str, Any]]) -> JSO
     else:
         message = "; ".join(_describe(error) for error in errors[:MAX_LISTED])
         param = _field(errors[0]) or None
-    return JSONResponse(error_body(message, "BadRequestError", 400, param), 400)
+    return JSONResponse(error_body(400, "BadRequestError", message[:MAX_MESSAGE], param=param), 400)
 
 
 def _describe(error: Mapping[str, Any]) -> str:

@@ -2,13 +2,14 @@
 
 import threading
 from array import array
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 
 import httpx
 import pytest
+from official_types import official_types
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
@@ -59,6 +60,12 @@ class Embedder:
 
 
 Serve = Callable[..., AbstractAsyncContextManager[Embedder]]
+
+
+@pytest.fixture(autouse=True)
+def answers_are_of_official_types() -> Iterator[None]:
+    with official_types():
+        yield
 
 
 @pytest.fixture(scope="session")

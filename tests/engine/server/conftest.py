@@ -4,7 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,22 @@ from typing import Any
 
 import httpx
 import pytest
+import recorded_answers
+from official_types import faults, official_types
 from scripted_server import Serve, scripted_server
 
 from paternoster_engine.model.tokenizer import Tokenizer
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
+RECORDER = Path(recorded_answers.__file__)
 POOL = ("--kv-cache-memory", "160000000")
 """3,400 tokens in float32; filling the default pool of 512 MiB with zeros takes a second."""
+
+
+@pytest.fixture(autouse=True)
+def answers_are_of_official_types() -> Iterator[None]:
+    with official_types():
+        yield
 
 
 @pytest.fixture
@@ -38,8 +48,17 @@ class EngineUnderTest:
 
 @contextmanager
 def _running(*flags: str, **environment: str) -> Iterator[EngineUnderTest]:
-    command = [PATERNOSTER, "serve", "--port", "0", "--admin-port", "0", "--threads", "1", *POOL, *flags]
-    process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        answers = Path(folder, "answers")
+        command = [sys.executable, RECORDER, str(answers), "serve", "--port", "0", "--admin-port", "0"]
+        with _process([*command, "--threads", "1", *POOL, *flags], environment) as engine:
+            yield engine
+        assert not (found := faults(recorded_answers.read(answers))), "\n".join(found)
+
+
+@contextmanager
+def _process(command: Sequence[str | Path], environment: Mapping[str, str]) -> Iterator[EngineUnderTest]:
+    process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

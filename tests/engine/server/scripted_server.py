@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import httpx
 from fastapi import FastAPI
-from openai_types import check
 
 from paternoster_contract.stats import StartPart
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
@@ -157,4 +156,4 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
 
 def _client(app: FastAPI) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://engine", event_hooks={"response": [check]})
+    return httpx.AsyncClient(transport=transport, base_url="http://engine")

@@ -128,7 +128,7 @@ async def test_sigterm_drains_and_a_long_drain_is_cut(run_engine: Any, until_sta
             answer = (await short).json()
             assert answer["usage"]["completion_tokens"] == 10
             *_, error, done = (await endless).text.strip().split("\n\n")
-            assert '"code": 503' in error
+            assert '"type": "ServiceUnavailableError"' in error
             assert done == "data: [DONE]"
         assert await asyncio.to_thread(engine.process.wait, 30) == 0
 
