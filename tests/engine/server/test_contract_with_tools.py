@@ -110,6 +110,26 @@ def test_answers_that_must_be_of_a_form(engine: Any) -> None:
         assert (message.stop_reason, use.input["city"] in ("Rome", "Oslo")) == ("tool_use", True)
 
 
+def test_chats_own_choices_and_biases_act_in_both(engine: Any) -> None:
+    with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0) as client:
+        tokenized = client.post("/../tokenize", body={"prompt": "Oslo", "add_special_tokens": False}, cast_to=object)
+        first: int = tokenized["tokens"][0]  # type: ignore[index]
+        for extra, said in (
+            ({"structured_outputs": {"choice": ["Rome", "Oslo"]}, "logit_bias": {first: 100}}, "Oslo"),
+            ({"structured_outputs": {"regex": "[0-9]{3}"}}, None),
+        ):
+            extra |= {"temperature": 0, "chat_template_kwargs": {"enable_thinking": False}}
+            response = client.responses.create(model=MODEL, input=QUESTION, extra_body=extra)
+            with anthropic.Anthropic(base_url=engine.url, api_key="none", max_retries=0) as other:
+                question: Any = [{"role": "user", "content": QUESTION}]
+                (block,) = other.messages.create(
+                    model=MODEL, max_tokens=32, messages=question, extra_body=extra
+                ).content
+            assert block.type == "text"
+            assert response.output_text == block.text
+            assert block.text == said or (said is None and len(block.text) == 3 and block.text.isdigit())
+
+
 def test_a_call_that_is_begun_is_of_its_schema(engine: Any) -> None:
     """At a temperature at which it would write anything."""
     schema = test_auto_calls.SCHEMA

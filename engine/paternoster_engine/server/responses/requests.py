@@ -9,7 +9,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, field_validator, model_validator
 
-from paternoster_engine.server.openai.fields.body import MAX_LOGPROBS, MAX_MESSAGES, Body, Text, only, whole_characters
+from paternoster_engine.server.openai.fields.body import (
+    MAX_LOGPROBS,
+    MAX_MESSAGES,
+    Body,
+    StopStrings,
+    Text,
+    only,
+    whole_characters,
+)
 from paternoster_engine.server.openai.fields.template import MAX_TOOLS, JsonObject
 from paternoster_engine.server.translation.fields import PassedFields
 
@@ -164,6 +172,7 @@ class ResponsesRequest(PassedFields):
     temperature: float = Field(default=1.0, ge=0, le=2)
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=-1, lt=2**31, description="as in chat completions")
+    stop: StopStrings = Field(default_factory=list, description="as in chat completions")
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None
     metadata: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_METADATA, description="told in the answer")

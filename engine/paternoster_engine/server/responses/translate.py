@@ -31,6 +31,7 @@ def chat_body(body: ResponsesRequest) -> dict[str, Any]:
         "temperature": body.temperature,
         "top_p": body.top_p,
         "top_k": body.top_k,
+        "stop": body.stop,
         "parallel_tool_calls": body.parallel_tool_calls,
         **body.passed_on(),
     }

@@ -221,6 +221,20 @@ async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
         assert response.status_code == 200, response.text
 
 
+async def test_chats_extensions_act_here_too(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, "one two three") as (server, client):
+        (third,) = tokenizer.encode(" three")
+        for change, text in (
+            ({"stop": "two"}, "one "),
+            ({"stop_token_ids": [third]}, "one two"),
+            ({"min_tokens": 5, "ignore_eos": True, "max_output_tokens": 5}, "one two threeone"),
+        ):
+            answer = await client.responses.create(model="scripted", input="Hi", extra_body=change)
+            assert answer.output_text == text, change
+        response = await server.client.post("/v1/responses", json={"input": "Hi", "stop": "two"})
+        assert "x-paternoster-ignored" not in response.headers
+
+
 async def test_unknown_fields_are_left_out_and_told(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one") as (server, _):
         item = {"role": "user", "content": "Hi", "mood": "good"}
@@ -255,6 +269,10 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"temperature": 3}, "temperature"),
     ({"top_p": 0}, "top_p"),
     ({"priority": 1}, "priority"),
+    ({"stop": ["x"] * 17}, "stop"),
+    ({"logit_bias": {"1": 101}}, "logit_bias.1"),
+    ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+    ({"stop_token_ids": [-1]}, "stop_token_ids.0"),
     ({"chat_template_kwargs": 1}, "chat_template_kwargs"),
     ({"chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs"),
     ({"user": "x" * 257}, "user"),

@@ -111,12 +111,12 @@ TokenIds = list[Annotated[int, Field(ge=0)]]
 
 
 def _token_keys(value: Any) -> Any:
-    """An object whose names are token ids, as JSON has no other, with ids in their place."""
+    """An object whose names are token ids, as JSON has no other, with ids in their place; those may be there already."""
     if not isinstance(value, dict):
         return value
-    for name in value:
-        if not (isinstance(name, str) and name.isascii() and name.isdigit() and len(name) <= MAX_DIGITS):
-            raise ValueError(f'has the name {str(name)[:MAX_NAME]!r}: must be a token id, such as "50256"')
+    for name in map(str, value):
+        if not (name.isascii() and name.isdigit() and len(name) <= MAX_DIGITS):
+            raise ValueError(f'has the name {name[:MAX_NAME]!r}: must be a token id, such as "50256"')
     return {int(name): number for name, number in value.items()}
 
 
