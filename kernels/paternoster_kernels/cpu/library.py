@@ -89,6 +89,9 @@ def compile_library(folder: Path, instructions: InstructionSet) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False, env=env)
         if done.returncode != 0:
             raise OSError(f"{compiler} exited with {done.returncode}: {done.stderr.strip()[-500:]}")
+        with partial.open("rb") as written:
+            # A name that a loss of power leaves with half a library would be believed from then on.
+            os.fsync(written.fileno())
         partial.replace(target)
     return target
 

@@ -57,6 +57,20 @@ def test_compiles_once_into_the_cache(tmp_path: Path, monkeypatch: pytest.Monkey
     assert again._name == str(made)
 
 
+@compiles
+@pytest.mark.usefixtures("able", "small")
+def test_it_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a loss of power leaves a name with half a library, which is never compiled again."""
+    folder, instructions = tmp_path / "out", instruction_sets.available()[0]
+    target, seen = folder / module.library_name(instructions), []
+    synced = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (seen.append((os.fstat(file).st_size, target.exists())), synced(file))
+    )
+    compile_library(folder, instructions)
+    assert seen == [(target.stat().st_size, False)]
+
+
 def test_of_those_that_start_together_one_compiles(tmp_path: Path) -> None:
     target, made = tmp_path / "made" / "library.so", []
 
