@@ -20,6 +20,7 @@ RUNNERS = (
     "engine.attention",
     "engine.batch_invariant_cost",
     "engine.chats_beside_embeddings",
+    "engine.commits",
     "engine.decode_roofline",
     "engine.embeddings",
     "engine.idle",

@@ -1,9 +1,10 @@
-"""What chats feel while another model on the same machine embeds, and while it does not, in turns.
+"""What chats feel while another model on the same machine embeds, while it does not, and beside other work, in turns.
 
     python benchmarks engine.chats_beside_embeddings --rounds 5 --json result.json
 
 Two ``paternoster serve``, each with one thread on a CPU of its own, as pods with limits are; what memory, caches and
-clocks have in common they share. Clients run on the CPU of their server. Linux.
+clocks have in common they share. Clients run on the CPU of their server. In the third turn the embedder's CPU
+multiplies matrices that its own caches hold: what chats feel then is the machine's, whoever uses its other CPU. Linux.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import asyncio
 import json
 import os
 import statistics
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -34,7 +37,14 @@ PROMPT, ANSWER = 64, 200
 """Tokens of a chat."""
 CALL = 100
 """Texts of a call."""
-TURNS = ("without", "with")
+TURNS = ("without", "embedding", "multiplying")
+MULTIPLYING = """
+import os, sys, numpy as np
+os.sched_setaffinity(0, {int(sys.argv[1])})
+a = np.random.rand(256, 256).astype(np.float32)
+while True:
+    a @ a
+"""
 
 
 @contextmanager
@@ -54,19 +64,44 @@ class Embedding:
 
     def __init__(self, url: str, cpu: int, texts: list[str]) -> None:
         self.wanted, self.calls = threading.Event(), 0
-        self._url, self._cpu = url + "/v1/embeddings", cpu
+        self._url, self.cpu = url + "/v1/embeddings", cpu
         asked = {"encoding_format": "base64", "truncate_prompt_tokens": -1}
         starts = range(0, len(texts), CALL)
         self._bodies = [json.dumps({"input": texts[i : i + CALL], **asked}) for i in starts]
 
     def run(self) -> None:
         """Ends with the process."""
-        os.sched_setaffinity(0, {self._cpu})
+        os.sched_setaffinity(0, {self.cpu})
         for body in cycle(self._bodies):
             self.wanted.wait()
             request = urllib.request.Request(self._url, body.encode(), {"Content-Type": "application/json"})
             urllib.request.urlopen(request, timeout=START_SECONDS).read()
             self.calls += 1
+
+
+@contextmanager
+def multiplying(cpu: int) -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, "-c", MULTIPLYING, str(cpu)], env=os.environ | {"OMP_NUM_THREADS": "1"})
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def beside(turn: str, embedding: Embedding) -> Iterator[None]:
+    """What the other CPU does meanwhile."""
+    if turn == "multiplying":
+        with multiplying(embedding.cpu):
+            yield
+        return
+    if turn == "embedding":
+        embedding.wanted.set()
+    try:
+        yield
+    finally:
+        embedding.wanted.clear()
 
 
 async def chats(client: BenchClient, prompts: PromptSource, numbers: Iterator[int], users: int, each: int) -> list[Any]:
@@ -87,17 +122,14 @@ async def measure(url: str, embedding: Embedding, args: argparse.Namespace) -> l
         client.model = (await client.models())[0]["id"]
         prompts = PromptSource(await client.tokenize(default_text()))
         await chats(client, prompts, numbers, args.users, 1)
-        for turn in tqdm(range(2 * args.rounds), unit="turn", disable=None):
-            name = TURNS[turn % 2]
-            if name == "with":
-                embedding.wanted.set()
+        for name in tqdm(TURNS * args.rounds, unit="turn", disable=None):
             before, loop = embedding.calls, asyncio.get_running_loop()
             started = loop.time()
-            results = await chats(client, prompts, numbers, args.users, args.answers)
-            seconds, calls = loop.time() - started, embedding.calls - before
-            embedding.wanted.clear()
+            with beside(name, embedding):
+                results = await chats(client, prompts, numbers, args.users, args.answers)
+                seconds, calls = loop.time() - started, embedding.calls - before
             failed = [result.error for result in results if result.ttft is None]
-            if failed or (name == "with" and not calls):
+            if failed or (name == "embedding" and not calls):
                 raise RuntimeError(f"{failed[0]}" if failed else "nothing was embedded")
             between = [gap for result in results for gap in result.itls]
             p50, p99 = np.percentile(between, (50, 99))
@@ -115,7 +147,7 @@ def main() -> int:
     parser.add_argument("--cpus", type=int, nargs=2, metavar="N", help="of chats and of the embedder")
     parser.add_argument("--users", type=int, default=4, help="who chat at once (default: %(default)s)")
     parser.add_argument("--answers", type=int, default=4, help="to each in a turn (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns without, and with (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each kind (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write every turn")
     args = parser.parse_args()
     allowed = sorted(os.sched_getaffinity(0))
@@ -126,16 +158,18 @@ def main() -> int:
         embedding = Embedding(embedder, cpus[1], make_texts(1000, 25, 0.9))
         threading.Thread(target=embedding.run, daemon=True).start()
         rows = asyncio.run(measure(url, embedding, args))
-    table = Table("between tokens", *TURNS, "ratio: median", "least", "most")
+    table = Table("between tokens", "beside", "time", "of without: median", "least", "most")
     found: dict[str, Any] = {"processor": cpu_name(), "turns": rows}
     for name in ("p50", "p99"):
-        without, beside = ([row[name] for row in rows if row["turn"] == turn] for turn in TURNS)
-        ratios = [b / a for a, b in zip(without, beside, strict=True)]
-        found[name] = {"ratio": statistics.median(ratios), "ratios": ratios}
-        times = [f"{statistics.median(each) * 1000:.1f} ms" for each in (without, beside)]
-        table.add_row(name, *times, *(f"{f(ratios):.3f}" for f in (statistics.median, min, max)))
+        times = {turn: [row[name] for row in rows if row["turn"] == turn] for turn in TURNS}
+        found[name] = {}
+        for turn, each in times.items():
+            ratios = [b / a for a, b in zip(times["without"], each, strict=True)]
+            found[name][turn] = {"ratio": statistics.median(ratios), "ratios": ratios}
+            told = [f"{f(ratios):.3f}" for f in (statistics.median, min, max)]
+            table.add_row(name, turn, f"{statistics.median(each) * 1000:.1f} ms", *told)
     Console().print(table)
-    embedded = statistics.median(row["texts_per_second"] for row in rows if row["turn"] == "with")
+    embedded = statistics.median(row["texts_per_second"] for row in rows if row["turn"] == "embedding")
     print(f"{found['processor']}; {embedded:.0f} texts/s embedded meanwhile")
     if args.json:
         args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -29,10 +30,10 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def serve(flags: list[str]) -> tuple[subprocess.Popen[str], str]:
+def serve(flags: Sequence[str], **environment: str) -> tuple[subprocess.Popen[str], str]:
     """A server that is ready, and its address; raises ``RuntimeError`` when it ends before."""
     command = [str(Path(sys.executable).with_name("paternoster")), "serve", "--port", "0", *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
     assert process.stdout is not None
     for line in process.stdout:
         if found := re.match(r"listening on (http://\S+)", line):

@@ -1,0 +1,143 @@
+"""What requests without anything special get from engines of several commits, in turns.
+
+    python benchmarks engine.commits cb8fc99 "HEAD --speculative grammar" --rounds 5 --json result.json
+
+Each commit is checked out into a folder of its own and served by this environment's packages, all at once; one turn
+after another sends the same load to each. Ratios are to the first commit, round by round. The commits' requirements
+must be met by this environment.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from engine.idle import START_SECONDS, serve
+from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome
+from paternoster_engine.bench.machine import cpu_name
+from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+
+PACKAGES = ("operator", "engine", "kernels", "gateway", "simulator")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one round of requests got."""
+
+    tokens_per_second: float
+    between_p50: float
+    """Seconds between two chunks of tokens."""
+    between_p99: float
+    first_p50: float
+    """Seconds to the first token."""
+
+
+@contextmanager
+def checkout(commit: str, folder: Path) -> Iterator[Path]:
+    """A work tree of ``commit``; raises ``subprocess.CalledProcessError`` where there is none."""
+    git = ["git", "-C", str(ROOT), "worktree"]
+    subprocess.run([*git, "add", "--quiet", "--detach", str(folder), commit], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run([*git, "remove", "--force", str(folder)], check=True)
+
+
+@contextmanager
+def served(tree: Path, flags: Sequence[str]) -> Iterator[str]:
+    """The address of an engine that runs the packages of ``tree``."""
+    process, url = serve(flags, PYTHONPATH=os.pathsep.join(str(tree / package) for package in PACKAGES))
+    try:
+        yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=START_SECONDS)
+
+
+async def turn(client: BenchClient, requests: Sequence[BenchRequest], users: int) -> Turn:
+    """``users`` send the requests, each its next when its last is answered; raises ``RuntimeError`` where one fails."""
+    waiting = iter(requests)
+
+    async def user() -> list[Any]:
+        return [await client.send(request) for request in waiting]
+
+    started = time.perf_counter()
+    results = [one for each in await asyncio.gather(*(user() for _ in range(users))) for one in each]
+    seconds = time.perf_counter() - started
+    if failed := [one.error for one in results if one.outcome is not Outcome.COMPLETED]:
+        raise RuntimeError(failed[0])
+    p50, p99 = np.percentile([gap for one in results for gap in one.itls], (50, 99))
+    first = statistics.median(one.ttft for one in results)
+    return Turn(sum(one.output_tokens for one in results) / seconds, float(p50), float(p99), first)
+
+
+async def measure(urls: Sequence[str], args: argparse.Namespace) -> list[list[Turn]]:
+    """The turns of each address, after one that is not counted."""
+    turns: list[list[Turn]] = [[] for _ in urls]
+    sampling = {"temperature": args.temperature, "ignore_eos": True}
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(BenchClient(url, sampling=sampling)) for url in urls]
+        for client in clients:
+            client.model = (await client.models())[0]["id"]
+        prompts = PromptSource(await clients[0].tokenize(default_text()))
+        for number in tqdm(range(args.rounds + 1), unit="round", disable=None):
+            numbers = range(number * args.requests, (number + 1) * args.requests)
+            load = [BenchRequest(n, prompts.prompt(n, args.prompt), args.answer) for n in numbers]
+            order = range(len(urls))
+            for i in order if number % 2 else reversed(order):
+                turns[i].append(await turn(clients[i], load, args.users))
+    return [each[1:] for each in turns]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commits", nargs="+", metavar="COMMIT", help="with flags of paternoster serve behind it")
+    parser.add_argument("--users", type=int, default=16, help="requests at once (default: %(default)s)")
+    parser.add_argument("--requests", type=int, default=64, help="of a turn (default: %(default)s)")
+    parser.add_argument("--prompt", type=int, default=128, help="tokens of each prompt (default: %(default)s)")
+    parser.add_argument("--answer", type=int, default=64, help="tokens of each answer (default: %(default)s)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each commit (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write every turn")
+    args = parser.parse_args()
+    if min(args.users, args.requests, args.prompt, args.rounds) < 1 or args.answer < 2:
+        parser.error("needs an answer of at least 2 tokens, and of all else at least 1")
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        urls = []
+        for i, (commit, *flags) in enumerate(map(shlex.split, args.commits)):
+            tree = stack.enter_context(checkout(commit, Path(folder, str(i))))
+            urls.append(stack.enter_context(served(tree, flags)))
+        turns = asyncio.run(measure(urls, args))
+    names = [each.name for each in fields(Turn)]
+    table = Table("median (of the first: median, least, most)", *names)
+    for commit, each in zip(args.commits, turns, strict=True):
+        cells = []
+        for name in names:
+            here, first = ([getattr(one, name) for one in of] for of in (each, turns[0]))
+            ratios = [a / b for a, b in zip(here, first, strict=True)]
+            found = (statistics.median(ratios), min(ratios), max(ratios))
+            cells.append(f"{statistics.median(here):.4g} ({', '.join(f'{ratio:.3f}' for ratio in found)})")
+        table.add_row(commit, *cells)
+    Console(width=160).print(table)
+    print(cpu_name())
+    if args.json:
+        rows = [[asdict(one) for one in each] for each in turns]
+        document = {"processor": cpu_name(), "turns": dict(zip(args.commits, rows, strict=True))}
+        args.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    return 0
