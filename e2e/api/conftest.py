@@ -1,13 +1,11 @@
 """The CRD of this checkout in the cluster, and a namespace to write in."""
 
-import importlib.util
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
+import good_and_bad_manifests
 import pytest
 
-from paternoster_e2e.cluster import ROOT
 from paternoster_e2e.kubectl import Document, Kubectl
 from paternoster_e2e.objects import apply_crd, scratch_namespace
 
@@ -22,18 +20,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     }
     for argument, name in lists.items():
         if argument in metafunc.fixturenames:
-            cases = getattr(manifest_tests(), name)
+            cases = getattr(good_and_bad_manifests, name)
             metafunc.parametrize(argument, cases, ids=[_id(case) for case in cases])
-
-
-def manifest_tests() -> ModuleType:
-    path = ROOT / "tests" / "operator" / "api" / "test_manifest.py"
-    spec = importlib.util.spec_from_file_location("manifest_tests", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _id(case: Any) -> str:
@@ -43,7 +31,7 @@ def _id(case: Any) -> str:
 @pytest.fixture
 def broken_rules() -> list[tuple[dict[str, Any], str]]:
     """All of them at once."""
-    found: list[tuple[dict[str, Any], str]] = manifest_tests().BROKEN_RULES
+    found: list[tuple[dict[str, Any], str]] = good_and_bad_manifests.BROKEN_RULES
     return found
 
 

@@ -9,6 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from model_files import AT_ONCE
+
+from paternoster_sources.cache import Cache, Model
+from paternoster_sources.fetch import fetch
 from paternoster_sources.remote.layers import _zstd
 
 LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -96,3 +100,7 @@ def fetched(files: dict[str, bytes], names: Iterable[str] = ()) -> dict[str, byt
     """What of a repository lands in the cache."""
     wanted = set(names) or {"config.json", "tokenizer.json", "model.safetensors"}
     return {name: data for name, data in files.items() if name in wanted}
+
+
+def got(address: str, cache: Cache, **more: Any) -> Model:
+    return fetch(address, cache, retry=AT_ONCE, **more)

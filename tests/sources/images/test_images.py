@@ -1,56 +1,33 @@
 """Models in images that lie on this machine: every way of writing one, laid layer over layer, and hostile ones."""
 
-import json
-import os
-import random
 import shutil
 import subprocess
-import tarfile
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from image_layouts import INDEX, LAYER, MANIFEST, PACKED, Layout, fetched, files_layer, folder, member, tar, whole
-from model_files import AT_ONCE, model_files
+from image_layouts import INDEX, PACKED, Layout, fetched, files_layer, folder, got, member, tar, whole
+from model_files import model_files
 
-from paternoster_engine.model.errors import ModelSourceError
 from paternoster_engine.model.source import resolve
 from paternoster_sources import fetch as fetching
-from paternoster_sources.cache import Cache, Model
+from paternoster_sources.cache import Cache
 from paternoster_sources.errors import (
     AmbiguousWeights,
     Corrupted,
-    InvalidAddress,
     NoSpace,
     NoWeights,
     RevisionNotFound,
-    SourceError,
     SourceNotFound,
-    TooLarge,
-    UnsafeListing,
-    UnsafeWeights,
 )
-from paternoster_sources.fetch import fetch
-from paternoster_sources.image import ImageAddress, parse_image
 from paternoster_sources.plan import RemoteFile
 from paternoster_sources.remote import image_files, layers
-from paternoster_sources.remote import tar as tars
 from paternoster_sources.remote.image_files import ImageFiles
 from paternoster_sources.remote.layers import Changes, Entry, lay_over
 
 FILES = model_files()
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    return Layout(tmp_path / "layout")
-
-
-def got(address: str, cache: Cache, **more: Any) -> Model:
-    return fetch(address, cache, retry=AT_ONCE, **more)
 
 
 @pytest.mark.parametrize("packed", PACKED)
@@ -243,160 +220,6 @@ def test_what_an_image_was_is_served_when_its_file_is_gone(layout: Layout, cache
         got(layout.address, cache, refresh=True)
 
 
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        member("models/model.safetensors", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
-        member("models/model.safetensors", type=tarfile.LNKTYPE, linkname="../../etc/passwd"),
-        member("models/model.safetensors", type=tarfile.CHRTYPE, devmajor=1, devminor=5),
-        member("models/model.safetensors", type=tarfile.FIFOTYPE),
-        member("../models/model.safetensors", b"x"),
-        member("models/../../model.safetensors", b"x"),
-        member("models/./../x.json", b"x"),
-        member("models/new\nline.json", b"x"),
-        member("models/" + "a" * 300 + ".json", b"x"),
-    ],
-)
-def test_hostile_members(layout: Layout, cache: Cache, hostile: tuple[tarfile.TarInfo, bytes]) -> None:
-    layout.image(files_layer(FILES), tar(hostile))
-    with pytest.raises(UnsafeListing):
-        got(layout.address, cache)
-    assert not any(cache.folder.glob("*-*"))
-
-
-def test_a_folder_that_became_a_link_leads_nowhere(layout: Layout, cache: Cache) -> None:
-    layout.image(files_layer(FILES), tar(member("models", type=tarfile.SYMTYPE, linkname="/etc")))
-    with pytest.raises(SourceNotFound, match="there is nothing"):
-        got(f"{layout.address}#path=models", cache)
-
-
-def test_absolute_names_are_of_the_image(layout: Layout, cache: Cache) -> None:
-    layout.image(tar(*(member(f"/models/{name}", data) for name, data in FILES.items())))
-    assert whole(got(layout.address, cache).path) == fetched(FILES)
-
-
-def header(name: str, size: bytes, kind: bytes = b"0") -> bytes:
-    """With a size that no library writes."""
-    data = bytearray(tar(member(name))[:512])
-    data[124:136] = size
-    data[156:157] = kind
-    data[148:156] = b" " * 8
-    data[148:156] = b"%06o\0 " % sum(data)
-    return bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("layer", "error"),
-    [
-        (header("models/model.safetensors", b"\xff" * 12), UnsafeListing),
-        (header("models/model.safetensors", b"\x80" + b"\xff" * 11), TooLarge),
-        (header("models/model.safetensors", b"00000100000\0"), TooLarge),
-        (header("x", b"77777777777\0", b"x"), UnsafeListing),
-        (header("x", b"77777777777\0", b"L"), UnsafeListing),
-        (header("x", b"00000000000\0", b"x") * 3000, UnsafeListing),
-        (b"no archive" * 100, UnsafeListing),
-    ],
-)
-def test_headers_that_lie(layout: Layout, cache: Cache, layer: bytes, error: type[SourceError]) -> None:
-    layout.image(layer)
-    tracemalloc.start()
-    with pytest.raises(error):
-        got(layout.address, cache)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 16 * 2**20
-
-
-@pytest.mark.parametrize("packed", ["+gzip", "+zstd"])
-def test_a_layer_that_becomes_too_much(
-    layout: Layout, cache: Cache, packed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layers, "MOST_MORE", 2**20)
-    layout.image(files_layer({"model.safetensors": bytes(4 * 2**20)}), packed=packed)
-    with pytest.raises(TooLarge):
-        got(layout.address, cache)
-
-
-def test_more_files_than_an_image_has(layout: Layout, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tars, "MOST_MEMBERS", 5)
-    layout.image(tar(*(member(f"usr/{number}") for number in range(6))))
-    with pytest.raises(TooLarge, match="5 files"):
-        got(layout.address, cache)
-
-
-@pytest.mark.parametrize("packed", ["+gzip", "+zstd"])
-def test_a_layer_that_is_not_what_its_type_says(layout: Layout, cache: Cache, packed: str) -> None:
-    layout.index(layout.document(MANIFEST, {"layers": [layout.put(b"plain" * 500, LAYER + packed)]}))
-    with pytest.raises(UnsafeListing, match="cannot be decompressed"):
-        got(layout.address, cache)
-
-
-def test_an_artifact_that_is_no_image(layout: Layout, cache: Cache) -> None:
-    raw = layout.put(b"x", "application/vnd.cncf.model.weight.v1.raw")
-    layout.index(layout.document(MANIFEST, {"layers": [raw]}))
-    with pytest.raises(NoWeights, match="is no layer of an image"):
-        got(layout.address, cache)
-
-
-def test_pickles_alone(layout: Layout, cache: Cache) -> None:
-    layout.image(files_layer({"config.json": b"{}", "pytorch_model.bin": b"x"}))
-    with pytest.raises(UnsafeWeights):
-        got(f"{layout.address}#path=models", cache)
-
-
-@pytest.mark.parametrize(
-    ("index", "error"),
-    [
-        (None, SourceNotFound),
-        ("{}", UnsafeListing),
-        ("[]", UnsafeListing),
-        ("no JSON", UnsafeListing),
-        ('{"manifests": []}', NoWeights),
-        ('{"manifests": [{"mediaType": "x", "digest": "sha256:../../x", "size": 1}]}', UnsafeListing),
-        (f'{{"manifests": [{{"mediaType": "x", "digest": "sha256:{"0" * 64}", "size": 2}}]}}', SourceNotFound),
-        (f'{{"manifests": [{{"mediaType": "x", "digest": "sha256:{"0" * 64}", "size": 99999999}}]}}', TooLarge),
-        (" " * (4 * 2**20 + 1), TooLarge),
-    ],
-)
-def test_an_index_that_is_none(layout: Layout, cache: Cache, index: str | None, error: type[SourceError]) -> None:
-    if index is not None:
-        (layout.path / "index.json").write_text(index)
-    with pytest.raises(error):
-        got(layout.address, cache)
-
-
-def test_a_manifest_of_another_digest(layout: Layout, cache: Cache) -> None:
-    image = layout.image(files_layer(FILES))
-    (layout.path / "blobs" / image["digest"].replace(":", "/")).write_text(json.dumps({"layers": []}))
-    with pytest.raises(Corrupted):
-        got(layout.address, cache)
-
-
-def test_indexes_without_end(layout: Layout, cache: Cache) -> None:
-    inner = layout.manifest(files_layer(FILES))
-    for _ in range(6):
-        inner = layout.document(INDEX, {"manifests": [inner]})
-    layout.index(inner)
-    with pytest.raises(UnsafeListing, match="indexes within indexes"):
-        got(layout.address, cache)
-
-
-def test_what_is_no_plain_file(tmp_path: Path, cache: Cache) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for name, said in (("pipe", "must be a plain file"), ("none.tar", "No such file")):
-        with pytest.raises(SourceNotFound, match=said):
-            got(f"oci-archive://{tmp_path / name}", cache)
-
-
-def test_an_archive_with_a_blob_twice(layout: Layout, cache: Cache, tmp_path: Path) -> None:
-    layout.image(files_layer(FILES))
-    address = layout.archive(tmp_path / "image.tar")
-    with tarfile.open(tmp_path / "image.tar", "a") as archive:
-        archive.add(layout.path / "index.json", "index.json")
-    with pytest.raises(UnsafeListing, match="once"):
-        got(address, cache)
-
-
 @pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is not installed")
 def test_what_buildah_writes(tmp_path: Path, cache: Cache) -> None:
     context = tmp_path / "model"
@@ -420,59 +243,3 @@ def test_what_buildah_writes(tmp_path: Path, cache: Cache) -> None:
         assert whole(got(f"oci-archive://{path}#tag=model:v1", cache).path) == fetched(FILES)
     buildah("push", "--quiet", "localhost/model:v1", f"oci:{tmp_path / 'folder'}:v1")
     assert whole(got(f"oci-layout://{tmp_path / 'folder'}", cache).path) == fetched(FILES)
-
-
-@pytest.mark.parametrize(
-    ("text", "reference", "path"),
-    [
-        ("oci://ghcr.io/org/name", "ghcr.io/org/name", ""),
-        ("oci://ghcr.io/org/name:v1", "ghcr.io/org/name:v1", ""),
-        ("oci://localhost:5000/name:v1/models/a.gguf", "localhost:5000/name:v1", "models/a.gguf"),
-        ("oci://registry:5000/a/b/c:v1/", "registry:5000/a/b/c:v1", ""),
-        (f"oci://ghcr.io/name@sha256:{'a' * 64}/x", f"ghcr.io/name@sha256:{'a' * 64}", "x"),
-        (f"oci://ghcr.io/name:v1@sha256:{'a' * 64}", f"ghcr.io/name:v1@sha256:{'a' * 64}", ""),
-    ],
-)
-def test_images_in_registries(text: str, reference: str, path: str) -> None:
-    assert parse_image(text) == ImageAddress(reference, path)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "oci://", "oci://name", "oci://org/name", "oci://ghcr.io", "oci://ghcr.io/", "oci://ghcr.io/Name",
-        "oci://ghcr.io/name:", "oci://ghcr.io/name:v1/../x", "oci://ghcr.io/name:v1//x", "oci://ghcr.io/name:v1/%2e",
-        "oci://ghcr.io/name@sha256:abc", "oci://u:p@ghcr.io/name", "oci://ghcr.io/name:v 1", "oci://ghcr.io/name:v1\n",
-    ],
-)  # fmt: skip
-def test_images_that_are_none(text: str) -> None:
-    with pytest.raises(InvalidAddress, match="allowed: oci://registry/name"):
-        parse_image(text)
-
-
-@given(st.text(max_size=60).map("oci://".__add__))
-def test_any_text_is_an_image_or_refused(text: str) -> None:
-    try:
-        image = parse_image(text)
-    except InvalidAddress:
-        return
-    assert ".." not in image.path.split("/")
-    assert "/" in image.reference
-
-
-def test_here_an_image_in_a_registry_is_not_pulled(cache: Cache) -> None:
-    for refused in (lambda text: fetch(text, cache), resolve):
-        with pytest.raises((InvalidAddress, ModelSourceError), match="skopeo copy"):
-            refused("oci://ghcr.io/org/name:v1")
-
-
-def test_a_folder_with_one_gguf_file_or_models_in_it(tmp_path: Path) -> None:
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "a.gguf").write_bytes(b"x")
-    assert resolve(tmp_path.as_uri()).path == tmp_path / "models" / "a.gguf"
-    (tmp_path / "models" / "b.gguf").write_bytes(b"x")
-    with pytest.raises(ModelSourceError, match=r"several .gguf files; name one of them: a\.gguf, b\.gguf"):
-        resolve(tmp_path.as_uri())
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (tmp_path / "models" / name).write_bytes(random.randbytes(3))
-    assert resolve(tmp_path.as_uri()).path == tmp_path / "models"
