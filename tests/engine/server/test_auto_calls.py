@@ -250,13 +250,13 @@ async def test_only_strict_tools_are_held_to_their_schemas(tokenizer: Tokenizer)
         ):
             response = await server.client.post("/v1/chat/completions", json=chat | {"tools": [tool(strict, schema)]})
             assert (response.status_code, told["compiled"]) == (status, compiled), response.text
-        assert response.json()["error"]["param"] == "tools"
+        assert response.json()["error"]["param"] == "tools.0.function.parameters"
         assert "uniqueItems" in response.json()["error"]["message"]
         none = chat | {"tools": [tool(True, odd)], "tool_choice": "none"}
         assert (await server.client.post("/v1/chat/completions", json=none)).status_code == 200
         item = {"type": "function", "name": "f", "parameters": {"properties": {"a": odd}}, "strict": True}
         response = await server.client.post("/v1/responses", json={"input": "Hi", "tools": [item]})
-        assert (response.status_code, response.json()["error"]["param"]) == (400, "tools")
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "tools.0.parameters")
 
 
 def test_what_comes_out_of_free_text(tokenizer: Tokenizer) -> None:

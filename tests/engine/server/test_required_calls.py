@@ -110,19 +110,35 @@ def test_reasoning_that_the_prompt_begins_must_end_before_the_calls(tokenizer: T
     assert _parsed(form, text, "<think>\n") == [Reasoning("Hm."), Call("now"), Arguments("{}")]
 
 
+def _tool(name: str, said: Any) -> dict[str, Any]:
+    function = {"name": name, "parameters": {"type": "object", "properties": {"x": said}}, "strict": True}
+    return {"type": "function", "function": function}
+
+
+GOOD, BAD, GOOD_TOO = _tool("good", {"type": "string"}), _tool("bad", {"not": {}}), _tool("too", {})
+
+
 @pytest.mark.parametrize(
     ("template", "fields", "param", "told"),
     [
         ("{{ tools }}", {"tool_choice": "required"}, "tool_choice", "no grammar describes"),
         ("{{ tools }}<|python_start|>", {"tool_choice": "required", "tools": [
             {"type": "function", "function": {"name": "f", "parameters": {"minProperties": 1}}}]},
-         "tool_choice", "f: 'minProperties' of all arguments together"),
+         "tools.0.function.parameters", "cannot be enforced: 'minProperties' of all arguments together"),
         (QWEN3, {"tool_choice": "required", "guided_choice": ["a"]}, "tool_choice", "together with guided_choice"),
         (QWEN3, {"tool_choice": {"type": "function", "function": {"name": "now"}}, "use_beam_search": True},
          "tool_choice", "use_beam_search"),
         (QWEN3, {"tool_choice": "required", "tools": [
             {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"type": 7}}}}}]},
-         "tool_choice", "cannot be enforced"),
+         "tools.0.function.parameters", "cannot be enforced: type must be a string or array"),
+        (QWEN3, {"tool_choice": "required", "tools": [GOOD, BAD, GOOD_TOO]}, "tools.1.function.parameters",
+         'tools.1.function.parameters: cannot be enforced: Unimplemented keys: ["not"]'),
+        (QWEN3, {"tool_choice": {"type": "function", "function": {"name": "bad"}}, "tools": [GOOD, BAD]},
+         "tools.1.function.parameters", "cannot be enforced: Unimplemented keys"),
+        (QWEN3, {"tools": [GOOD, BAD]}, "tools.1.function.parameters", "cannot be enforced: Unimplemented keys"),
+        (QWEN3, {"tools": [GOOD, BAD], "response_format": {"type": "json_object"}}, "tools.1.function.parameters",
+         "cannot be enforced: Unimplemented keys"),
+        (QWEN3, {"tools": [GOOD], "guided_json": {"not": {}}}, "guided_json", "cannot be enforced: Unimplemented keys"),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_required(
@@ -132,4 +148,20 @@ async def test_what_cannot_be_required(
         response = await server.client.post("/v1/chat/completions", json=CHAT | fields)
         error = response.json()["error"]
         assert (response.status_code, error["param"]) == (400, param), response.text
+        assert error["message"].startswith(param)
         assert told in error["message"]
+        assert "arguments_" not in error["message"], "the grammar that is made of it is not the client's"
+
+
+async def test_each_api_names_the_tool_in_its_own_words(tokenizer: Tokenizer) -> None:
+    good, bad = GOOD["function"]["parameters"], BAD["function"]["parameters"]
+    async with scripted_server(tokenizer.with_template(QWEN3))(**ROOM) as server:
+        tools = [{"type": "function", "name": name, "parameters": said} for name, said in (("a", good), ("b", bad))]
+        body = {"input": "Hi", "tools": tools, "tool_choice": "required"}
+        response = await server.client.post("/v1/responses", json=body)
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "tools.1.parameters")
+        used = [{"name": tool["name"], "input_schema": tool["parameters"]} for tool in tools]
+        body = {"max_tokens": 8, "messages": CHAT["messages"], "tools": used, "tool_choice": {"type": "any"}}
+        response = await server.client.post("/v1/messages", json=body)
+        assert response.status_code == 400
+        assert response.json()["error"]["message"].startswith("tools.1.input_schema: cannot be enforced: Unimplemented")

@@ -13,7 +13,7 @@ from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.structured import Structured
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, GenerationRequest
-from paternoster_engine.server.parsers.call_form import Outline, RequiredCalls
+from paternoster_engine.server.parsers.call_form import ArgumentsError, Outline, RequiredCalls
 from paternoster_engine.server.state import ServedModel
 
 _Calls = TypeVar("_Calls", bound=RequiredCalls | None)
@@ -23,7 +23,7 @@ NewMatcher = Callable[[], Matcher]
 
 async def matcher_of_text(served: ServedModel, body: GenerationRequest, tenant: str) -> NewMatcher | None:
     """Of a text completion; raises :class:`InvalidValue`, and what :meth:`GrammarWork.compile` raises besides."""
-    return await _compiled(served, body, body.structured(), FreeText(), tenant)
+    return await _compiled(served, body, body.structured(), None, tenant)
 
 
 async def matcher_of_chat(
@@ -39,31 +39,37 @@ async def matcher_of_chat(
         raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {structured.field}")
     if structured is not None:
         either = possible if structured.source.kind == "json" else None
-        outline = await _outline("tools", form.of_answer, either, ending)
-        if outline is None:
-            return await _compiled(served, body, structured, FreeText(), tenant)
-        whole = structured._replace(source=structured.source._replace(outline=outline.lark))
-        return await _compiled(served, body, whole, outline.free, tenant)
+        outline = await _outline(body, "tools", form.of_answer, either, ending)
+        if outline is not None:
+            structured = structured._replace(source=structured.source._replace(outline=outline.lark))
+        return await _compiled(served, body, structured, outline, tenant)
     if required is not None:
-        outline = await _outline("tool_choice", form.required, required, ending)
+        outline = await _outline(body, "tool_choice", form.required, required, ending)
         return await _calls(served, body, "tool_choice", outline, tenant)
     if possible is not None and body.strict:
-        auto = await _outline("tools", form.auto, possible, ending)
+        auto = await _outline(body, "tools", form.auto, possible, ending)
         return None if auto is None else await _calls(served, body, "tools", auto, tenant)
     return None
 
 
 async def _outline(
-    field: str, make: Callable[[_Calls, str], Outline | None], calls: _Calls, ending: str
+    body: ChatCompletionRequest,
+    field: str,
+    make: Callable[[_Calls, str], Outline | None],
+    calls: _Calls,
+    ending: str,
 ) -> Outline | None:
     try:
         # Schemas may be large: a thread lets other clients go on.
         return await asyncio.to_thread(make, calls, ending)
     except (GrammarError, RecursionError) as error:
-        raise _not_enforced(field, error) from error
+        raise _not_enforced(body, field, error) from error
 
 
-def _not_enforced(field: str, error: Exception) -> InvalidValue:
+def _not_enforced(body: GenerationRequest, field: str, error: Exception) -> InvalidValue:
+    if isinstance(error, ArgumentsError) and isinstance(body, ChatCompletionRequest):
+        index = [tool.function.name for tool in body.tools].index(error.tool)
+        field = f"tools.{index}.function.parameters"
     return InvalidValue(field, f"{field}: cannot be enforced: {error}")
 
 
@@ -76,11 +82,11 @@ async def _calls(
             f"{field}: that a tool must be called is not supported for this model: no grammar describes its calls; "
             'send "auto" or "none"',
         )
-    return await _compiled(served, body, Structured(field, GrammarSource("lark", outline.lark)), outline.free, tenant)
+    return await _compiled(served, body, Structured(field, GrammarSource("lark", outline.lark)), outline, tenant)
 
 
 async def _compiled(
-    served: ServedModel, body: GenerationRequest, structured: Structured | None, free: FreeText, tenant: str
+    served: ServedModel, body: GenerationRequest, structured: Structured | None, outline: Outline | None, tenant: str
 ) -> NewMatcher | None:
     if structured is None:
         return None
@@ -90,7 +96,9 @@ async def _compiled(
     try:
         grammar = await served.grammars.compile(structured.source, tenant)
     except GrammarError as error:
-        raise _not_enforced(field, error) from error
+        fault = error if outline is None else outline.fault(error)
+        raise _not_enforced(body, field, fault) from error
+    free = FreeText() if outline is None else outline.free
     if free.thought is None and free.call is None:
         return grammar.matcher
     seen = served.seen_tokens

@@ -1,5 +1,6 @@
 """How a format's calls begin and end, and from that grammars of answers that must have some, or may."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,15 +70,36 @@ class Marked(NamedTuple):
     """What follows it. A space is white space or none."""
 
 
+class ArgumentsError(GrammarError):
+    """What the arguments of ``tool`` must be cannot be said in a grammar."""
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(reason)
+        self.tool = tool
+
+
+CALLS = "calls"
+ARGUMENTS = "arguments"
+_PLACED = re.compile(r"at (\d+)\(\d+\): (?:failed to compile JSON schema: )?(.*?)(?:\n +\d+ \| .*)?", re.DOTALL)
+"""How llguidance tells a fault: its line, the fault, and the lines around it."""
+
+
 class Outline(NamedTuple):
     """What an answer is held to, and where it is free."""
 
     lark: str
     """In llguidance's dialect; may refer to a grammar ``@answer``."""
     free: FreeText
+    tools: Sequence[str] = ()
+    """Names of the functions, as its rules count them."""
 
-
-CALLS = "calls"
+    def fault(self, error: GrammarError) -> GrammarError:
+        """``error`` of a grammar that begins with this, without lines of it: the client has not written them."""
+        placed, lines = _PLACED.fullmatch(str(error)), self.lark.split("\n")
+        if not self.tools or placed is None or int(placed[1]) > len(lines):
+            return error
+        rule = re.match(rf"{ARGUMENTS}_(\d+)", lines[int(placed[1]) - 1])
+        return GrammarError(placed[2]) if rule is None else ArgumentsError(self.tools[int(rule[1])], placed[2])
 
 
 def lark(
@@ -89,7 +111,7 @@ def lark(
 ) -> str:
     """Of answers that have calls, or else are ``answer``: what stands before what the client describes.
 
-    ``special``: marks that are control tokens -> their ids. Raises :class:`GrammarError` where the arguments' rules do.
+    ``special``: marks that are control tokens -> their ids. Raises :class:`ArgumentsError` where rules of arguments do.
     """
     begin = [] if thought is None else [*terms(thought.begin, special), *terms(thought.rest, special, loose=True)]
     head = f"({' '.join(begin)})? " if thought is not None and thought.begin else "".join(f"{term} " for term in begin)
@@ -136,8 +158,8 @@ def _rules(
     for i, (name, schema) in enumerate(calls.tools):
         begins = [" ".join(terms(before % name, special, loose=loose)) for before in befores]
         begin = begins[0] if len(begins) == 1 else f"({' | '.join(begins)})"
-        yield " ".join([f"call_{i}:", begin, f"arguments_{i}", *terms(after, special, loose=loose)])
+        yield " ".join([f"call_{i}:", begin, f"{ARGUMENTS}_{i}", *terms(after, special, loose=loose)])
         try:
-            yield from arguments(f"arguments_{i}", schema, special)
+            yield from arguments(f"{ARGUMENTS}_{i}", schema, special)
         except GrammarError as error:
-            raise GrammarError(f"{name}: {error}") from error
+            raise ArgumentsError(name, str(error)) from error

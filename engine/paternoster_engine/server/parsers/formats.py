@@ -140,15 +140,15 @@ class AnswerFormat:
         if self.form is None or self.form.begun is None:
             return None
         begun = self.form.begun
-        names = "|".join(re.escape(name) for name, _ in calls.tools)
+        names = [name for name, _ in calls.tools]
         free = FreeText(
             # In channels a call is known by its header alone.
             None if self.channels else self._thought(prompt),
-            begun.by.replace("%s", names),
+            begun.by.replace("%s", "|".join(map(re.escape, names))),
             begun.several,
             self.special,
         )
-        return Outline(lark_of_begun(begun, self.form.arguments, calls, self.special), free)
+        return Outline(lark_of_begun(begun, self.form.arguments, calls, self.special), free, names)
 
     def _outline(self, prompt: str, calls: RequiredCalls | None, answer: str | None = None) -> Outline:
         thought = self._thought(prompt)
@@ -157,7 +157,9 @@ class AnswerFormat:
             marked = harmony.THOUGHT
         elif thought is not None:
             marked = Marked("" if thought.begun else thought.begin, " ")
-        return Outline(lark(self.form, calls, marked, self.special, answer), FreeText(thought, special=self.special))
+        said = lark(self.form, calls, marked, self.special, answer)
+        names = [] if calls is None else [name for name, _ in calls.tools]
+        return Outline(said, FreeText(thought, special=self.special), names)
 
     def _thought(self, prompt: str) -> Thought | None:
         if self.channels:

@@ -111,7 +111,7 @@ TokenIds = list[Annotated[int, Field(ge=0)]]
 
 
 def _token_keys(value: Any) -> Any:
-    """An object whose names are token ids, as JSON has no other, with ids in their place; those may be there already."""
+    """An object whose names are token ids, as JSON has no other, with ids in their place; they may be there already."""
     if not isinstance(value, dict):
         return value
     for name in map(str, value):
