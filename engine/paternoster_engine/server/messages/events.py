@@ -1,7 +1,6 @@
 """From what an answer consists of to a message: whole, and as the events of a stream. Pure but for new ids."""
 
 import hashlib
-import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -32,11 +31,9 @@ from paternoster_engine.server.messages.objects import (
     ThinkingOutput,
     ToolUseOutput,
 )
+from paternoster_engine.server.openai.messages import arguments_object
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
 from paternoster_engine.server.translation.answer import End
-
-INVALID_JSON = "INVALID_JSON"
-"""Name of the only field of an input that is no JSON object, such as one that was cut; Anthropic's advice."""
 
 
 class MessageAnswer:
@@ -119,7 +116,7 @@ class MessageAnswer:
                 block.thinking, block.signature = text, _signature(text)
                 yield BlockDeltaEvent(index=index, delta=SignatureDelta(signature=block.signature))
             case ToolUseOutput():
-                block.input = _input(text)
+                block.input = arguments_object(text)
         yield BlockStop(index=index)
         self._message.content.append(block)
         self._block, self._text = None, []
@@ -132,16 +129,6 @@ class MessageAnswer:
 def _signature(thinking: str) -> str:
     """Clients drop thinking that has none, and do not send it back. Nothing checks it: there is nothing to protect."""
     return hashlib.sha256(thinking.encode()).hexdigest()
-
-
-def _input(arguments: str) -> dict[str, object]:
-    try:
-        value = json.loads(arguments) if arguments.strip() else {}
-        # What JSON cannot say again: NaN, lone surrogates.
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {INVALID_JSON: arguments}
 
 
 def _usage(usage: Usage) -> MessageUsage:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
@@ -15,34 +15,23 @@ MAX_ID = 256
 """Characters of a call's id."""
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+INVALID_JSON = "INVALID_JSON"
+"""Name of the only argument where a model wrote no JSON object, or one that was cut; Anthropic's advice."""
 
 
 def arguments_object(text: str) -> dict[str, Any]:
-    """What the arguments of a call say; none where the text is empty. Raises ``ValueError``."""
+    """What the arguments of a call say; none where the text is empty."""
     try:
-        value = json.loads(text, parse_constant=_no_constant) if text.strip() else {}
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"must be the text of a JSON object: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"must be the text of a JSON object (got {type(value).__name__})")
-    plain_json(value)
-    return value
+        value = plain_json(json.loads(text)) if text.strip() else {}
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {INVALID_JSON: text}
 
 
 class CalledFunction(Body):
     name: FunctionName
-    arguments: Text = Field(default="", description="the text of a JSON object; empty: without arguments")
+    arguments: Text = Field(default="", description="as the model wrote them; empty: without arguments")
     parsed_arguments: JsonObject | None = Field(default=None, description="of OpenAI's client; not used")
-
-    @field_validator("arguments")
-    @classmethod
-    def _object(cls, value: str) -> str:
-        arguments_object(value)
-        return value
 
 
 class ToolCall(Body):
