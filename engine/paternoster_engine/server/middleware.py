@@ -5,6 +5,7 @@ import uuid
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from paternoster_contract.http.routes import Kind, guarded_prefixes
 from paternoster_engine.server.openai.fields.body import unknown_fields
 from paternoster_engine.server.state import ServerState
 
@@ -33,15 +34,18 @@ class RequestId:
         await self._app(scope, receive, send_with_id)
 
 
+CALLS = frozenset(guarded_prefixes(Kind.API))
+
+
 class InFlight:
-    """Counts calls under ``/v1`` until their last byte is sent, so that a drain knows when it is over."""
+    """Counts calls of the API until their last byte is sent, so that a drain knows when it is over."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app = app
         self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+        if scope["type"] != "http" or f"/{scope['path'].split('/')[1]}" not in CALLS:
             await self._app(scope, receive, send)
             return
         self._state.call_begins()

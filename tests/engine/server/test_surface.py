@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ from fastapi import FastAPI
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.http.routes import ROUTES, Kind, Route
 from paternoster_engine.server.app import create_admin_app, create_app
+from paternoster_engine.server.middleware import InFlight
 from paternoster_engine.server.state import ServerState
 
 CLOSED = (Kind.API, Kind.NUMBERS)
@@ -61,3 +63,25 @@ async def test_pages_of_allowed_origins_may_call(tmp_path: Path) -> None:
             answer = await client.post("/v1/chat/completions", headers=page, json={})
             assert (answer.status_code, answer.headers.get("access-control-allow-origin")) == (401, allowed)
             assert "access-control-allow-credentials" not in answer.headers
+
+
+@pytest.mark.parametrize("route", [each for each in ROUTES if each.kind is Kind.API], ids=lambda each: each.path)
+async def test_every_call_of_the_api_is_waited_for_by_a_drain(route: Route) -> None:
+    state, counted = ServerState(), []
+
+    async def app(*_: Any) -> None:
+        counted.append(state.in_flight)
+
+    await InFlight(app, state)({"type": "http", "path": route.path.replace("{model:path}", "a/b")}, None, None)  # type: ignore[arg-type]
+    assert (counted, state.in_flight) == ([1], 0)
+
+
+async def test_probes_and_numbers_are_no_calls_of_the_api() -> None:
+    state, counted = ServerState(), []
+
+    async def app(*_: Any) -> None:
+        counted.append(state.in_flight)
+
+    for path in ("/health", "/ready", "/stats", "/metrics", "/", "/v1x"):
+        await InFlight(app, state)({"type": "http", "path": path}, None, None)  # type: ignore[arg-type]
+    assert set(counted) == {0}
