@@ -102,3 +102,8 @@ class SchedulerConfig(SchedulingSettings, KVCacheSettings, TenantSettings):
         """Whether a request's ``tenant`` changes anything."""
         limits = self.max_queued_per_tenant, self.max_running_per_tenant, self.tenant_tokens_per_second
         return self.order == "fair-share" or any(limits)
+
+    def most_queued(self, limits: TenantLimits | None) -> int:
+        """Sequences of one tenant that may wait at once; ``limits``: its own, where it has some."""
+        of_tenant = self.max_queued_per_tenant if limits is None else limits.max_queued
+        return min(self.max_queued_requests, of_tenant or self.max_queued_requests)

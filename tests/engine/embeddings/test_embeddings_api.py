@@ -105,6 +105,17 @@ async def test_what_is_refused(serve, body, field, said):
     assert said in error["message"]
 
 
+async def test_a_call_of_more_texts_than_may_wait_is_answered(serve):
+    """A part of it waits at a time, whoever says how many may."""
+    texts = [f"text {i}" for i in range(20)]
+    async with serve(max_num_seqs=8, max_queued_requests=4) as server:
+        answer = await server.client.post(URL, json={"input": texts})
+    assert (answer.status_code, len(answer.json()["data"])) == (200, 20)
+    async with serve(max_num_seqs=8, max_queued_per_tenant=3) as server:
+        answer = await server.client.post(URL, json={"input": texts, "user": "a"})
+    assert (answer.status_code, len(answer.json()["data"])) == (200, 20)
+
+
 async def test_longer_texts_are_cut_where_it_is_asked_for(serve):
     async with serve() as server:
         long = "word " * 400

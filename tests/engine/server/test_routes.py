@@ -235,10 +235,33 @@ async def test_wrong_model_and_wrong_path(serve: Any) -> None:
 
 
 async def test_a_full_queue_answers_503(serve: Any) -> None:
-    async with serve(max_queued_requests=2) as server:
-        response = await server.client.post("/v1/completions", json={"prompt": ["Hi", "Hi", "Hi"]})
+    async with serve(max_queued_requests=2, max_num_seqs=1) as server:
+        server.runner.gate.clear()
+        body = {"prompt": ["Hi"] * 2, "max_tokens": 1}
+        first = asyncio.create_task(server.client.post("/v1/completions", json=body))
+        await asyncio.to_thread(server.runner.entered.wait, 30)
+        second = asyncio.create_task(server.client.post("/v1/completions", json=body))
+        while server.loop._inbox.empty():
+            await asyncio.sleep(0.001)
+        server.runner.gate.set()
+        response = await second
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
         assert response.json()["error"]["type"] == "Service Unavailable"
+        assert (await first).status_code == 200
+
+
+async def test_a_call_that_can_never_wait_is_no_reason_to_try_again(serve: Any) -> None:
+    async with serve(max_queued_requests=4) as server:
+        for change, param in (({"prompt": ["Hi"] * 5}, "prompt"), ({"prompt": ["Hi"] * 2, "n": 3}, "n")):
+            response = await server.client.post("/v1/completions", json=change)
+            error = response.json()["error"]
+            assert (response.status_code, error["param"]) == (400, param)
+            assert "at most 4" in error["message"]
+        four = await server.client.post("/v1/completions", json={"prompt": ["Hi"] * 2, "n": 2, "max_tokens": 1})
+        assert four.status_code == 200
+    async with serve(max_queued_per_tenant=2) as server:
+        response = await server.client.post("/v1/chat/completions", json=CHAT | {"n": 3})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "n")
 
 
 async def test_nothing_but_probes_while_loading(serve: Any) -> None:

@@ -14,8 +14,8 @@ from paternoster_engine.server.loop import EngineLoop
 class VectorWork:
     """Requests whose vectors are awaited. Whoever starts one closes it.
 
-    No more of a call is queued than two steps can take: a call of thousands of texts neither fills the queue nor keeps
-    others' behind all of its own.
+    No more of a call is queued than two steps can take, and may wait: a call of thousands of texts neither fills the
+    queue nor keeps others' behind all of its own.
     """
 
     def __init__(self, loop: EngineLoop, requests: Sequence[Request]) -> None:
@@ -24,7 +24,8 @@ class VectorWork:
         self._waiting = deque(requests)
         self._open: set[str] = set()
         self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
-        self._at_once = 2 * loop.engine.scheduler.config.max_num_seqs
+        config = loop.engine.scheduler.config
+        self._at_once = min(2 * config.max_num_seqs, config.most_queued(requests[0].limits))
 
     @property
     def num_tokens(self) -> int:

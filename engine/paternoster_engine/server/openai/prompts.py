@@ -186,6 +186,7 @@ def _requests(
     others = params if body.echoes else replace(params, prompt_logprobs=None)
     arrival, eos_token_ids = served.loop.clock(), served.tokenizer.eos_token_ids
     limits, scope = sender.limits(served.scheduler.config), sender.cache_scope(body)
+    _check_count(len(prompts), count, served.scheduler.config.most_queued(limits))
     requests = [
         Request(
             request_id=f"{name}-{index * count + choice}",
@@ -209,6 +210,15 @@ def _requests(
         first = requests[index // count * count]
         request.twin = None if request is first else first
     return requests
+
+
+def _check_count(num_prompts: int, count: int, most: int) -> None:
+    """Raises :class:`InvalidValue` for more sequences in one call than may ever wait: it is of no use to try again."""
+    if num_prompts * count > most:
+        field = "n" if count > 1 else "prompt"
+        raise InvalidValue(
+            field, f"{field}: {num_prompts * count} sequences in one call: at most {most} of its sender's may wait"
+        )
 
 
 def check_class(served: ServedModel, priority: int) -> None:
