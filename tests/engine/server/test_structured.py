@@ -30,6 +30,8 @@ ACCEPTED: list[dict[str, Any]] = [
     {"guided_choice": ["x"]},
     {"guided_grammar": 'start: "a"'},
     {"guided_json": None, "response_format": None},
+    {"structured_outputs": {"regex": "a", "disable_any_whitespace": False, "whitespace_pattern": None}},
+    {"structured_outputs": {"regex": "a", "disable_fallback": False, "disable_additional_properties": False}},
 ]
 
 
@@ -53,6 +55,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"response_format": {"type": "json_object", "schema": {}}}, "response_format.json_object.schema", "unknown field"),
     ({"response_format": {**TAG, "triggers": ["<g"]}}, "response_format", "starts with none of the triggers"),
     ({"response_format": {**TAG, "structures": []}}, "response_format.structural_tag.structures", "at least 1"),
+    ({"structured_outputs": {"regex": "a", "disable_any_whitespace": True}},
+     "structured_outputs.disable_any_whitespace", "false"),
+    ({"structured_outputs": {"regex": "a", "whitespace_pattern": " "}},
+     "structured_outputs.whitespace_pattern", "null"),
+    ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern", "null"),
     ({"structured_outputs": {}}, "structured_outputs", "exactly one of json, regex, choice"),
     ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "not regex and choice"),
     ({"structured_outputs": {"regex": "a"}, "guided_regex": "a"}, "guided_regex", "structured_outputs.regex"),
@@ -153,23 +160,32 @@ def _leading_to_itself(ways: int) -> dict[str, Any]:
     }
 
 
-HOSTILE: dict[str, dict[str, Any]] = {
-    "megabyte of schema": {"guided_json": {"enum": [f"value {i} {'x' * 20}" for i in range(40_000)]}},
-    "endless intersection": {"guided_json": _all(_pattern(f"^(.*[a-f]{{{i}}}.*)$") for i in range(3, 30))},
-    "huge multiple": {"guided_json": {"type": "integer", "multipleOf": 99_999_989}},
-    "exponential anyOf": {"guided_json": _all({"anyOf": [_with(f"p{i}_{j}") for j in range(4)]} for i in range(12))},
-    "forced text": {"guided_json": {"const": "word " * 50_000}},
-    "forced repetition": {"guided_regex": "a{200000}"},
-    "deep schema": {"guided_json": _nested(400)},
-    "deep regex": {"guided_regex": "(" * 20_000 + "a" + ")" * 20_000},
-    "deep lark": {"guided_grammar": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000},
-    "deep gbnf": {"guided_grammar": "root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000},
-    "equal alternatives behind a text": {
-        "guided_grammar": 'start: /[a-z ]{20}/ r\nr: ' + " | ".join(["r r"] * 990) + ' | "a"'
-    },
-    "references to themselves": {"guided_json": _leading_to_itself(2000)},
-    "endless references": {"guided_json": {"allOf": [{"$ref": "#"}]}},
+HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
+    "megabyte of schema": (
+        {"guided_json": {"enum": [f"value {i} {'x' * 20}" for i in range(40_000)]}}, "bytes, of at most 262144",
+    ),
+    "endless intersection": (
+        {"guided_json": _all(_pattern(f"^(.*[a-f]{{{i}}}.*)$") for i in range(3, 30))}, "takes more than 1 s",
+    ),
+    "huge multiple": ({"guided_json": {"type": "integer", "multipleOf": 99_999_989}}, "takes more than 1 s"),
+    "exponential anyOf": (
+        {"guided_json": _all({"anyOf": [_with(f"p{i}_{j}") for j in range(4)]} for i in range(12))}, "schema too large",
+    ),
+    "forced text": ({"guided_json": {"const": "word " * 50_000}}, "forces too long a text"),
+    "forced repetition": ({"guided_regex": "a{200000}"}, "forces too long a text"),
+    "deep schema": ({"guided_json": _nested(400)}, "nested too deeply"),
+    "deep regex": ({"guided_regex": "(" * 20_000 + "a" + ")" * 20_000}, "invalid regex"),
+    "deep lark": ({"guided_grammar": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000}, "too deeply nested"),
+    "deep gbnf": ({"guided_grammar": "root ::= " + "(" * 20_000 + '"a"' + ")" * 20_000}, "nested too deeply"),
+    "equal alternatives behind a text": (
+        {"guided_grammar": "start: /[a-z ]{20}/ r\nr: " + " | ".join(["r r"] * 990) + ' | "a"'}, "items to look at",
+    ),
+    "references to themselves": ({"guided_json": _leading_to_itself(2000)}, "items to look at"),
+    "endless references": ({"guided_json": {"allOf": [{"$ref": "#"}]}}, "allows no answer"),
 }  # fmt: skip
+"""And why it is refused."""
+BOMBS = ("(a|b)*a(a|b){500}", "(x+x+)+y", "((a{1,99}){1,99}){1,99}", "(a?){500}a{500}", "(.*a){200}")
+"""Regular expressions that take other engines exponentially long, or as much memory: here each step is bounded."""
 
 
 async def test_what_is_hostile_is_refused_in_time_while_others_go_on(serve: Any) -> None:
@@ -189,13 +205,17 @@ async def test_what_is_hostile_is_refused_in_time_while_others_go_on(serve: Any)
 
         neighbour = asyncio.create_task(others())
         for turn in range(2):
-            for name, body in HOSTILE.items():
+            for name, (body, reason) in HOSTILE.items():
                 response = await server.client.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 2, **body})
                 assert response.status_code == 400, (name, response.text[:300])
                 error = response.json()["error"]
                 assert error["param"] == next(iter(body)), name
                 assert "cannot be enforced" in error["message"], name
+                assert reason in error["message"], name
                 assert len(error["message"]) < 600, name
+            for bomb in BOMBS:
+                body = {"prompt": "Hi", "max_tokens": 2, "guided_regex": bomb}
+                assert (await server.client.post("/v1/completions", json=body)).status_code == 200, bomb
             if turn == 0:
                 known = dict(server.loop._observer.grammars)
         done.set()

@@ -55,6 +55,8 @@ def _choice(text: str, _: frozenset[str]) -> str:
 def _grammar(text: str, _: frozenset[str]) -> str:
     try:
         return any_to_lark(text)
+    except RecursionError:
+        raise
     except Exception as error:
         raise ValueError(f"neither Lark nor GBNF: {error}") from error
 

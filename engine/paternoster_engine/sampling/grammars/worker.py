@@ -24,7 +24,9 @@ def prepare(given: Mapping[str, Any]) -> Answer:
         try:
             text = to_grammar(source, specials)
             work = Work.of(text)
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            raise GrammarError("it is nested too deeply") from None
+        except ValueError as error:
             raise GrammarError(reason(str(error))) from error
         if work > MOST_WORK:
             raise GrammarError(

@@ -62,7 +62,9 @@ async def _outline(
     try:
         # Schemas may be large: a thread lets other clients go on.
         return await asyncio.to_thread(make, calls, ending)
-    except (GrammarError, RecursionError) as error:
+    except RecursionError:
+        raise _not_enforced(body, field, GrammarError("it is nested too deeply")) from None
+    except GrammarError as error:
         raise _not_enforced(body, field, error) from error
 
 

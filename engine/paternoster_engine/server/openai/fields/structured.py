@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from paternoster_engine.sampling.grammars.source import GrammarSource, Kind
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.fields.body import Body, Text, whole_characters
+from paternoster_engine.server.openai.fields.body import Body, Text, only, whole_characters
 
 MAX_CHOICES = 4096
 MAX_TAGS = 128
@@ -103,6 +103,10 @@ class StructuredOutputs(Whole):
     grammar: Said | None = Field(default=None, description="in Lark or GBNF")
     json_object: bool = Field(default=False, description="any JSON object")
     structural_tag: Annotated[Any, AfterValidator(_tag)] | None = None
+    disable_any_whitespace: Annotated[Any, only(False)] = False
+    disable_additional_properties: Annotated[Any, only(False)] = False
+    disable_fallback: Annotated[Any, only(False)] = False
+    whitespace_pattern: Annotated[Any, only()] = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -137,6 +141,7 @@ class StructuredFields(Body):
     guided_regex: Said | None = None
     guided_choice: Choice | None = None
     guided_grammar: Said | None = None
+    guided_whitespace_pattern: Annotated[Any, only()] = None
 
     def structured(self) -> Structured | None:
         """What the answer must be; raises :class:`InvalidValue` where the body says so twice."""
