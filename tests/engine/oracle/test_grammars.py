@@ -190,7 +190,10 @@ def test_greedy_is_the_masked_reference(
         engine.play(scheduler, requests)
         assert [request.output for request in requests] == reference[first::step]
     assert scheduler.counters.preemptions > 0 or "force_preempt_every" not in settings
-    assert scheduler.counters.accepted_tokens["draft"] > 0 or settings.get("speculative") != "draft"
+    accepted = scheduler.counters.accepted_tokens
+    assert accepted["draft"] > 0 or settings.get("speculative") != "draft"
+    # What a grammar forces goes in as one chunk.
+    assert accepted["grammar"] > 0 or "speculative" not in settings
     for request in requests:
         ended = request.output[-1] in tokenizer.eos_token_ids
         assert request.finish_reason is (FinishReason.STOP if ended else FinishReason.LENGTH)
@@ -199,6 +202,12 @@ def test_greedy_is_the_masked_reference(
 
 def test_most_of_what_is_asked_for_is_complete(reference: list[list[int]], tokenizer: Tokenizer) -> None:
     assert sum(output[-1] in tokenizer.eos_token_ids for output in reference) > len(reference) / 2
+
+
+SAMPLED = {
+    "temperature": 0.9, "top_p": 0.9, "top_k": 40, "min_p": 0.001,
+    "frequency_penalty": 0.5, "presence_penalty": 0.2, "repetition_penalty": 1.1,
+}  # fmt: skip
 
 
 def test_beside_requests_without_a_grammar(
@@ -216,21 +225,13 @@ def test_beside_requests_without_a_grammar(
     for request in alone:
         engine.play(engine.scheduler(), [request])
     bound = _requests(tokenizer, grammars, beginnings)
-    sampled = [
-        _requests(tokenizer, grammars, beginnings, temperature=0.9, top_p=0.9, frequency_penalty=0.5)[i]
-        for i in (5, 20, 33, 46)
-        for _ in range(4)
-    ]
+    sampled = [_requests(tokenizer, grammars, beginnings, **SAMPLED)[i] for i in (5, 20, 33, 46) for _ in range(4)]
     for i, request in enumerate(sampled):
         request.request_id, request.seed, request.twin = f"s{i}", i, sampled[i - i % 4] if i % 4 else None
     engine.play(engine.scheduler(prefix_cache=True), [*free, *bound, *sampled])
     assert [request.output for request in free] == [request.output for request in alone]
     assert [request.output for request in bound] == reference
-    again = [
-        _requests(tokenizer, grammars, beginnings, temperature=0.9, top_p=0.9, frequency_penalty=0.5)[i]
-        for i in (5, 20, 33, 46)
-        for _ in range(4)
-    ]
+    again = [_requests(tokenizer, grammars, beginnings, **SAMPLED)[i] for i in (5, 20, 33, 46) for _ in range(4)]
     for i, request in enumerate(again):
         request.request_id, request.seed = f"s{i}", i
     # One of each kind alone, the others in a batch of their own kind.

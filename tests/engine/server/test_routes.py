@@ -98,7 +98,8 @@ async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
     harmless = {
         "n": 1, "logprobs": False, "tools": [], "tool_choice": "none", "response_format": {"type": "text"},
         "logit_bias": {}, "user": "me", "store": False, "metadata": {"a": "b"}, "parallel_tool_calls": True,
-        "temperature": None, "stop": None, "seed": None, "stream": None, "stream_options": None, "audio": None,
+        "temperature": None,
+        "stop": [f"stop {i}" for i in range(16)], "seed": None, "stream": None, "stream_options": None, "audio": None,
         "top_k": -1, "max_tokens": 1, "safety_identifier": "x", "prompt_cache_key": "y", "service_tier": "auto",
         "bad_words": [], "echo": False, "foo": None,
     }  # fmt: skip
@@ -118,6 +119,7 @@ async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
         ("chat/completions", {"priority": 1.5}, "priority"),
         ("chat/completions", {"deadline_ms": 0}, "deadline_ms"),
         ("chat/completions", {"user": "x" * 257}, "user"),
+        ("chat/completions", {"stop": ["x"] * 17}, "stop"),
         ("chat/completions", {"logprobs": 1}, "logprobs"),
         ("chat/completions", {"top_logprobs": 1}, "top_logprobs"),
         ("chat/completions", {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),

@@ -285,6 +285,7 @@ async def test_marks_that_are_control_tokens(
         ({"tool_choice": "required"}, "tool_choice", "there are no tools"),
         ({"tools": TOOLS, "tool_choice": "maybe"}, "tool_choice", '"required"'),
         ({"tools": TOOLS * 65}, "tools", "128"),
+        ({"tools": TOOLS * 5000}, "tools", "128"),
         ({"tools": [{"type": "function", "function": {"name": 'a"'}}]}, "tools.0.function.name", "pattern"),
         ({"tools": [{"type": "function", "function": {"name": "a\n"}}]}, "tools.0.function.name", "pattern"),
         ({"tools": [{"type": "function", "function": {"name": "a" * 129}}]}, "tools.0.function.name", "pattern"),

@@ -1,5 +1,6 @@
 """The graph runner gives the tokens of the plain runner, whatever comes, goes, grows or is preempted."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.matching import Row
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
@@ -195,6 +197,34 @@ def test_what_graphs_do_not_do_goes_to_the_plain_runner(tiny: Decoder, params: d
         [0],
     )
     assert eager.steps == 12
+
+
+class EvenTokens:
+    """Only these may come next."""
+
+    fault: str | None = None
+    seconds = 0.0
+
+    def allowed(self, row: Row) -> bytes:
+        return b"\x55" * 13
+
+    def forced(self, row: Row) -> Sequence[int]:
+        return ()
+
+    def accepts(self, row: Row, tokens: Sequence[int]) -> int:
+        return 0
+
+
+def test_what_has_a_grammar_goes_to_the_plain_runner(tiny: Decoder) -> None:
+    runner, eager = graphs(tiny, cache_of(tiny, 40))
+    requests = plain([1, 2], temperature=1.0)
+    requests[0].matcher = EvenTokens()
+    drive(runner, Scheduler(config(40)), requests, [0])
+    assert eager.steps == 12
+    assert not any(token % 2 for token in requests[0].output)
+    free = plain([1, 2], temperature=1.0)
+    drive(graphs(tiny, cache_of(tiny, 40))[0], Scheduler(config(40)), free, [0])
+    assert any(token % 2 for token in free[0].output), "else nothing was held to it"
 
 
 def test_steps_follow_each_other_without_the_host(tiny: Decoder) -> None:

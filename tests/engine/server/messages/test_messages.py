@@ -269,6 +269,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
     ({"messages": [{"role": "user", "content": []}]}, "messages.0.content"),
     ({"messages": QUESTION * 10_000}, "messages"),
+    ({"tools": [WEATHER] * 10_000}, "tools"),
     (said({"type": "image", "source": {}}), "messages.0.content.0.type"),
     (said({"type": "document", "source": {}}), "messages.0.content.0.type"),
     (said({"type": "text"}), "messages.0.content.0"),

@@ -280,6 +280,7 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
     ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
     ({"tools": [{"type": "function", "name": "no spaces"}]}, "tools.0.name"),
+    ({"tools": [WEATHER] * 10_000}, "tools"),
     ({"tools": [{"type": "function"}]}, "tools.0.name"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
