@@ -29,6 +29,7 @@ class FakeEngine:
     bodies: list[bytes] = field(default_factory=list)
     headers: list[CIMultiDictProxy[str]] = field(default_factory=list)
     """Of each request, as :attr:`bodies`."""
+    paths: list[str] = field(default_factory=list)
     gone: int = 0
     """Requests whose client went away before the answer was whole."""
     hung: bool = False
@@ -44,6 +45,7 @@ class FakeEngine:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(await request.read())
         self.headers.append(request.headers)
+        self.paths.append(request.path)
         try:
             return await self.behave(self, request)
         except (asyncio.CancelledError, ConnectionError):

@@ -10,7 +10,7 @@ from fakes import Behave, Door, FakeEngine, answer, route, stats, until
 from fastapi.routing import APIRoute
 
 from paternoster_contract.access.keys import digest
-from paternoster_contract.http.routes import ROUTES, AtGateway
+from paternoster_contract.http.routes import FORWARDED, ROUTES, AtGateway
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.admission import only_model
 from paternoster_gateway.app import create_app
@@ -24,6 +24,18 @@ def test_its_routes_are_those_of_the_table(table: Path) -> None:
     app = create_app(str(table))
     served = {(method, each.path) for each in app.routes if isinstance(each, APIRoute) for method in each.methods}
     assert served == {(each.method, each.path) for each in ROUTES if each.gateway is not AtGateway.NONE}
+
+
+async def test_the_engine_is_asked_at_the_path_of_the_client(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engine = await start("a", answer)
+    door.publish(engine)
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+    for path in FORWARDED:
+        async with client.post(door.url + path, json={"model": "m"}) as response:
+            assert response.status == 200
+    assert engine.paths == list(FORWARDED)
 
 
 async def test_a_model_is_told_with_its_length(client: aiohttp.ClientSession, door: Door) -> None:
