@@ -61,7 +61,7 @@ def _values(schema: Mapping[str, Any], known: Mapping[str, Any]) -> st.SearchStr
 
 def _numbers(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
     low = schema.get("minimum", schema.get("exclusiveMinimum", -1000))
-    high = schema.get("maximum", schema.get("exclusiveMaximum", 1000))
+    high = schema.get("maximum", schema.get("exclusiveMaximum", max(low + 20, 1000)))
     edges = st.sampled_from([low, high, *(bound + step for bound in (low, high) for step in (-1, 1)), *_EDGES])
     if schema["type"] == "integer":
         return st.one_of(*[st.integers(low, min(high, low + 20))] * 6, edges)

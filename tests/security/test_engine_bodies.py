@@ -1,29 +1,44 @@
 """Whatever body is sent to whichever route of the engine: an answer or an OpenAI error, and an engine that lives."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from official_types import official_types
 from strategies import bodies
 
+from paternoster_engine.server.messages.requests import CountTokensRequest, MessagesRequest
 from paternoster_engine.server.openai.requests import (
     ChatCompletionRequest,
     CompletionRequest,
     DetokenizeRequest,
     TokenizeRequest,
 )
+from paternoster_engine.server.responses.requests import ResponsesRequest
 
+MESSAGES = "/v1/messages"
 ROUTES = {
     "/v1/chat/completions": bodies(
         ChatCompletionRequest, model="scripted", messages=[{"role": "user", "content": "up"}], max_tokens=3
     ),
     "/v1/completions": bodies(CompletionRequest, model="scripted", prompt="up", max_tokens=3),
+    "/v1/responses": bodies(ResponsesRequest, model="scripted", input="up", max_output_tokens=3),
+    MESSAGES: bodies(MessagesRequest, model="scripted", messages=[{"role": "user", "content": "up"}], max_tokens=3),
+    f"{MESSAGES}/count_tokens": bodies(
+        CountTokensRequest, model="scripted", messages=[{"role": "user", "content": "up"}]
+    ),
     "/tokenize": bodies(TokenizeRequest, model="scripted", prompt="up"),
     "/detokenize": bodies(DetokenizeRequest, model="scripted", tokens=[1, 2]),
 }
 GENERATED = st.sampled_from(sorted(ROUTES)).flatmap(lambda path: st.tuples(st.just(path), ROUTES[path]))
+
+
+@pytest.fixture(autouse=True)
+def answers_are_of_official_types() -> Iterator[None]:
+    with official_types():
+        yield
 
 
 @pytest.fixture
@@ -41,11 +56,13 @@ def check(answer: httpx.Response) -> None:
     if answer.status_code != 200:
         assert answer.status_code < 500 or answer.status_code in (503, 504), answer.text
         told = answer.json()["error"]
-        assert set(told) == {"message", "type", "param", "code"}
-        assert told["code"] in (None, "model_not_found", "context_length_exceeded")
+        if not answer.request.url.path.startswith(MESSAGES):
+            assert set(told) == {"message", "type", "param", "code"}
+            assert told["code"] in (None, "model_not_found", "context_length_exceeded")
         assert len(told["message"]) < 5000
     elif answer.headers["content-type"].startswith("text/event-stream"):
-        assert answer.text.endswith("data: [DONE]\n\n")
+        if "\nevent: " not in f"\n{answer.text}":
+            assert answer.text.endswith("data: [DONE]\n\n")
         assert "InternalServerError" not in answer.text
     else:
         assert isinstance(answer.json(), dict)
