@@ -7,15 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from following import seen_tokens
 from kept import Kept
 
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.grammars.free_text import FreeText, Thought
 from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+from paternoster_engine.server.parsers.formats import AnswerFormat
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -146,7 +150,7 @@ def _requests(
         Request(
             f"r{i}",
             list(prompt),
-            SamplingParams(max_tokens=MAX_TOKENS, **{"temperature": 0.0, **params}),
+            SamplingParams(**{"max_tokens": MAX_TOKENS, "temperature": 0.0, **params}),
             eos_token_ids=tokenizer.eos_token_ids,
             seed=i,
             matcher=grammar.matcher(),
@@ -202,6 +206,40 @@ def test_greedy_is_the_masked_reference(
 
 def test_most_of_what_is_asked_for_is_complete(reference: list[list[int]], tokenizer: Tokenizer) -> None:
     assert sum(output[-1] in tokenizer.eos_token_ids for output in reference) > len(reference) / 2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"speculative": "grammar"},
+        {"force_preempt_every": 3},
+        {"force_preempt_every": 4, "speculative": "ngram"},
+        {"force_preempt_every": 3, "preemption": "swap", "host_blocks": 64},
+        {"overlap": True},
+    ],
+    ids=str,
+)
+def test_behind_a_thought_any_schedule_gives_the_same(
+    settings: dict[str, Any],
+    engine: Any,
+    tokenizer: Tokenizer,
+    grammars: list[Grammar],
+    beginnings: list[list[int]],
+) -> None:
+    """The thought is what comes before the first comma: the grammar rests until then."""
+    free, seen = FreeText(Thought("<think>", ",", begun=True)), seen_tokens(tokenizer, AnswerFormat())
+    told = []
+    for used in ({}, settings):
+        requests = _requests(tokenizer, grammars, beginnings, max_tokens=48)[17:30]
+        for request, grammar in zip(requests, grammars[17:30], strict=True):
+            request.matcher = LazyMatcher(grammar, free, seen)
+        scheduler = engine.scheduler(**used)
+        engine.play(scheduler, requests)
+        told.append([request.output for request in requests])
+    assert told[0] == told[1]
+    ends = sum("," in tokenizer.decode(output) for output in told[0])
+    assert ends > len(told[0]) / 2, "else nothing was held"
+    assert scheduler.counters.accepted_tokens["grammar"] > 0 or "speculative" not in settings
 
 
 SAMPLED = {

@@ -65,12 +65,18 @@ class LazyMatcher(Matcher):
         self._held = not self._thinks and self._call is None
 
     def forced(self, row: Row) -> Sequence[int]:
-        """None: what is proposed may go beyond where the grammar holds."""
-        return []
+        """None where what is proposed could go beyond where the grammar holds."""
+        return super().forced(row) if self._holds_to_the_end(row) else []
 
     def accepts(self, row: Row, tokens: Sequence[int]) -> int:
         """None, as in :meth:`forced`."""
-        return 0
+        return super().accepts(row, tokens) if self._holds_to_the_end(row) else 0
+
+    def _holds_to_the_end(self, row: Row) -> bool:
+        # A proposed row may be followed once only, which whoever goes on does.
+        if not row.num_proposed:
+            self._at(row)
+        return self._held and not self._opening and not self._free.several
 
     def _take(self, tokens: Sequence[int]) -> None:
         for token in tokens:
