@@ -7,7 +7,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.server.generation.generation import FAILURES, Generation, Usage, cached_tokens
-from paternoster_engine.server.generation.output_text import OutputText, TextDelta
+from paternoster_engine.server.generation.output_text import OutputText, TextDelta, put_together
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 
@@ -72,16 +72,16 @@ class BeamGeneration(Generation):
             text = OutputText(
                 self._tokenizer, request.params, self._skip_special_tokens, parser, tells_ids=self._tells_ids
             )
-            delta = TextDelta("")
+            deltas = []
             if self._echo:
                 told = None if request.params.prompt_logprobs is None else request.prompt_logprobs
-                delta += text.echo(request.prompt, told)
+                deltas.append(text.echo(request.prompt, told))
             last = len(found.tokens) - 1
             for place, token in enumerate(found.tokens):
                 logprobs = found.logprobs[place] if found.logprobs else None
-                delta += text.push(token, found.finish_reason if place == last else None, logprobs)
+                deltas.append(text.push(token, found.finish_reason if place == last else None, logprobs))
             self._reasoning_tokens += text.num_reasoning_tokens
-            yield delta
+            yield put_together(deltas)
 
 
 def _hypotheses(request: Request) -> Sequence[Hypothesis]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.generation.output_text import OutputText, TextDelta
+from paternoster_engine.server.generation.output_text import OutputText, TextDelta, put_together
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 
@@ -159,9 +159,10 @@ class Generation:
 
     async def complete(self) -> list[TextDelta]:
         """The whole text of every sequence, or of each prompt's best ones: those likeliest a token, best first."""
-        whole = [TextDelta("") for _ in self._requests]
+        told: list[list[TextDelta]] = [[] for _ in self._requests]
         async for index, delta in self.deltas():
-            whole[index] += delta
+            told[index].append(delta)
+        whole = [put_together(deltas) for deltas in told]
         if self._best == self._choices:
             return whole
         kept = []
@@ -177,7 +178,8 @@ class Generation:
 
     def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
         """What became visible of each sequence, and why there will be no more if one of them failed."""
-        deltas: dict[int, TextDelta] = {}
+        told: dict[int, list[TextDelta]] = {}
+        failure: Exception | None = None
         for output in outputs:
             request_id = output.request.request_id
             if request_id not in self._open:
@@ -186,14 +188,15 @@ class Generation:
             if output.token is None:
                 self._open.discard(request_id)
                 assert output.finish_reason is not None
-                return deltas, _failure(output.request, output.finish_reason)
+                failure = _failure(output.request, output.finish_reason)
+                break
             index = self._index[request_id]
             delta = self._push(index, output.token, output.finish_reason)
-            deltas[index] = deltas.get(index, TextDelta("")) + delta
+            told.setdefault(index, []).append(delta)
             if delta.finish_reason is not None:
                 self._open.discard(request_id)
                 self._loop.abort([request_id], FinishReason.STOP)
-        return deltas, None
+        return {index: put_together(deltas) for index, deltas in told.items()}, failure
 
     def _push(self, index: int, token: int, finish_reason: FinishReason | None) -> TextDelta:
         request, text = self._requests[index], self._texts[index]
@@ -203,10 +206,10 @@ class Generation:
             opening = text.echo(request.prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
         if self._only_echo:
             assert opening is not None
-            return opening + TextDelta("", FinishReason.LENGTH)
+            return put_together([opening, TextDelta("", FinishReason.LENGTH)])
         logprobs = None if asked.logprobs is None else request.logprobs[text.num_tokens]
         delta = text.push(token, finish_reason, logprobs)
-        return delta if opening is None else opening + delta
+        return delta if opening is None else put_together([opening, delta])
 
 
 def cached_tokens(requests: Sequence[Request]) -> int:

@@ -38,15 +38,19 @@ class TextDelta:
     token_ids: tuple[int, ...] = ()
     """Of the output, what was taken in since the delta before, where ids are asked for."""
 
-    def __add__(self, later: "TextDelta") -> "TextDelta":
-        return TextDelta(
-            self.text + later.text,
-            later.finish_reason,
-            self.tokens + later.tokens,
-            tuple(joined((*self.events, *later.events))),
-            self.content_tokens + later.content_tokens,
-            self.token_ids + later.token_ids,
-        )
+
+def put_together(deltas: Sequence[TextDelta]) -> TextDelta:
+    """Those of one sequence that follow each other, as one; without any it is empty."""
+    if len(deltas) == 1:
+        return deltas[0]
+    return TextDelta(
+        "".join(delta.text for delta in deltas),
+        deltas[-1].finish_reason if deltas else None,
+        tuple(token for delta in deltas for token in delta.tokens),
+        tuple(joined(event for delta in deltas for event in delta.events)),
+        tuple(token for delta in deltas for token in delta.content_tokens),
+        tuple(token for delta in deltas for token in delta.token_ids),
+    )
 
 
 class OutputText:
