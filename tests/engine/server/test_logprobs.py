@@ -192,11 +192,11 @@ async def test_best_of_an_echo_alone_has_nothing_to_rank(serve: Any) -> None:
         assert choice["logprobs"]["tokens"] == ["a", " b"]
 
 
-def test_what_json_cannot_say_and_tokens_that_are_spelled_alike(tokenizer: Tokenizer) -> None:
+async def test_what_json_cannot_say_and_tokens_that_are_spelled_alike(tokenizer: Tokenizer) -> None:
     told = TokenLogprobs(5, float("-inf"), 49152, ((7, -0.1), (8, -0.2)))
     alike = tokenizer.id_to_token(7)
     writer = LogprobsWriter(tokenizer)
-    text = writer.text([TokenText(5, 0, told)], 2)
+    text = await writer.text([TokenText(5, 0, told)], 2)
     assert text.token_logprobs == [LOWEST]
     assert text.top_logprobs == [
         {tokenizer.decode([7], False): -0.1, tokenizer.decode([8], False): -0.2, text.tokens[0]: LOWEST}

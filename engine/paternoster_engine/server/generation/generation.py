@@ -13,6 +13,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.output_text import OutputText, TextDelta, put_together
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
+from paternoster_engine.server.pieces import PIECE
 
 
 class StepFailed(RuntimeError):
@@ -148,8 +149,10 @@ class Generation:
         """
         while self._open:
             outputs = [await self._outputs.get()]
-            while not self._outputs.empty():
+            while not self._outputs.empty() and len(outputs) < PIECE:
                 outputs.append(self._outputs.get_nowait())
+            if len(outputs) == PIECE:
+                await asyncio.sleep(0)
             deltas, failure = self._take(outputs)
             for index, delta in deltas.items():
                 if delta.text or delta.finish_reason is not None:
