@@ -32,7 +32,6 @@ class BeamGeneration(Generation):
         ``echo``: show prompts before them. ``tells_ids``: deltas have token ids.
         """
         super().__init__(loop, tokenizer, requests, skip_special_tokens, echo=echo)
-        self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._best = best
         self._tells_ids = tells_ids
@@ -56,7 +55,7 @@ class BeamGeneration(Generation):
         """
         async for _ in self.deltas():
             raise AssertionError("a search was seen before its end")
-        return [delta for request in self._requests for delta in self._answers(request)]
+        return [delta for index in range(len(self._requests)) for delta in self._answers(index)]
 
     def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
         """Nothing is visible yet; a search has ended, or failed."""
@@ -66,7 +65,8 @@ class BeamGeneration(Generation):
                 return {}, FAILURES[output.finish_reason]()
         return {}, None
 
-    def _answers(self, request: Request) -> Iterator[TextDelta]:
+    def _answers(self, index: int) -> Iterator[TextDelta]:
+        request = self._requests[index]
         for found in _hypotheses(request)[: self._best]:
             parser = None if self._new_parser is None else self._new_parser()
             text = OutputText(
@@ -75,7 +75,7 @@ class BeamGeneration(Generation):
             deltas = []
             if self._echo:
                 told = None if request.params.prompt_logprobs is None else request.prompt_logprobs
-                deltas.append(text.echo(request.prompt, told))
+                deltas.append(text.echo(self._echoes[index], told))
             last = len(found.tokens) - 1
             for place, token in enumerate(found.tokens):
                 logprobs = found.logprobs[place] if found.logprobs else None

@@ -10,7 +10,13 @@ from typing import NamedTuple
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.generation.output_text import OutputText, TextDelta, put_together
+from paternoster_engine.server.generation.output_text import (
+    OutputText,
+    PromptText,
+    TextDelta,
+    prompt_text,
+    put_together,
+)
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.pieces import PIECE
@@ -96,6 +102,7 @@ class Generation:
         output apart.
         """
         self._loop = loop
+        self._tokenizer = tokenizer
         self._requests = requests
         self._choices = choices
         self._best = choices if best is None else best
@@ -113,6 +120,8 @@ class Generation:
             for request in requests
         ]
         self._open = set(self._index)
+        self._echoes: list[PromptText] = []
+        """Of each prompt, once it is queued."""
         self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
 
     @property
@@ -136,6 +145,8 @@ class Generation:
     async def start(self) -> None:
         """Queue all sequences or none; raises :class:`AdmissionError`."""
         await self._loop.submit(self._requests, self._outputs.put_nowait)
+        if self._echo:
+            self._echoes = [await prompt_text(self._tokenizer, prompt.token_ids) for prompt in self.prompts]
 
     def close(self) -> None:
         """End what is not finished before the next step. May be called more than once."""
@@ -206,7 +217,8 @@ class Generation:
         asked = request.params
         opening = None
         if self._echo and text.num_tokens == 0:
-            opening = text.echo(request.prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
+            prompt = self._echoes[index // self._choices]
+            opening = text.echo(prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
         if self._only_echo:
             assert opening is not None
             return put_together([opening, TextDelta("", FinishReason.LENGTH)])
