@@ -177,11 +177,26 @@ async def test_best_of_gives_the_likeliest_first(serve: Any) -> None:
         assert len(same["choices"]) == 4
 
 
-def test_what_json_cannot_say_and_tokens_that_are_spelled_alike(tokenizer: Tokenizer) -> None:
+async def test_best_of_an_echo_alone_has_nothing_to_rank(serve: Any) -> None:
+    """And nothing is computed for choices that nobody gets."""
+    async with serve("one two") as server:
+        body = {"prompt": ["a", "b b"], "echo": True, "max_tokens": 0, "best_of": 4, "n": 2}
+        told = await _post(server, "completions", **body)
+        assert [(choice["text"], choice["finish_reason"]) for choice in told["choices"]] == [
+            ("a", "length"), ("a", "length"), ("b b", "length"), ("b b", "length"),
+        ]  # fmt: skip
+        assert told["usage"]["completion_tokens"] == 0
+        counters = server.loop.engine.scheduler.counters
+        assert await server.loop.call(lambda: sum(counters.finished.values())) == 4
+        (choice,) = (await _post(server, "completions", **body | {"prompt": "a b", "n": 1}, logprobs=1))["choices"]
+        assert choice["logprobs"]["tokens"] == ["a", " b"]
+
+
+async def test_what_json_cannot_say_and_tokens_that_are_spelled_alike(tokenizer: Tokenizer) -> None:
     told = TokenLogprobs(5, float("-inf"), 49152, ((7, -0.1), (8, -0.2)))
     alike = tokenizer.id_to_token(7)
     writer = LogprobsWriter(tokenizer)
-    text = writer.text([TokenText(5, 0, told)], 2)
+    text = await writer.text([TokenText(5, 0, told)], 2)
     assert text.token_logprobs == [LOWEST]
     assert text.top_logprobs == [
         {tokenizer.decode([7], False): -0.1, tokenizer.decode([8], False): -0.2, text.tokens[0]: LOWEST}

@@ -9,7 +9,7 @@ from vocabularies import write
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.generation.output_text import OutputText
+from paternoster_engine.server.generation.output_text import OutputText, prompt_text
 
 EMOJI = "a 🙂 stop b é STOP"
 
@@ -64,14 +64,14 @@ def test_the_token_that_stops_is_not_seen(tokenizer: Tokenizer) -> None:
     assert "".join(deltas) == "one"
 
 
-def test_the_space_of_a_first_word_is_between_prompt_and_output(tmp_path: Path) -> None:
+async def test_the_space_of_a_first_word_is_between_prompt_and_output(tmp_path: Path) -> None:
     """A SentencePiece vocabulary writes it into the word's token; only that of a whole text is none of the text."""
     tokenizer = Tokenizer.from_gguf(write(tmp_path / "m.gguf", "llama", "default"))
     text = "the quick brown fox"
     tokens = tokenizer.encode(text)
     for cut in range(1, len(tokens)):
         output = OutputText(tokenizer, SamplingParams(max_tokens=len(tokens)))
-        prompt = output.echo(tokens[:cut], None).text
+        prompt = output.echo(await prompt_text(tokenizer, tokens[:cut]), None).text
         last = len(tokens) - cut - 1
         pushed = [output.push(t, FinishReason.LENGTH if i == last else None).text for i, t in enumerate(tokens[cut:])]
         assert prompt + "".join(pushed) == text

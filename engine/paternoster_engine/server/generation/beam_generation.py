@@ -7,7 +7,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.server.generation.generation import FAILURES, Generation, Usage, cached_tokens
-from paternoster_engine.server.generation.output_text import OutputText, TextDelta
+from paternoster_engine.server.generation.output_text import OutputText, TextDelta, put_together
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 
@@ -32,7 +32,6 @@ class BeamGeneration(Generation):
         ``echo``: show prompts before them. ``tells_ids``: deltas have token ids.
         """
         super().__init__(loop, tokenizer, requests, skip_special_tokens, echo=echo)
-        self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._best = best
         self._tells_ids = tells_ids
@@ -56,7 +55,7 @@ class BeamGeneration(Generation):
         """
         async for _ in self.deltas():
             raise AssertionError("a search was seen before its end")
-        return [delta for request in self._requests for delta in self._answers(request)]
+        return [delta for index in range(len(self._requests)) for delta in self._answers(index)]
 
     def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
         """Nothing is visible yet; a search has ended, or failed."""
@@ -66,22 +65,23 @@ class BeamGeneration(Generation):
                 return {}, FAILURES[output.finish_reason]()
         return {}, None
 
-    def _answers(self, request: Request) -> Iterator[TextDelta]:
+    def _answers(self, index: int) -> Iterator[TextDelta]:
+        request = self._requests[index]
         for found in _hypotheses(request)[: self._best]:
             parser = None if self._new_parser is None else self._new_parser()
             text = OutputText(
                 self._tokenizer, request.params, self._skip_special_tokens, parser, tells_ids=self._tells_ids
             )
-            delta = TextDelta("")
+            deltas = []
             if self._echo:
                 told = None if request.params.prompt_logprobs is None else request.prompt_logprobs
-                delta += text.echo(request.prompt, told)
+                deltas.append(text.echo(self._echoes[index], told))
             last = len(found.tokens) - 1
             for place, token in enumerate(found.tokens):
                 logprobs = found.logprobs[place] if found.logprobs else None
-                delta += text.push(token, found.finish_reason if place == last else None, logprobs)
+                deltas.append(text.push(token, found.finish_reason if place == last else None, logprobs))
             self._reasoning_tokens += text.num_reasoning_tokens
-            yield delta
+            yield put_together(deltas)
 
 
 def _hypotheses(request: Request) -> Sequence[Hypothesis]:

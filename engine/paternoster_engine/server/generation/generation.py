@@ -10,9 +10,16 @@ from typing import NamedTuple
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.generation.output_text import OutputText, TextDelta
+from paternoster_engine.server.generation.output_text import (
+    OutputText,
+    PromptText,
+    TextDelta,
+    prompt_text,
+    put_together,
+)
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
+from paternoster_engine.server.pieces import PIECE
 
 
 class StepFailed(RuntimeError):
@@ -95,6 +102,7 @@ class Generation:
         output apart.
         """
         self._loop = loop
+        self._tokenizer = tokenizer
         self._requests = requests
         self._choices = choices
         self._best = choices if best is None else best
@@ -112,6 +120,8 @@ class Generation:
             for request in requests
         ]
         self._open = set(self._index)
+        self._echoes: list[PromptText] = []
+        """Of each prompt, once it is queued."""
         self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
 
     @property
@@ -135,6 +145,8 @@ class Generation:
     async def start(self) -> None:
         """Queue all sequences or none; raises :class:`AdmissionError`."""
         await self._loop.submit(self._requests, self._outputs.put_nowait)
+        if self._echo:
+            self._echoes = [await prompt_text(self._tokenizer, prompt.token_ids) for prompt in self.prompts]
 
     def close(self) -> None:
         """End what is not finished before the next step. May be called more than once."""
@@ -148,8 +160,10 @@ class Generation:
         """
         while self._open:
             outputs = [await self._outputs.get()]
-            while not self._outputs.empty():
+            while not self._outputs.empty() and len(outputs) < PIECE:
                 outputs.append(self._outputs.get_nowait())
+            if len(outputs) == PIECE:
+                await asyncio.sleep(0)
             deltas, failure = self._take(outputs)
             for index, delta in deltas.items():
                 if delta.text or delta.finish_reason is not None:
@@ -159,9 +173,10 @@ class Generation:
 
     async def complete(self) -> list[TextDelta]:
         """The whole text of every sequence, or of each prompt's best ones: those likeliest a token, best first."""
-        whole = [TextDelta("") for _ in self._requests]
+        told: list[list[TextDelta]] = [[] for _ in self._requests]
         async for index, delta in self.deltas():
-            whole[index] += delta
+            told[index].append(delta)
+        whole = [put_together(deltas) for deltas in told]
         if self._best == self._choices:
             return whole
         kept = []
@@ -177,7 +192,8 @@ class Generation:
 
     def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
         """What became visible of each sequence, and why there will be no more if one of them failed."""
-        deltas: dict[int, TextDelta] = {}
+        told: dict[int, list[TextDelta]] = {}
+        failure: Exception | None = None
         for output in outputs:
             request_id = output.request.request_id
             if request_id not in self._open:
@@ -186,27 +202,29 @@ class Generation:
             if output.token is None:
                 self._open.discard(request_id)
                 assert output.finish_reason is not None
-                return deltas, _failure(output.request, output.finish_reason)
+                failure = _failure(output.request, output.finish_reason)
+                break
             index = self._index[request_id]
             delta = self._push(index, output.token, output.finish_reason)
-            deltas[index] = deltas.get(index, TextDelta("")) + delta
+            told.setdefault(index, []).append(delta)
             if delta.finish_reason is not None:
                 self._open.discard(request_id)
                 self._loop.abort([request_id], FinishReason.STOP)
-        return deltas, None
+        return {index: put_together(deltas) for index, deltas in told.items()}, failure
 
     def _push(self, index: int, token: int, finish_reason: FinishReason | None) -> TextDelta:
         request, text = self._requests[index], self._texts[index]
         asked = request.params
         opening = None
         if self._echo and text.num_tokens == 0:
-            opening = text.echo(request.prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
+            prompt = self._echoes[index // self._choices]
+            opening = text.echo(prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
         if self._only_echo:
             assert opening is not None
-            return opening + TextDelta("", FinishReason.LENGTH)
+            return put_together([opening, TextDelta("", FinishReason.LENGTH)])
         logprobs = None if asked.logprobs is None else request.logprobs[text.num_tokens]
         delta = text.push(token, finish_reason, logprobs)
-        return delta if opening is None else opening + delta
+        return delta if opening is None else put_together([opening, delta])
 
 
 def cached_tokens(requests: Sequence[Request]) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from paternoster_engine.core.request import FinishReason, TokenLogprobs
@@ -11,6 +12,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.stop_strings import StopStrings
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.parsers.events import Content, Event, joined
+from paternoster_engine.server.pieces import made_in_pieces
 
 
 class TokenText(NamedTuple):
@@ -38,15 +40,36 @@ class TextDelta:
     token_ids: tuple[int, ...] = ()
     """Of the output, what was taken in since the delta before, where ids are asked for."""
 
-    def __add__(self, later: "TextDelta") -> "TextDelta":
-        return TextDelta(
-            self.text + later.text,
-            later.finish_reason,
-            self.tokens + later.tokens,
-            tuple(joined((*self.events, *later.events))),
-            self.content_tokens + later.content_tokens,
-            self.token_ids + later.token_ids,
-        )
+
+def put_together(deltas: Sequence[TextDelta]) -> TextDelta:
+    """Those of one sequence that follow each other, as one; without any it is empty."""
+    if len(deltas) == 1:
+        return deltas[0]
+    return TextDelta(
+        "".join(delta.text for delta in deltas),
+        deltas[-1].finish_reason if deltas else None,
+        tuple(token for delta in deltas for token in delta.tokens),
+        tuple(joined(event for delta in deltas for event in delta.events)),
+        tuple(token for delta in deltas for token in delta.content_tokens),
+        tuple(token for delta in deltas for token in delta.token_ids),
+    )
+
+
+class PromptText(NamedTuple):
+    """A prompt as it is echoed: marks are part of it."""
+
+    tokens: Sequence[int]
+    offsets: Sequence[int]
+    """Of each token: characters before those that it completes."""
+    text: str
+
+
+async def prompt_text(tokenizer: Tokenizer, tokens: Sequence[int]) -> PromptText:
+    """Others have their turn in between."""
+    detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens=False)
+    texts = await made_in_pieces(tokens, lambda piece: [detokenizer.push(token) for token in piece])
+    offsets = list(accumulate(map(len, texts), initial=0))[:-1]
+    return PromptText(tokens, offsets, "".join([*texts, detokenizer.flush()]))
 
 
 class OutputText:
@@ -88,24 +111,16 @@ class OutputText:
         """The one that ended the text."""
         return self._stops.matched
 
-    def echo(self, prompt: Sequence[int], logprobs: Sequence[TokenLogprobs] | None) -> TextDelta:
-        """The prompt's own text, to be shown before the output's: marks are part of it, and no stop string is looked
-        for in it.
+    def echo(self, prompt: PromptText, logprobs: Sequence[TokenLogprobs] | None) -> TextDelta:
+        """The prompt's own text, to be shown before the output's; no stop string is looked for in it.
 
         ``logprobs``: of all its tokens but the first, None where they are not asked for.
         """
-        detokenizer = IncrementalDetokenizer(self._tokenizer, skip_special_tokens=False)
-        texts: list[str] = []
-        tokens: list[TokenText] = []
-        told = None if logprobs is None else [None, *logprobs]
-        for index, token in enumerate(prompt):
-            if told is not None:
-                tokens.append(TokenText(token, self._num_characters, told[index]))
-            texts.append(detokenizer.push(token))
-            self._num_characters += len(texts[-1])
-        texts.append(detokenizer.flush())
-        self._num_characters += len(texts[-1])
-        return TextDelta("".join(texts), None, tuple(tokens))
+        self._num_characters = len(prompt.text)
+        if logprobs is None:
+            return TextDelta(prompt.text)
+        told = zip(prompt.tokens, prompt.offsets, [None, *logprobs], strict=True)
+        return TextDelta(prompt.text, None, tuple(TokenText(*token) for token in told))
 
     def push(self, token: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None = None) -> TextDelta:
         """Take a token, and with it the scheduler's reason if it was the last; a stop string overrules that reason."""

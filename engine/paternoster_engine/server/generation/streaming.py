@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from paternoster_engine.server.errors import TABLE, ClientGone, describe
 from paternoster_engine.server.generation.generation import Generation
+from paternoster_engine.server.pieces import json_in_pieces
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +44,23 @@ async def _until_gone(request: Request) -> None:
 
 
 async def data_events(frames: AsyncIterator[BaseModel]) -> AsyncIterator[str]:
+    async for event in _data_events(frame.model_dump_json(exclude_unset=True) async for frame in frames):
+        yield event
+
+
+async def long_data_events(frames: AsyncIterator[BaseModel]) -> AsyncIterator[str]:
+    """The same where frames may be long: others have their turn while one is written."""
+    async for event in _data_events(
+        (await json_in_pieces(frame, exclude_unset=True)).decode() async for frame in frames
+    ):
+        yield event
+
+
+async def _data_events(frames: AsyncIterator[str]) -> AsyncIterator[str]:
     """An error after the first frame is told in a frame; ``[DONE]`` is always last."""
     try:
         async for frame in frames:
-            yield f"data: {frame.model_dump_json(exclude_unset=True)}\n\n"
+            yield f"data: {frame}\n\n"
     except Exception as error:
         if type(error) not in TABLE:
             log.exception("a stream failed")

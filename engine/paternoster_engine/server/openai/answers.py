@@ -35,13 +35,13 @@ class ApiResponse(Protocol):
 
     id: str
 
-    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> BaseModel: ...
+    async def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> BaseModel: ...
 
     def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
         """Chunks that come before any text; ``usage``: before it, where each chunk tells it."""
         ...
 
-    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel | None:
+    async def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel | None:
         """None where there is nothing to tell yet; ``usage``: so far, where each chunk tells it."""
         ...
 
@@ -71,7 +71,7 @@ class ChatResponse:
         self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._created = int(time.time())
 
-    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> ChatCompletion:
+    async def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> ChatCompletion:
         answer = ChatCompletion(
             id=self.id,
             object="chat.completion",
@@ -82,7 +82,7 @@ class ChatResponse:
                 ChatChoice(
                     index=index,
                     message=self._choices[index].message(delta.events),
-                    logprobs=self._logprobs(delta),
+                    logprobs=await self._logprobs(delta),
                     finish_reason=self._reason(index, delta.finish_reason),
                     **_ids(self._body, delta),
                 )
@@ -91,7 +91,7 @@ class ChatResponse:
             usage=self._usage(usage),
         )
         if self._body.prompt_logprobs is not None:
-            answer.prompt_logprobs = self._writer.prompt(prompts[0].logprobs, self._body.prompt_logprobs)
+            answer.prompt_logprobs = await self._writer.prompt(prompts[0].logprobs, self._body.prompt_logprobs)
         if self._body.return_token_ids:
             answer.prompt_token_ids = prompts[0].token_ids
         return answer
@@ -107,10 +107,10 @@ class ChatResponse:
             chunks[0].prompt_token_ids = prompts[0].token_ids
         return [*chunks]
 
-    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
+    async def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
         told = self._choices[index].delta(delta.events)
         reason = self._reason(index, delta.finish_reason)
-        logprobs = self._logprobs(delta)
+        logprobs = await self._logprobs(delta)
         if not told.model_fields_set:
             if reason is None and not delta.tokens and not delta.token_ids:
                 return None
@@ -134,8 +134,8 @@ class ChatResponse:
             return "tool_calls"
         return _name(reason)
 
-    def _logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
-        return self._writer.chat(delta.tokens) if self._body.logprobs else None
+    async def _logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
+        return await self._writer.chat(delta.tokens) if self._body.logprobs else None
 
     def _frame(self, choices: list[ChunkChoice], usage: Mapping[str, UsageObject]) -> ChatCompletionChunk:
         return ChatCompletionChunk(
@@ -161,11 +161,11 @@ class TextResponse:
         self._untold: dict[int, Sequence[int]] = {}
         """Prompts of choices of which nothing was told yet, where ids are asked for."""
 
-    def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> TextCompletion:
+    async def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> TextCompletion:
         self._take(prompts)
-        choices = [self._choice(index, delta) for index, delta in enumerate(texts)]
+        choices = [await self._choice(index, delta) for index, delta in enumerate(texts)]
         if self._body.prompt_logprobs is not None:
-            told = [self._writer.prompt(prompt.logprobs, self._body.prompt_logprobs) for prompt in prompts]
+            told = [await self._writer.prompt(prompt.logprobs, self._body.prompt_logprobs) for prompt in prompts]
             for choice in choices:
                 choice.prompt_logprobs = told[choice.index // self._body.n]
         return self._completion(choices, usage=_usage(usage))
@@ -174,15 +174,15 @@ class TextResponse:
         self._take(prompts)
         return []
 
-    def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
-        return self._completion([self._choice(index, delta)], **_told(usage))
+    async def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
+        return self._completion([await self._choice(index, delta)], **_told(usage))
 
     def closing(self, usage: Usage) -> TextCompletion:
         return self._completion([], usage=_usage(usage))
 
-    def _choice(self, index: int, delta: TextDelta) -> TextChoice:
+    async def _choice(self, index: int, delta: TextDelta) -> TextChoice:
         num_top = self._body.logprobs
-        logprobs = None if num_top is None else self._writer.text(delta.tokens, num_top)
+        logprobs = None if num_top is None else await self._writer.text(delta.tokens, num_top)
         choice = TextChoice(
             index=index,
             text=delta.text,
@@ -220,16 +220,16 @@ async def frames(
 ) -> AsyncIterator[BaseModel]:
     """The chunks of a stream whose first delta is known."""
 
-    def told(index: int, delta: TextDelta) -> BaseModel | None:
-        return response.chunk(index, delta, generation.usage if body.continuous_usage else None)
+    async def told(index: int, delta: TextDelta) -> BaseModel | None:
+        return await response.chunk(index, delta, generation.usage if body.continuous_usage else None)
 
     before = replace(generation.usage, completion_tokens=0, reasoning_tokens=0) if body.continuous_usage else None
     for opening in response.opening(before, generation.prompts):
         yield opening
-    if (chunk := told(*first)) is not None:
+    if (chunk := await told(*first)) is not None:
         yield chunk
     async for index, delta in later:
-        if (chunk := told(index, delta)) is not None:
+        if (chunk := await told(index, delta)) is not None:
             yield chunk
     if body.include_usage:
         yield response.closing(generation.usage)

@@ -1,18 +1,22 @@
 """Log probabilities in the shapes that clients get: OpenAI's two, and vLLM's for prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
+
+# Of typing's own pydantic makes no schema before Python 3.12.
+from typing_extensions import TypedDict
 
 from paternoster_engine.core.request import TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.output_text import TokenText
+from paternoster_engine.server.pieces import made_in_pieces
 
 LOWEST = -9999.0
 """What OpenAI sends for a token that is next to impossible; JSON has no infinity."""
 
 
-class TopLogprob(BaseModel):
+class TopLogprob(TypedDict):
     token: str
     logprob: float
     bytes: list[int]
@@ -38,7 +42,7 @@ class TextLogprobs(BaseModel):
     top_logprobs: list[dict[str, float] | None]
 
 
-class PromptLogprob(BaseModel):
+class PromptLogprob(TypedDict):
     logprob: float
     rank: int
     decoded_token: str
@@ -56,27 +60,39 @@ class LogprobsWriter:
         self._tokenizer = tokenizer
         self._as_ids = as_ids
 
-    def chat(self, tokens: Sequence[TokenText]) -> ChatLogprobs:
+    async def chat(self, tokens: Sequence[TokenText]) -> ChatLogprobs:
         """Nothing of a prompt is among ``tokens``: chats have no echo."""
-        told = [token.logprobs for token in tokens if token.logprobs is not None]
-        return ChatLogprobs(content=[self._chat_token(logprobs) for logprobs in told], refusal=None)
+        return ChatLogprobs.model_construct(content=await made_in_pieces(tokens, self.content), refusal=None)
 
-    def text(self, tokens: Sequence[TokenText], num_top: int) -> TextLogprobs:
+    def content(self, tokens: Sequence[TokenText]) -> list[ChatTokenLogprob]:
+        """The same of a few tokens."""
+        return [self._chat_token(token.logprobs) for token in tokens if token.logprobs is not None]
+
+    async def text(self, tokens: Sequence[TokenText], num_top: int) -> TextLogprobs:
         """The token itself is told besides the ``num_top`` best; tokens that are spelled alike share an entry."""
-        return TextLogprobs(
+
+        def best(tokens: Sequence[TokenText]) -> Iterator[dict[str, float] | None]:
+            for token in tokens:
+                yield None if token.logprobs is None else self._best(token.logprobs, num_top)
+
+        return TextLogprobs.model_construct(
             text_offset=[token.offset for token in tokens],
             token_logprobs=[None if token.logprobs is None else _finite(token.logprobs.logprob) for token in tokens],
-            tokens=[self._named(token.token) for token in tokens],
-            top_logprobs=[None if token.logprobs is None else self._best(token.logprobs, num_top) for token in tokens],
+            tokens=await made_in_pieces(tokens, lambda tokens: [self._named(token.token) for token in tokens]),
+            top_logprobs=await made_in_pieces(tokens, best),
         )
 
-    def prompt(self, told: Sequence[TokenLogprobs], num_top: int) -> PromptLogprobs:
+    async def prompt(self, told: Sequence[TokenLogprobs], num_top: int) -> PromptLogprobs:
         """``told`` of all tokens of a prompt but the first."""
-        return [None, *(self._prompt_token(logprobs, num_top) for logprobs in told)]
+
+        def entries(told: Sequence[TokenLogprobs]) -> Iterator[dict[int, PromptLogprob]]:
+            return (self._prompt_token(logprobs, num_top) for logprobs in told)
+
+        return [None, *await made_in_pieces(told, entries)]
 
     def _chat_token(self, told: TokenLogprobs) -> ChatTokenLogprob:
         top = [self._top(token, logprob) for token, logprob in told.top]
-        return ChatTokenLogprob(**self._top(told.token, told.logprob).model_dump(), top_logprobs=top)
+        return ChatTokenLogprob(**self._top(told.token, told.logprob), top_logprobs=top)
 
     def _top(self, token: int, logprob: float) -> TopLogprob:
         spelled = self._tokenizer.token_bytes(token)

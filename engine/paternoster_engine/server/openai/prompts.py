@@ -16,6 +16,7 @@ from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.beams import beam_params
 from paternoster_engine.server.openai.fields.template import TemplateFields
+from paternoster_engine.server.openai.logprob_bounds import chat_limit, check_completion
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, texts_of
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.openai.structure import NewMatcher, matcher_of_chat, matcher_of_text
@@ -110,20 +111,22 @@ async def chat_prompt(served: ServedModel, body: ChatCompletionRequest) -> tuple
 async def chat_requests(
     served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller, *, cuts_limit: bool = False
 ) -> tuple[list[Request], str]:
-    """The sequences of a chat call, and how their prompt ends; without a limit each may fill the context.
+    """The sequences of a chat call, and how their prompt ends; without a limit each may fill the context, or what may
+    be told of its tokens.
 
     ``cuts_limit``: a limit beyond what the context leaves is as none, in place of being refused.
     """
     encoding, ending = await chat_prompt(served, body)
     prompt = await token_ids(served, encoding, 1 if cuts_limit else body.limit or 1)
     room = max(1, served.longest_request - len(prompt))
-    limit = room if body.limit is None or (cuts_limit and body.limit > room) else body.limit
+    asked = None if cuts_limit and body.limit is not None and body.limit > room else body.limit
+    limit = chat_limit(body, prompt, asked, room)
     matcher = await matcher_of_chat(served, body, ending, sender.tenant(body))
     return _requests(served, body, [prompt], limit, name, sender, matcher), ending
 
 
 async def completion_requests(served: ServedModel, body: CompletionRequest, name: str, sender: Caller) -> list[Request]:
-    """The sequences of a completion call, prompt by prompt."""
+    """The sequences of a completion call, prompt by prompt; raises :class:`InvalidValue`."""
     # A step that computes a prompt to its end samples: where nothing is asked for, its token is not told.
     most = max(1, body.max_tokens)
     texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
@@ -135,6 +138,7 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
         else:
             check_token_ids(served, "prompt", prompt)
             prompts.append(prompt)
+    check_completion(body, prompts)
     matcher = await matcher_of_text(served, body, sender.tenant(body))
     return _requests(served, body, prompts, most, name, sender, matcher)
 

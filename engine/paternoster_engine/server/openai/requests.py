@@ -284,7 +284,8 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def sequences(self) -> int:
-        return self.n if self.best_of is None else self.best_of
+        # Of choices that are all the prompt there are no best ones.
+        return self.n if self.best_of is None or self.only_echoes else self.best_of
 
 
 class TokenizeRequest(TemplateFields):

@@ -9,13 +9,20 @@ from paternoster_engine.core.request import Request as EngineRequest
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.beam_generation import BeamGeneration
 from paternoster_engine.server.generation.generation import Generation
-from paternoster_engine.server.generation.streaming import STREAMED, EventStream, unless_gone
+from paternoster_engine.server.generation.streaming import (
+    STREAMED,
+    EventStream,
+    data_events,
+    long_data_events,
+    unless_gone,
+)
 from paternoster_engine.server.identity import From
 from paternoster_engine.server.openai.answers import ApiResponse, ChatResponse, TextResponse, frames
 from paternoster_engine.server.openai.objects import ChatCompletion, ModelCard, ModelList, TextCompletion
 from paternoster_engine.server.openai.prompts import chat_requests, completion_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
+from paternoster_engine.server.pieces import json_in_pieces
 from paternoster_engine.server.state import ServedModel, ServerState
 
 router = APIRouter()
@@ -98,10 +105,11 @@ async def _respond(
         if body.stream:
             deltas = generation.deltas()
             first = await unless_gone(request, anext(deltas))
-            return EventStream(frames(response, generation, first, deltas, body), generation)
+            told = frames(response, generation, first, deltas, body)
+            return EventStream(told, generation, data_events if body.num_logprobs is None else long_data_events)
         texts = await unless_gone(request, generation.complete())
     except BaseException:
         generation.close()
         raise
-    whole = response.whole(texts, generation.usage, generation.prompts)
-    return Response(whole.model_dump_json(exclude_unset=True), media_type="application/json")
+    whole = await response.whole(texts, generation.usage, generation.prompts)
+    return Response(await json_in_pieces(whole, exclude_unset=True), media_type="application/json")

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -44,13 +45,12 @@ Read = Generator[Event | None, None, T]
 def joined(events: Iterable[Event]) -> list[Event]:
     """The same with neighbours of one kind made into one, and without empty ones."""
     result: list[Event] = []
-    for event in events:
-        if isinstance(event, Call):
-            result.append(event)
-        elif event.text:
-            last = result[-1] if result else None
-            if last is not None and not isinstance(last, Call) and type(last) is type(event):
-                result[-1] = type(event)(last.text + event.text)
-            else:
-                result.append(event)
+    told = (event for event in events if isinstance(event, Call) or event.text)
+    for _, neighbours in groupby(told, type):
+        first, *others = neighbours
+        if isinstance(first, Call):
+            result += [first, *others]
+        else:
+            texts = [event.text for event in others if not isinstance(event, Call)]
+            result.append(type(first)("".join([first.text, *texts])) if texts else first)
     return result

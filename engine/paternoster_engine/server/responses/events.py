@@ -8,7 +8,7 @@ from typing import Any
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
 from paternoster_engine.server.generation.output_text import TokenText
-from paternoster_engine.server.openai.logprobs import ChatLogprobs, ChatTokenLogprob
+from paternoster_engine.server.openai.logprobs import ChatTokenLogprob
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
 from paternoster_engine.server.responses.objects import (
     FunctionCallItem,
@@ -38,7 +38,7 @@ class ResponseAnswer:
         model: str,
         body: ResponsesRequest,
         new_call_id: Callable[[], str],
-        spelled: Callable[[Sequence[TokenText]], ChatLogprobs],
+        spelled: Callable[[Sequence[TokenText]], list[ChatTokenLogprob]],
     ) -> None:
         """``spelled``: how likely tokens were, in the words of the chat API."""
         self.id = _new_id("resp")
@@ -51,6 +51,8 @@ class ResponseAnswer:
         """Pieces of the open item's text or arguments."""
         self._logprobs: list[ChatTokenLogprob] = []
         """Of the open message."""
+        self._without_bytes: list[dict[str, Any]] = []
+        """The same, as events of streams have them."""
 
     def begin(self, usage: Usage) -> Iterator[StreamEvent]:
         yield self._event("response.created", response=self._snapshot())
@@ -61,9 +63,11 @@ class ResponseAnswer:
             match event:
                 case Content(text):
                     yield from self._message()
-                    told, tokens = self._spelled(tokens).content, ()
+                    told, tokens = self._spelled(tokens), ()
                     self._logprobs += told
-                    yield self._delta("output_text", text, content_index=0, logprobs=_without_bytes(told))
+                    short = _without_bytes(told)
+                    self._without_bytes += short
+                    yield self._delta("output_text", text, content_index=0, logprobs=short)
                 case Reasoning(text):
                     yield from self._reasoning()
                     yield self._delta("reasoning_text", text, content_index=0)
@@ -126,8 +130,8 @@ class ResponseAnswer:
         text = "".join(self._text)
         match item:
             case MessageItem():
-                said = OutputText(text=text, logprobs=self._logprobs)
-                logprobs = _without_bytes(self._logprobs)
+                said = OutputText.model_construct(text=text, logprobs=self._logprobs)
+                logprobs = self._without_bytes
                 yield self._of_item("output_text.done", text=text, content_index=0, logprobs=logprobs)
                 yield self._part("done", said)
                 item.content = [said]
@@ -142,7 +146,7 @@ class ResponseAnswer:
         item.status = status
         yield self._event("response.output_item.done", output_index=len(self._response.output), item=item)
         self._response.output.append(item)
-        self._item, self._text, self._logprobs = None, [], []
+        self._item, self._text, self._logprobs, self._without_bytes = None, [], [], []
 
     def _delta(self, kind: str, text: str, **fields: Any) -> StreamEvent:
         self._text.append(text)
@@ -194,10 +198,12 @@ def _asked(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
 
 def _without_bytes(told: Sequence[ChatTokenLogprob]) -> list[dict[str, Any]]:
     """As events of streams have them."""
-    fields = {"token", "logprob"}
     return [
-        token.model_dump(include=fields)
-        | {"top_logprobs": [top.model_dump(include=fields) for top in token.top_logprobs]}
+        {
+            "token": token["token"],
+            "logprob": token["logprob"],
+            "top_logprobs": [{"token": top["token"], "logprob": top["logprob"]} for top in token["top_logprobs"]],
+        }
         for token in told
     ]
 

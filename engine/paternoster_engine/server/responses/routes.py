@@ -20,5 +20,5 @@ async def responses(request: Request, body: ResponsesRequest, state: State, send
     served = state.accepting(body.model)
     chat = chat_request(chat_body(body), NAMES)
     writer = LogprobsWriter(served.tokenizer)
-    answer = ResponseAnswer(served.name, body, served.answer_format.new_id, writer.chat)
+    answer = ResponseAnswer(served.name, body, served.answer_format.new_id, writer.content)
     return await respond(request, served, chat, answer, sender, NAMES, stream=body.stream)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,6 +21,7 @@ from paternoster_engine.server.openai.fields.body import unknown_fields
 from paternoster_engine.server.openai.prompts import chat_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
 from paternoster_engine.server.parsers.events import Event
+from paternoster_engine.server.pieces import json_in_pieces
 from paternoster_engine.server.state import ServedModel
 from paternoster_engine.server.translation.answer import Answer, End, Frame, OneCall
 
@@ -76,12 +77,14 @@ async def respond(
         _, first = await unless_gone(request, anext(deltas))
         frames = _frames(answer, generation, told, first, deltas)
         if stream:
-            return EventStream(frames, generation, partial(_events, fail=answer.fail))
+            return EventStream(frames, generation, partial(_events, fail=answer.fail, in_pieces=chat.logprobs))
         await unless_gone(request, _passed(frames))
     except BaseException:
         generation.close()
         raise
-    return Response(answer.whole().model_dump_json(), media_type="application/json")
+    whole = answer.whole()
+    data = await json_in_pieces(whole) if chat.logprobs else whole.model_dump_json()
+    return Response(data, media_type="application/json")
 
 
 @contextmanager
@@ -119,19 +122,26 @@ async def _passed(frames: AsyncIterator[Frame]) -> None:
         pass
 
 
-async def _events(frames: AsyncIterator[Frame], fail: Callable[[str], Iterator[Frame]]) -> AsyncIterator[str]:
+async def _events(
+    frames: AsyncIterator[Frame], fail: Callable[[str], Iterator[Frame]], in_pieces: bool
+) -> AsyncIterator[str]:
+    """``in_pieces``: frames may be long, and others have their turn while one is written."""
     try:
         async for frame in frames:
-            yield _event(frame)
+            yield await _event(frame, in_pieces)
     except Exception as error:
         if type(error) not in TABLE:
             log.exception("a stream failed")
         for frame in fail(describe(error)[1]["error"]["message"]):
-            yield _event(frame)
+            yield await _event(frame, in_pieces)
 
 
-def _event(frame: Frame) -> str:
-    return f"event: {frame.type}\ndata: {frame.model_dump_json()}\n\n"
+async def _event(frame: Frame, in_pieces: bool) -> str:
+    if in_pieces and isinstance(frame, BaseModel):
+        data = (await json_in_pieces(frame)).decode()
+    else:
+        data = frame.model_dump_json()
+    return f"event: {frame.type}\ndata: {data}\n\n"
 
 
 def _end(generation: Generation, last: TextDelta) -> End:

@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
-from paternoster_engine.server.openai.logprobs import ChatLogprobs
 from paternoster_engine.server.parsers.events import Content, Event
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.requests import ResponsesRequest
@@ -27,7 +26,7 @@ ENDS = {FinishReason.STOP: "completed", FinishReason.LENGTH: "incomplete"}
 def answer(**fields: Any) -> ResponseAnswer:
     ids = count()
     body = ResponsesRequest.model_validate({"input": "Hi"} | fields)
-    return ResponseAnswer("m", body, lambda: f"call_{next(ids)}", lambda tokens: ChatLogprobs(content=[], refusal=None))
+    return ResponseAnswer("m", body, lambda: f"call_{next(ids)}", lambda tokens: [])
 
 
 def stream(made: ResponseAnswer, pieces: list[list[Event]], reason: FinishReason) -> list[dict[str, Any]]:

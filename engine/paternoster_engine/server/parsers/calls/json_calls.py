@@ -11,7 +11,8 @@ ARGUMENTS = ("arguments", "parameters")
 MAX_NAME = 1024
 """Characters of a name of a field or a function, escapes included; longer ones are no names."""
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_SCALAR = re.compile(r"[^\s,{}\[\]\"]+")
+_IN_STRING = re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL)
+_SCALAR = re.compile(r"[^\s,{}\[\]\"]*")
 
 
 def read_calls(reader: Reader, names: Collection[str], end: str = "") -> Read[bool]:
@@ -115,21 +116,43 @@ def _value(reader: Reader) -> Read[str | None]:
     begins = yield from reader.peek_solid()
     start = reader.place
     if begins == '"':
-        if (yield from reader.match(_STRING)) is None:
+        if not (yield from _skip_string(reader)):
             return None
     elif begins in ("{", "["):
         if not (yield from _skip_nested(reader)):
             return None
-    elif (yield from reader.match(_SCALAR)) is None:
-        return None
-    return reader.held[start : reader.place]
+    else:
+        reader.place = yield from _end_of(reader, _SCALAR, start)
+    return reader.held[start : reader.place] or None
+
+
+def _skip_string(reader: Reader) -> Read[bool]:
+    """False, and nothing is taken, where the text ends within it."""
+    end = yield from _end_of(reader, _IN_STRING, reader.place + 1)
+    if end == len(reader.held) or reader.held[end] != '"':
+        return False
+    reader.place = end + 1
+    return True
+
+
+def _end_of(reader: Reader, pattern: re.Pattern[str], place: int) -> Read[int]:
+    """Where what ``pattern`` matches ends, which begins at ``place``; each character is looked at once.
+
+    ``pattern``: matches any beginning of that, but for a backslash without what it stands before.
+    """
+    while True:
+        found = pattern.match(reader.held, place)
+        assert found is not None
+        place = found.end()
+        if reader.held[place : place + 1] not in ("", "\\") or not (yield from reader.more()):
+            return place
 
 
 def _skip_nested(reader: Reader) -> Read[bool]:
     depth = 0
     while (character := (yield from reader.peek())) != "":
         if character == '"':
-            if (yield from reader.match(_STRING)) is None:
+            if not (yield from _skip_string(reader)):
                 return False
             continue
         reader.place += 1
