@@ -11,6 +11,7 @@ from paternoster_engine.server.generation.output_text import TokenText
 from paternoster_engine.server.openai.logprobs import ChatLogprobs, ChatTokenLogprob
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
 from paternoster_engine.server.responses.objects import (
+    ErrorCode,
     FunctionCallItem,
     IncompleteDetails,
     InputTokensDetails,
@@ -94,10 +95,10 @@ class ResponseAnswer:
             response.status, response.completed_at = "completed", int(time.time())
         yield self._event(f"response.{response.status}", response=response)
 
-    def fail(self, message: str) -> Iterator[StreamEvent]:
+    def fail(self, status: int, message: str) -> Iterator[StreamEvent]:
         """After a failure in mid-stream."""
         yield from self._close("incomplete")
-        self._response.status, self._response.error = "failed", ResponseError(message=message)
+        self._response.status, self._response.error = "failed", ResponseError(code=_code(status), message=message)
         yield self._event("response.failed", response=self._response)
 
     def whole(self) -> ResponseObject:
@@ -190,6 +191,13 @@ def _asked(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
         top_logprobs=body.top_logprobs,
         user=body.user,
     )
+
+
+def _code(status: int) -> ErrorCode:
+    """Of the few that OpenAI's type has."""
+    if status == 429:
+        return "rate_limit_exceeded"
+    return "invalid_prompt" if status < 500 else "server_error"
 
 
 def _without_bytes(told: Sequence[ChatTokenLogprob]) -> list[dict[str, Any]]:

@@ -46,8 +46,8 @@ class Answer(Protocol):
 
     def end(self, end: End) -> Iterator[Frame]: ...
 
-    def fail(self, message: str) -> Iterator[Frame]:
-        """In place of :meth:`end`."""
+    def fail(self, status: int, message: str) -> Iterator[Frame]:
+        """In place of :meth:`end`; ``status``: that of the whole answer of the same failure."""
         ...
 
     def whole(self) -> BaseModel:

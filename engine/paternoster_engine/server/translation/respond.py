@@ -119,14 +119,15 @@ async def _passed(frames: AsyncIterator[Frame]) -> None:
         pass
 
 
-async def _events(frames: AsyncIterator[Frame], fail: Callable[[str], Iterator[Frame]]) -> AsyncIterator[str]:
+async def _events(frames: AsyncIterator[Frame], fail: Callable[[int, str], Iterator[Frame]]) -> AsyncIterator[str]:
     try:
         async for frame in frames:
             yield _event(frame)
     except Exception as error:
         if type(error) not in TABLE:
             log.exception("a stream failed")
-        for frame in fail(describe(error)[1]["error"]["message"]):
+        response, body = describe(error)
+        for frame in fail(response.status, body["error"]["message"]):
             yield _event(frame)
 
 

@@ -11,12 +11,21 @@ import httpx
 import httpx2
 import pytest
 from anthropic.types import Message
+from official_types import events
 from scripted_server import Server, scripted_server
 from tool_templates import QWEN3
 
 from paternoster_contract.access.key_files import KeyFiles
+from paternoster_engine.core.request import FinishReason
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_app
+from paternoster_engine.server.generation.generation import (
+    FAILURES,
+    DeadlineExceeded,
+    EngineEnding,
+    GrammarTooComplex,
+    StepFailed,
+)
 from paternoster_engine.server.state import ServerState
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
@@ -316,6 +325,28 @@ async def test_a_failure_in_mid_stream_raises(tokenizer: Tokenizer) -> None:
             async for event in await client.messages.create(**ASK, stream=True):
                 kinds.append(event.type)
         assert kinds[:3] == ["message_start", "content_block_start", "content_block_delta"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (StepFailed, "api_error"),
+        (DeadlineExceeded, "timeout_error"),
+        (EngineEnding, "overloaded_error"),
+        (lambda: GrammarTooComplex("x"), "invalid_request_error"),
+    ],
+)
+async def test_a_failure_has_one_type_in_a_stream_and_before_it(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, failure: Any, kind: str
+) -> None:
+    """Clients decide by it whether to send the request again."""
+    monkeypatch.setitem(FAILURES, FinishReason.ERROR, failure)  # type: ignore[arg-type]
+    async with serving(tokenizer, "one two three four five", broken_steps=[3, 4], paced=True) as (server, _):
+        streamed = await server.client.post("/v1/messages", json=ASK | {"stream": True})
+        *_, (name, last) = events(streamed.text)
+        whole = await server.client.post("/v1/messages", json=ASK)
+        assert (name, last) == ("error", whole.json())
+        assert last["error"]["type"] == kind
 
 
 async def test_a_client_that_leaves_frees_its_sequence(tokenizer: Tokenizer) -> None:
