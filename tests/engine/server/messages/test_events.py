@@ -131,6 +131,19 @@ def test_arguments_that_are_no_object_are_told_as_text(text: str) -> None:
     assert block["input"] == {"INVALID_JSON": text}
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({}, {"enable_thinking": True}), ({"x": 1}, {"x": 1, "enable_thinking": True}), ({"enable_thinking": False},) * 2],
+)
+def test_thinking_goes_with_variables_of_the_template(given: dict[str, Any], told: dict[str, Any]) -> None:
+    """The client's own word about the same variable is the closer one."""
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    body = {"max_tokens": 2000, "messages": [{"role": "user", "content": "Hi"}], "thinking": thinking}
+    asked = MessagesRequest.model_validate(body | {"chat_template_kwargs": given})
+    assert chat_body(asked)["chat_template_kwargs"] == told
+    assert asked.chat_template_kwargs == given
+
+
 @given(ANSWER)
 def test_one_call_is_the_first(events: list[Event]) -> None:
     only = OneCall()
