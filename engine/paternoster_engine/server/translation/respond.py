@@ -60,7 +60,8 @@ async def respond(
     ``cuts_limit``: as of :func:`~paternoster_engine.server.openai.prompts.chat_requests`.
     """
     with named(names):
-        sequences, ending = await chat_requests(served, chat, answer.id, sender, cuts_limit=cuts_limit)
+        made = chat_requests(served, chat, answer.id, sender, cuts_limit=cuts_limit)
+        sequences, ending = await unless_gone(request, made)
     form = served.answer_format
     generation = Generation(
         served.loop,
