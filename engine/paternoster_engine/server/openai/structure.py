@@ -38,7 +38,8 @@ async def matcher_of_chat(
     required, possible = body.required_calls, body.possible_calls
     if required is not None:
         if structured is not None and structured.source.kind != "json":
-            raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {structured.field}")
+            other = structured.field
+            raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {other}", other=other)
         outline = await _outline(body, "tool_choice", form.required, required, ending)
         return await _calls(served, body, "tool_choice", outline, tenant)
     if structured is not None:

@@ -1,6 +1,7 @@
 """Runs the chat that a request was translated to, and answers in the request's own API."""
 
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -36,9 +37,7 @@ def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest
     try:
         return ChatCompletionRequest.model_validate(body)
     except ValidationError as error:
-        raise RequestValidationError(
-            [{**told, "loc": ("body", *_path(told["loc"], names))} for told in error.errors(include_url=False)]
-        ) from error
+        raise RequestValidationError([_in_words_of(names, told) for told in error.errors(include_url=False)]) from error
     finally:
         # The client is told of those of its own body.
         unknown_fields.set(unknown)
@@ -91,8 +90,11 @@ def named(names: Names) -> Iterator[None]:
     try:
         yield
     except InvalidValue as error:
-        field = ".".join(_path(error.field.split("."), names))
-        raise InvalidValue(field, str(error).replace(error.field, field, 1)) from error
+        told = {field: ".".join(_path(field.split("."), names)) for field in (error.field, error.other) if field}
+        # Longer ones first, as one may begin with the other, and no more than these: values may look like fields.
+        either = "|".join(re.escape(field) for field in sorted(told, key=len, reverse=True))
+        message = re.sub(either, lambda found: told[found[0]], str(error), count=len(told))
+        raise InvalidValue(told[error.field], message) from error
     except ChatTemplateError as error:
         raise InvalidValue(names.get("messages", "messages"), str(error)) from error
 
@@ -143,6 +145,14 @@ def _end(generation: Generation, last: TextDelta) -> End:
 
 def _all(events: Iterable[Event]) -> Iterable[Event]:
     return events
+
+
+def _in_words_of(names: Names, error: Mapping[str, Any]) -> dict[str, Any]:
+    told = {**error, "loc": ("body", *_path(error["loc"], names))}
+    if isinstance(error["input"], list | dict):
+        # It may be what the translation made.
+        del told["input"]
+    return told
 
 
 def _path(path: Iterable[int | str], names: Names) -> list[str]:

@@ -35,6 +35,7 @@ CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "%s"}}\n</tool_ca
 QUESTION: list[Any] = [{"role": "user", "content": "Where does it rain?"}]
 ASK: dict[str, Any] = {"model": "scripted", "max_tokens": 500, "messages": QUESTION}
 USE = {"type": "tool_use", "id": "t", "name": "weather", "input": {}}
+FORMAT = {"type": "json_schema", "schema": SCHEMA}
 CALLING = {"role": "assistant", "content": [USE]}
 RESULT = {"type": "tool_result", "tool_use_id": "t", "content": "x"}
 
@@ -287,8 +288,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (said(RESULT), "messages"),
     (said(RESULT | {"content": [{"type": "image"}]}), "messages.0.content.0.content.0.type"),
     ({"messages": [*QUESTION, CALLING, *said(RESULT | {"tool_use_id": "u"})["messages"]]}, "messages"),
+    ({"output_config": {"format": FORMAT}, "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
+    ({"output_config": {"format": FORMAT | {"schema": {"not": {}}}}}, "output_config.format.schema"),
 ]  # fmt: skip
 """What is changed, and which field is named."""
+FOREIGN = ("response_format", "json_schema.", "tool_call_id", "role tool", "reasoning_effort", "continue_final_message")
+"""Words of chat completions that are none of these clients'."""
 
 
 async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
@@ -302,6 +307,16 @@ async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
             message = told["error"]["message"]
             assert told == {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
             assert message.startswith(field), change
+            assert not any(word in message for word in FOREIGN), message
+
+
+async def test_an_effort_that_no_template_reads(tokenizer: Tokenizer) -> None:
+    """``none``, which a chat may send, is none of these clients' words."""
+    async with scripted_server(tokenizer)("one", **ROOM) as server:
+        response = await server.client.post("/v1/messages", json=ASK | {"output_config": {"effort": "low"}})
+        assert response.status_code == 400
+        message = "output_config.effort: this model's chat template reads none: leave it out"
+        assert response.json()["error"]["message"] == message
 
 
 async def test_the_client_raises_its_own_errors(tokenizer: Tokenizer) -> None:

@@ -254,6 +254,7 @@ async def test_what_a_template_refuses_is_the_input(tokenizer: Tokenizer) -> Non
 CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 
 
+FORMAT = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
 REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"store": True}, "store"),
     ({"previous_response_id": "resp_1"}, "previous_response_id"),
@@ -304,8 +305,12 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input.0.content.0"),
     ({"input": [{"role": "user", "content": "\ud800"}]}, "input.0.content.0.text"),
     ({"input": [{"role": "user", "content": "x"}] * 10_000}, "input"),
+    ({"text": {"format": FORMAT}, "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
+    ({"text": {"format": FORMAT | {"schema": {"not": {}}}}}, "text.format.schema"),
 ]
 """What is changed, and which field is named."""
+FOREIGN = ("response_format", "json_schema.", "tool_call_id", "role tool", "reasoning_effort", "max_tokens")
+"""Words of chat completions that are none of these clients'."""
 
 
 async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
@@ -322,6 +327,7 @@ async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
             assert len(error["message"]) <= 4000
             assert param is None or error["message"].startswith(param)
             assert "messages" not in error["message"] or param == "chat_template_kwargs"
+            assert not any(word in error["message"] for word in FOREIGN), error["message"]
 
 
 async def test_the_client_raises_its_own_errors(tokenizer: Tokenizer) -> None:
