@@ -231,6 +231,11 @@ HARMLESS = {
     "metadata": {"user_id": "me"}, "service_tier": "auto", "temperature": 0.5, "top_k": 5, "top_p": 0.9,
     "stop_sequences": [], "tools": [], "tool_choice": {"type": "auto"}, "system": "", "stream": False,
     "mcp_servers": [], "container": None, "cache_control": {"type": "ephemeral"}, "seed": 7,
+    "context_management": {"edits": [
+        {"type": "clear_thinking_20251015", "keep": "all"},
+        {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 2}},
+        {"type": "clear_thinking_20251015"},
+    ]},
 }  # fmt: skip
 
 
@@ -240,6 +245,13 @@ async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
         response = await server.client.post("/v1/messages?beta=true", json=ASK | HARMLESS, headers=headers)
         assert response.status_code == 200, response.text
         assert "x-paternoster-ignored" not in response.headers
+        counted = await server.client.post(
+            "/v1/messages/count_tokens", json={"messages": QUESTION, "context_management": {"edits": [CLEAR]}}
+        )
+        assert counted.status_code == 200, counted.text
+
+
+CLEAR = {"type": "clear_thinking_20251015", "keep": "all"}
 
 
 def said(*content: Any) -> dict[str, Any]:
@@ -266,7 +278,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
     ({"container": "c"}, "container"),
-    ({"context_management": {"edits": [{}]}}, "context_management"),
+    ({"context_management": {"edits": [{}]}}, "context_management.edits.0.type"),
+    ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management.edits.0.type"),
+    ({"context_management": {"edits": [CLEAR, {"type": "compact_20260112"}]}}, "context_management.edits.1.type"),
+    ({"context_management": 1}, "context_management"),
     ({"chat_template_kwargs": 1, "thinking": {"type": "disabled"}}, "chat_template_kwargs"),
     ({"messages": []}, "messages"),
     ({"messages": None}, "messages"),
