@@ -184,7 +184,7 @@ def _asked(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
         parallel_tool_calls=body.parallel_tool_calls,
         reasoning={"effort": body.reasoning.effort, "summary": body.reasoning.summary},
         temperature=body.temperature,
-        text={"format": form},
+        text={"format": form} | body.text.model_dump(include={"verbosity"}, exclude_none=True),
         tool_choice=choice,
         tools=[{"strict": None, "parameters": None} | tool.model_dump(exclude_none=True) for tool in body.tools],
         top_p=body.top_p,

@@ -221,6 +221,16 @@ async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
         assert response.status_code == 200, response.text
 
 
+@pytest.mark.parametrize("verbosity", ["low", "medium", "high"])
+async def test_verbosity_is_a_hint(tokenizer: Tokenizer, verbosity: Any) -> None:
+    """As in chat completions."""
+    async with serving(tokenizer, "one") as (_, client):
+        answer = await client.responses.create(model="scripted", input="Hi", text={"verbosity": verbosity})
+        assert answer.output_text == "one"
+        assert answer.text is not None
+        assert answer.text.verbosity == verbosity
+
+
 async def test_chats_extensions_act_here_too(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one two three") as (server, client):
         (third,) = tokenizer.encode(" three")
@@ -305,6 +315,7 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input.0.content.0"),
     ({"input": [{"role": "user", "content": "\ud800"}]}, "input.0.content.0.text"),
     ({"input": [{"role": "user", "content": "x"}] * 10_000}, "input"),
+    ({"text": {"verbosity": "some"}}, "text.verbosity"),
     ({"text": {"format": FORMAT}, "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
     ({"text": {"format": FORMAT | {"schema": {"not": {}}}}}, "text.format.schema"),
 ]
