@@ -21,9 +21,9 @@ from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.fields.body import unknown_fields
 from paternoster_engine.server.openai.prompts import chat_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
-from paternoster_engine.server.parsers.events import Event
+from paternoster_engine.server.parsers.events import Calls
 from paternoster_engine.server.state import ServedModel
-from paternoster_engine.server.translation.answer import Answer, End, Frame, OneCall
+from paternoster_engine.server.translation.answer import Answer, End, Frame
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +69,12 @@ async def respond(
         chat.skip_special_tokens,
         new_parser=lambda: form.parser(chat.callable_tools, ending),
     )
-    told: Callable[[Iterable[Event]], Iterable[Event]] = _all if chat.parallel_tool_calls else OneCall()
+    calls = Calls(parallel=chat.parallel_tool_calls)
     try:
         await generation.start()
         deltas = generation.deltas()
         _, first = await unless_gone(request, anext(deltas))
-        frames = _frames(answer, generation, told, first, deltas)
+        frames = _frames(answer, generation, calls, first, deltas)
         if stream:
             return EventStream(frames, generation, partial(_events, fail=answer.fail))
         await unless_gone(request, _passed(frames))
@@ -102,15 +102,15 @@ def named(names: Names) -> Iterator[None]:
 async def _frames(
     answer: Answer,
     generation: Generation,
-    told: Callable[[Iterable[Event]], Iterable[Event]],
+    calls: Calls,
     first: TextDelta,
     later: AsyncIterator[tuple[int, TextDelta]],
 ) -> AsyncIterator[Frame]:
-    for frame in (*answer.begin(generation.usage), *answer.push(told(first.events), first.content_tokens)):
+    for frame in (*answer.begin(generation.usage), *answer.push(calls.told(first.events), first.content_tokens)):
         yield frame
     last = first
     async for _, last in later:
-        for frame in answer.push(told(last.events), last.content_tokens):
+        for frame in answer.push(calls.told(last.events), last.content_tokens):
             yield frame
     for frame in answer.end(_end(generation, last)):
         yield frame
@@ -141,10 +141,6 @@ def _event(frame: Frame) -> str:
 def _end(generation: Generation, last: TextDelta) -> End:
     assert last.finish_reason is not None
     return End(last.finish_reason, generation.usage, generation.stop_strings[0])
-
-
-def _all(events: Iterable[Event]) -> Iterable[Event]:
-    return events
 
 
 def _in_words_of(names: Names, error: Mapping[str, Any]) -> dict[str, Any]:

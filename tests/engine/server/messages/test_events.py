@@ -8,6 +8,7 @@ import pytest
 from answers import ANSWER, REASON, calls, content, reasoning
 from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from paternoster_engine.core.request import FinishReason
@@ -15,8 +16,9 @@ from paternoster_engine.server.generation.generation import Usage
 from paternoster_engine.server.messages.events import MessageAnswer
 from paternoster_engine.server.messages.requests import MessagesRequest
 from paternoster_engine.server.messages.translate import chat_body
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
-from paternoster_engine.server.translation.answer import End, OneCall
+from paternoster_engine.server.openai.choice_events import ChoiceEvents
+from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, Reasoning
+from paternoster_engine.server.translation.answer import End
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(list[RawMessageStreamEvent])
 
@@ -144,9 +146,13 @@ def test_thinking_goes_with_variables_of_the_template(given: dict[str, Any], tol
     assert asked.chat_template_kwargs == given
 
 
-@given(ANSWER)
-def test_one_call_is_the_first(events: list[Event]) -> None:
-    only = OneCall()
-    told = [event for event in events for event in only([event])]
-    assert calls(told) == calls(events)[:1]
+@given(ANSWER, st.booleans())
+def test_one_call_is_the_first(events: list[Event], parallel: bool) -> None:
+    """In chats as well, whose deltas are made of the same."""
+    of_answer = Calls(parallel=parallel)
+    told = [event for event in events for event in of_answer.told([event])]
+    assert calls(told) == (calls(events) if parallel else calls(events)[:1])
+    message = ChoiceEvents(lambda: "c", parallel=parallel).message(events)
+    chat = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or []]
+    assert chat == calls(told)
     assert (content(told), reasoning(told)) == (content(events), reasoning(events))
