@@ -30,6 +30,7 @@ from paternoster_gateway.proxy import PASSED_ON, Answer, Call, Proxy
 from paternoster_gateway.table import TableSource
 from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.cors import allow_origins
+from paternoster_http.unforeseen import UnforeseenErrors
 
 REQUEST_ID = "X-Request-Id"
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -63,6 +64,7 @@ def create_app(
 
     app = FastAPI(title="Paternoster gateway", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     install(app)
+    app.add_middleware(UnforeseenErrors)
     app.add_middleware(AnthropicErrors)
     app.add_middleware(CloseWhileLeaving, leaving=leaving)
     allow_origins(app, origins)

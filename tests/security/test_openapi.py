@@ -37,6 +37,11 @@ async def test_answers_are_what_the_document_promises(client: httpx.AsyncClient,
     case.validate_response(answer, checks=CHECKS)
 
 
+async def test_every_schema_has_a_public_name(client: httpx.AsyncClient) -> None:
+    schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
+    assert not [name for name in schemas if not name.isalnum()]
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"])
 async def test_a_wrong_body_is_documented_as_it_is_answered(client: httpx.AsyncClient, path: str) -> None:
     documented = (await client.get("/openapi.json")).json()["paths"][path]["post"]["responses"]

@@ -27,7 +27,7 @@ class NeverFits(AdmissionError):
     def __init__(self, blocks_needed: int, num_blocks: int, block_size: int) -> None:
         super().__init__(
             f"The request can grow to {blocks_needed} KV blocks of {block_size} tokens, but this engine has "
-            f"{num_blocks}: shorten the prompt or max_tokens, or search with fewer beams."
+            f"{num_blocks}: shorten the prompt, ask for less output, or search with fewer beams."
         )
 
 

@@ -19,6 +19,7 @@ from paternoster_engine.server.responses import routes as routes_responses
 from paternoster_engine.server.state import ServerState
 from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.cors import allow_origins
+from paternoster_http.unforeseen import UnforeseenErrors
 
 
 def create_app(
@@ -59,6 +60,7 @@ def _app(title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers:
         app.include_router(router, responses=errors.RESPONSES)
     app.include_router(routes_health.router)
     # The middleware added last is the outermost.
+    app.add_middleware(UnforeseenErrors)
     app.add_middleware(BearerKeys, keys=keys)
     app.add_middleware(InFlight, state=state)
     app.add_middleware(AnthropicErrors)

@@ -53,11 +53,15 @@ class WrongTask(ValueError):
 
 
 class InvalidValue(ValueError):
-    """A value that only the running engine can judge; ``field`` is its name in the body."""
+    """A value that only the running engine can judge; ``field`` is its name in the body.
 
-    def __init__(self, field: str, message: str) -> None:
+    ``other``: another field that ``message`` names.
+    """
+
+    def __init__(self, field: str, message: str, *, other: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+        self.other = other
 
 
 class Loading(RuntimeError):
@@ -216,13 +220,13 @@ def _invalid_body(content_type: str, errors: Sequence[Mapping[str, Any]]) -> JSO
 
 
 def _describe(error: Mapping[str, Any]) -> str:
-    field, value = _field(error), error.get("input")
+    field = _field(error)
     if error["type"] == "extra_forbidden":
         return f"{field}: unknown field"
     message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "missing" or not field:
+    if error["type"] == "missing" or not field or "input" not in error:
         return f"{field}: {message}" if field else message
-    return f"{field}: {message} (got {shown(value)})"
+    return f"{field}: {message} (got {shown(error['input'])})"
 
 
 def shown(value: Any) -> str:

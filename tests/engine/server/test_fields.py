@@ -49,6 +49,16 @@ async def test_unknown_fields_are_told_with_a_refusal_and_by_other_routes(serve:
         assert (response.status_code, response.headers[IGNORED]) == (404, "foo")
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_a_refused_body_tells_no_names_of_what_is_within(serve: Any, path: str) -> None:
+    """Its own are not known then, and of an inner object they would stand there without their path."""
+    messages = [{"role": "user", "content": [{"type": "text", "text": "Hi", "mood": "good"}]}]
+    async with serve() as server:
+        response = await server.client.post(path, json={"messages": messages, "max_tokens": 5, "temperature": 9})
+        assert response.status_code == 400
+        assert IGNORED not in response.headers
+
+
 @pytest.mark.parametrize(
     ("own", "fields"),
     [

@@ -32,6 +32,21 @@ def test_each_tenant_gets_its_share(asked: Sequence[str]) -> None:
         assert all(later - earlier <= len(set(asked)) for earlier, later in pairwise(places))
 
 
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30))
+def test_work_that_is_removed_is_as_if_never_added(asked: Sequence[tuple[str, bool]]) -> None:
+    turns: Turns[int] = Turns()
+    for number, (tenant, _) in enumerate(asked):
+        turns.add(tenant, number)
+        turns.remove("d", number)
+    for number, (tenant, stays) in enumerate(asked):
+        if not stays:
+            turns.remove(tenant, number)
+            turns.remove(tenant, number)
+    counts = {tenant: turns.waiting(tenant) for tenant in "abc"}
+    assert counts == {tenant: asked.count((tenant, True)) for tenant in "abc"}
+    assert sorted(iter(turns.take, None)) == [number for number, (_, stays) in enumerate(asked) if stays]
+
+
 class Gated(GrammarWork):
     """Its work waits until it is let go on, and what was worked on is known."""
 
@@ -71,6 +86,37 @@ async def test_one_tenant_cannot_take_every_place(tokenizer: Tokenizer) -> None:
     told = await asyncio.gather(ask("one", MAX_WAITING), ask("two", 5), ask("three", MAX_WAITING))
     refused = [sum(isinstance(one, GrammarQueueFull) for one in of_tenant) for of_tenant in told]
     assert refused == [MAX_WAITING - MAX_OF_TENANT, 0, MAX_OF_TENANT + 5]
+    work.close()
+
+
+async def test_who_leaves_makes_place_at_once(tokenizer: Tokenizer) -> None:
+    """Also where the thread is busy, and where another tenant waits for the same grammar."""
+    work = Gated(tokenizer)
+    work.gate.clear()
+    begun = asyncio.create_task(work.compile(GrammarSource("regex", "begun"), "one"))
+    while not work.order:
+        await asyncio.sleep(0)
+    sources = [GrammarSource("regex", str(i)) for i in range(MAX_OF_TENANT)]
+    for _ in range(3):
+        tasks = [asyncio.create_task(work.compile(source, "one")) for source in sources]
+        await asyncio.sleep(0)
+        assert work.waiting == MAX_OF_TENANT + 1
+        for task in tasks:
+            task.cancel()
+        told = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(one) for one in told} == {asyncio.CancelledError}
+        assert work.waiting == 1
+    both = [asyncio.create_task(work.compile(sources[0], tenant)) for tenant in ("one", "two")]
+    begun.cancel()
+    await asyncio.sleep(0)
+    both[0].cancel()
+    await asyncio.sleep(0)
+    assert work.waiting == 2, "what is under way is not asked for anew"
+    again = asyncio.create_task(work.compile(GrammarSource("regex", "begun"), "three"))
+    await asyncio.sleep(0)
+    work.gate.set()
+    await asyncio.gather(*both, again, return_exceptions=True)
+    assert work.order == ["begun", "0"]
     work.close()
 
 

@@ -153,6 +153,34 @@ async def test_what_cannot_be_required(
         assert "arguments_" not in error["message"], "the grammar that is made of it is not the client's"
 
 
+NAMED = {"type": "function", "function": {"name": "weather"}}
+IMPOSSIBLE = {"type": "object", "properties": {"a": {"not": {}}}}
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": NOTHING, "strict": True}}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": IMPOSSIBLE}}},
+        {"guided_json": NOTHING},
+        {"structured_outputs": {"json_object": True}},
+    ],
+)
+async def test_a_required_call_leaves_nothing_to_be_of_a_json_format(
+    tokenizer: Tokenizer, choice: Any, fields: dict[str, Any]
+) -> None:
+    """OpenAI takes both, and its Agents SDK sends both."""
+    text = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+    async with scripted_server(tokenizer.with_template(QWEN3))(text, **ROOM) as server:
+        body = CHAT | {"tool_choice": choice} | fields
+        response = await server.client.post("/v1/chat/completions", json=body)
+        assert response.status_code == 200, response.text
+        (call,) = response.json()["choices"][0]["message"]["tool_calls"]
+        assert call["function"] == {"name": "weather", "arguments": '{"city": "Rome"}'}
+
+
 async def test_each_api_names_the_tool_in_its_own_words(tokenizer: Tokenizer) -> None:
     good, bad = GOOD["function"]["parameters"], BAD["function"]["parameters"]
     async with scripted_server(tokenizer.with_template(QWEN3))(**ROOM) as server:

@@ -138,12 +138,12 @@ async def test_arguments_that_a_model_wrote_wrong_go_back_as_they_are(tokenizer:
         (_with(id=""), "messages.1.tool_calls.0.id", "at least 1"),
         (_with(id=None), "messages.1.tool_calls.0.id", "required"),
         (_with(type="custom"), "messages.1.tool_calls.0.type", "function"),
-        (_with(id="b"), "messages", "message 2: tool_call_id 'a' is of no call"),
+        (_with(id="b"), "messages", "the result of the call 'a' is of no call of the assistant's"),
         ([USER, {"role": "assistant", "tool_calls": {}}], "messages.1.tool_calls", "list"),
         ([USER, {"role": "assistant", "tool_calls": [_call("a", "f", "")] * 129}], "messages.1.tool_calls", "128"),
         ([USER | {"tool_calls": [_call("a", "f", "")]}], "messages.0.tool_calls", "role assistant"),
         ([USER | {"reasoning": "x"}], "messages.0.reasoning", "role assistant"),
-        ([USER, _tool("a", "x")], "messages", "message 1: a message of role tool must come after"),
+        ([USER, _tool("a", "x")], "messages", "the result of the call 'a' must come after"),
     ],
 )
 async def test_malformed_history_is_refused(tokenizer: Tokenizer, messages: Any, param: str, told: str) -> None:

@@ -4,8 +4,9 @@ import asyncio
 import os
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.compiler import Compiler, GrammarCache
@@ -33,7 +34,9 @@ class _Asked:
     """A grammar that somebody waits for."""
 
     made: asyncio.Future[Made]
-    waiters: int = 0
+    waiters: Counter[str] = field(default_factory=Counter)
+    """How many of each tenant."""
+    begun: bool = False
 
 
 class GrammarWork:
@@ -50,6 +53,11 @@ class GrammarWork:
         self._turns: Turns[GrammarSource] = Turns()
         self._asked: dict[GrammarSource, _Asked] = {}
         self._working: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Grammars that wait to be compiled, the one under way included."""
+        return len(self._asked)
 
     async def compile(self, source: GrammarSource, tenant: str = "") -> Grammar:
         """Raises :class:`GrammarError`, :class:`GrammarQueueFull` and :class:`GrammarProcessLost`."""
@@ -85,12 +93,21 @@ class GrammarWork:
             asked = self._asked[source] = _Asked(asyncio.get_running_loop().create_future())
         if self._working is None:
             self._working = asyncio.create_task(self._work())
-        asked.waiters += 1
+        asked.waiters[tenant] += 1
         try:
             # A client that goes away takes nothing from the others.
             return await asyncio.shield(asked.made)
         finally:
-            asked.waiters -= 1
+            asked.waiters[tenant] -= 1
+            if not asked.made.done():
+                self._leave(source, asked, tenant)
+
+    def _leave(self, source: GrammarSource, asked: _Asked, tenant: str) -> None:
+        """Give the places back that nobody needs any more: others may have them while the thread is busy."""
+        if not asked.waiters[tenant]:
+            self._turns.remove(tenant, source)
+        if not asked.waiters.total() and not asked.begun:
+            del self._asked[source]
 
     async def _work(self) -> None:
         """Until nobody waits."""
@@ -98,9 +115,10 @@ class GrammarWork:
             while (source := self._turns.take()) is not None:
                 asked = self._asked.get(source)
                 if asked is None:
+                    # It was made at another tenant's turn.
                     continue
-                if asked.waiters:
-                    await self._make(source, asked.made)
+                asked.begun = True
+                await self._make(source, asked.made)
                 del self._asked[source]
         finally:
             self._working = None

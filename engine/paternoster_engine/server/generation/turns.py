@@ -23,6 +23,15 @@ class Turns(Generic[T]):
         """Behind all that the tenant has waiting; a new tenant comes behind the others."""
         self._queues.setdefault(tenant, deque()).append(work)
 
+    def remove(self, tenant: str, work: T) -> None:
+        """Of no effect where the tenant has no such work waiting."""
+        queue = self._queues.get(tenant)
+        if queue is None or work not in queue:
+            return
+        queue.remove(work)
+        if not queue:
+            del self._queues[tenant]
+
     def take(self) -> T | None:
         """The first of the tenant whose turn it is, who comes behind the others then; None where nobody waits."""
         if not self._queues:

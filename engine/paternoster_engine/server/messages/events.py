@@ -12,7 +12,6 @@ from paternoster_engine.server.messages.objects import (
     BlockDeltaEvent,
     BlockStart,
     BlockStop,
-    ErrorDetail,
     ErrorEvent,
     InputDelta,
     MessageDelta,
@@ -34,6 +33,7 @@ from paternoster_engine.server.messages.objects import (
 from paternoster_engine.server.openai.messages import arguments_object
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
 from paternoster_engine.server.translation.answer import End
+from paternoster_http.anthropic_errors import error_body
 
 
 class MessageAnswer:
@@ -83,9 +83,9 @@ class MessageAnswer:
         yield MessageDelta(delta=stopped, usage=message.usage)
         yield MessageStop()
 
-    def fail(self, message: str) -> Iterator[MessageEvent]:
+    def fail(self, status: int, message: str) -> Iterator[MessageEvent]:
         """After a failure in mid-stream."""
-        yield ErrorEvent(error=ErrorDetail(type="api_error", message=message))
+        yield ErrorEvent.model_validate(error_body(status, message))
 
     def whole(self) -> MessageObject:
         """After :meth:`end`."""

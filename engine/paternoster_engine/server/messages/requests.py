@@ -16,6 +16,11 @@ from paternoster_engine.server.translation.fields import PassedFields
 MIN_BUDGET = 1024
 """Anthropic's, of tokens to think with."""
 
+MAX_EDITS = 16
+"""Of ``context_management``."""
+CLEAR_THINKING = "clear_thinking_"
+"""How types of edits begin that leave out old thinking; a date follows."""
+
 BlockType = Literal["text", "tool_use", "tool_result", "thinking", "redacted_thinking"]
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -152,6 +157,12 @@ class Thinking(Body):
         return self
 
 
+def _of_thinking(edit: str) -> str:
+    if not edit.startswith(CLEAR_THINKING):
+        raise ValueError(f"not supported by this engine: only edits of type {CLEAR_THINKING}* are")
+    return edit
+
+
 class OutputFormat(Body):
     type: Literal["json_schema"]
     schema_: JsonObject = Field(alias="schema")
@@ -164,6 +175,17 @@ class OutputConfig(Body):
 
 class MessageMetadata(Body):
     user_id: Text | None = None
+
+
+class ContextEdit(Body):
+    """An edit of the conversation before the model reads it; others than of thinking are refused by their types."""
+
+    type: Annotated[str, AfterValidator(_of_thinking)] = Field(description="one that begins with clear_thinking_")
+    keep: Any = Field(default=None, description="taken and not used: the template decides what of thinking is shown")
+
+
+class ContextManagement(Body):
+    edits: list[ContextEdit] = Field(default_factory=list, max_length=MAX_EDITS)
 
 
 class CountTokensRequest(PassedFields, CacheMarked):
@@ -179,7 +201,7 @@ class CountTokensRequest(PassedFields, CacheMarked):
     output_format: OutputFormat | None = Field(default=None, description="older name of output_config.format")
 
     mcp_servers: Annotated[Any, only([])] = Field(default_factory=list)
-    context_management: Annotated[Any, only({"edits": []})] = None
+    context_management: ContextManagement = Field(default_factory=ContextManagement)
 
 
 class MessagesRequest(CountTokensRequest):

@@ -64,7 +64,7 @@ def prompt_body(body: CountTokensRequest) -> dict[str, Any]:
     if body.thinking is not None and body.thinking.type == "disabled":
         chat["reasoning_effort"] = "none"
     elif body.thinking is not None and body.thinking.type == "enabled":
-        chat.setdefault("chat_template_kwargs", {"enable_thinking": True})
+        chat["chat_template_kwargs"] = {"enable_thinking": True} | chat.get("chat_template_kwargs", {})
     form = body.output_config.format or body.output_format
     if form is not None:
         chat["response_format"] = {"type": "json_schema", "json_schema": {"name": "output", "schema": form.schema_}}

@@ -10,7 +10,7 @@ from paternoster_engine.server.openai.objects import (
     FunctionCall,
     MessageToolCall,
 )
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
+from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, Reasoning
 
 
 class ChoiceEvents:
@@ -24,7 +24,7 @@ class ChoiceEvents:
         ``before``: what a whole message's content begins with.
         """
         self._new_id = new_id
-        self._most = None if parallel else 1
+        self._calls = Calls(parallel=parallel)
         self._reasoning = reasoning
         self._before = before
         self.num_calls = 0
@@ -33,7 +33,7 @@ class ChoiceEvents:
         """Calls have their index in the answer; id and name come with the first piece of each."""
         content, reasoning = "", ""
         calls: list[DeltaToolCall] = []
-        for event in events:
+        for event in self._calls.told(events):
             match event:
                 case Content(text):
                     content += text
@@ -54,9 +54,8 @@ class ChoiceEvents:
             delta.reasoning_content = delta.reasoning = reasoning
         if content:
             delta.content = content
-        told = [call for call in calls if self._most is None or call.index < self._most]
-        if told:
-            delta.tool_calls = told
+        if calls:
+            delta.tool_calls = calls
         return delta
 
     def message(self, events: Iterable[Event]) -> AssistantMessage:

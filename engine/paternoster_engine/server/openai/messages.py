@@ -127,19 +127,19 @@ class ChatMessage(Body):
 def _tools_answer(messages: list[ChatMessage]) -> list[ChatMessage]:
     """Raises ``ValueError`` for a tool's message that answers nobody."""
     called: set[str] | None = None
-    for index, message in enumerate(messages):
+    for message in messages:
         if message.role == "assistant":
             called = {call.id for call in message.tool_calls}
         elif message.role != "tool":
             called = None
         elif called is None:
             raise ValueError(
-                f"message {index}: a message of role tool must come after the assistant's that calls the tool"
+                f"the result of the call {message.tool_call_id!r} must come after the message that calls the tool"
             )
         elif called and message.tool_call_id not in called:
             raise ValueError(
-                f"message {index}: tool_call_id {message.tool_call_id!r} is of no call of the assistant's message "
-                f"before, whose tool_calls are {', '.join(sorted(map(repr, called))[:8])}"
+                f"the result of the call {message.tool_call_id!r} is of no call of the assistant's message before: "
+                f"these are {', '.join(sorted(map(repr, called))[:8])}"
             )
     return messages
 

@@ -54,7 +54,7 @@ async def encode_chat(
     generates, continues = fields.begins_answer, fields.continue_final_message
     last = messages[-1]
     if continues and (last.role != "assistant" or not last.text or last.tool_calls):
-        raise _no_end("the last message must be of role assistant, with a text and without tool_calls")
+        raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
     told = for_template(messages, served.answer_format.id_for_template)
     for name in ("tools", "documents"):
         if name in variables and name not in (served.tokenizer.chat_template or ""):

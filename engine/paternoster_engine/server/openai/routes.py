@@ -50,7 +50,7 @@ def _card(state: ServerState) -> ModelCard:
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     response = ChatResponse(served, body)
-    sequences, prompt = await chat_requests(served, body, response.id, sender)
+    sequences, prompt = await unless_gone(request, chat_requests(served, body, response.id, sender))
     form = served.answer_format
     generation = _generation(served, body, sequences, lambda: form.parser(body.callable_tools, prompt))
     return await _respond(request, body, response, generation)
@@ -60,7 +60,7 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
 async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
     response = TextResponse(served, body)
-    sequences = await completion_requests(served, body, response.id, sender)
+    sequences = await unless_gone(request, completion_requests(served, body, response.id, sender))
     generation = _generation(served, body, sequences)
     return await _respond(request, body, response, generation)
 

@@ -31,21 +31,23 @@ async def matcher_of_chat(
 ) -> NewMatcher | None:
     """Of a chat whose prompt ends with ``ending``; raises as :func:`matcher_of_text`.
 
-    What is asked for comes after the thinking. Calls may come in place of JSON, unless the body says that none may.
+    What is asked for comes after the thinking. Calls may come in place of JSON, unless the body says that none may;
+    where they must, nothing is left to be JSON.
     """
     structured, form = body.structured(), served.answer_format
     required, possible = body.required_calls, body.possible_calls
-    if structured is not None and required is not None:
-        raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {structured.field}")
+    if required is not None:
+        if structured is not None and structured.source.kind != "json":
+            other = structured.field
+            raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {other}", other=other)
+        outline = await _outline(body, "tool_choice", form.required, required, ending)
+        return await _calls(served, body, "tool_choice", outline, tenant)
     if structured is not None:
         either = possible if structured.source.kind == "json" else None
         outline = await _outline(body, "tools", form.of_answer, either, ending)
         if outline is not None:
             structured = structured._replace(source=structured.source._replace(outline=outline.lark))
         return await _compiled(served, body, structured, outline, tenant)
-    if required is not None:
-        outline = await _outline(body, "tool_choice", form.required, required, ending)
-        return await _calls(served, body, "tool_choice", outline, tenant)
     if possible is not None and body.strict:
         auto = await _outline(body, "tools", form.auto, possible, ending)
         return None if auto is None else await _calls(served, body, "tools", auto, tenant)

@@ -22,11 +22,10 @@ async def tokenize(body: TokenizeRequest, state: State) -> Tokens:
         special = bool(body.add_special_tokens)
         encoding, _ = await encode_chat(served, body.messages, body, body.variables(), special)
         _check_count(served, "messages", len(encoding))
-    elif body.prompt is not None:
+    else:
+        assert body.prompt is not None
         (encoding,) = await encode(served, "prompt", [body.prompt], body.add_special_tokens is not False)
         _check_count(served, "prompt", len(encoding))
-    else:
-        raise InvalidValue("prompt", "prompt: give either prompt or messages")
     tokens: list[int] = encoding.ids
     return Tokens(
         count=len(tokens),

@@ -1,6 +1,6 @@
 """What an answer consists of, in the order in which it was written."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
@@ -54,3 +54,18 @@ def joined(events: Iterable[Event]) -> list[Event]:
             texts = [event.text for event in others if not isinstance(event, Call)]
             result.append(type(first)("".join([first.text, *texts])) if texts else first)
     return result
+
+
+class Calls:
+    """The events of one answer as they come, with its calls or with the first alone."""
+
+    def __init__(self, *, parallel: bool) -> None:
+        """``parallel``: tell more than one."""
+        self._parallel = parallel
+        self._num_calls = 0
+
+    def told(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            self._num_calls += isinstance(event, Call)
+            if self._parallel or self._num_calls <= 1 or not isinstance(event, Call | Arguments):
+                yield event

@@ -11,6 +11,7 @@ from paternoster_engine.server.generation.output_text import TokenText
 from paternoster_engine.server.openai.logprobs import ChatTokenLogprob
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
 from paternoster_engine.server.responses.objects import (
+    ErrorCode,
     FunctionCallItem,
     IncompleteDetails,
     InputTokensDetails,
@@ -98,10 +99,10 @@ class ResponseAnswer:
             response.status, response.completed_at = "completed", int(time.time())
         yield self._event(f"response.{response.status}", response=response)
 
-    def fail(self, message: str) -> Iterator[StreamEvent]:
+    def fail(self, status: int, message: str) -> Iterator[StreamEvent]:
         """After a failure in mid-stream."""
         yield from self._close("incomplete")
-        self._response.status, self._response.error = "failed", ResponseError(message=message)
+        self._response.status, self._response.error = "failed", ResponseError(code=_code(status), message=message)
         yield self._event("response.failed", response=self._response)
 
     def whole(self) -> ResponseObject:
@@ -187,13 +188,20 @@ def _asked(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
         parallel_tool_calls=body.parallel_tool_calls,
         reasoning={"effort": body.reasoning.effort, "summary": body.reasoning.summary},
         temperature=body.temperature,
-        text={"format": form},
+        text={"format": form} | body.text.model_dump(include={"verbosity"}, exclude_none=True),
         tool_choice=choice,
         tools=[{"strict": None, "parameters": None} | tool.model_dump(exclude_none=True) for tool in body.tools],
         top_p=body.top_p,
         top_logprobs=body.top_logprobs,
         user=body.user,
     )
+
+
+def _code(status: int) -> ErrorCode:
+    """Of the few that OpenAI's type has."""
+    if status == 429:
+        return "rate_limit_exceeded"
+    return "invalid_prompt" if status < 500 else "server_error"
 
 
 def _without_bytes(told: Sequence[ChatTokenLogprob]) -> list[dict[str, Any]]:

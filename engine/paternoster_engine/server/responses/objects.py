@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from paternoster_engine.server.openai.logprobs import ChatTokenLogprob
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ErrorCode = Literal["server_error", "rate_limit_exceeded", "invalid_prompt"]
 
 
 class OutputText(BaseModel):
@@ -68,7 +69,7 @@ class ResponseUsage(BaseModel):
 
 
 class ResponseError(BaseModel):
-    code: Literal["server_error"] = "server_error"
+    code: ErrorCode
     message: str
 
 

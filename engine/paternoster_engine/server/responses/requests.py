@@ -131,7 +131,7 @@ class ResponseTextFormat(Body):
 
 class TextConfig(Body):
     format: ResponseTextFormat | None = None
-    verbosity: Annotated[Any, only("medium")] = "medium"
+    verbosity: Literal["low", "medium", "high"] | None = Field(default=None, description="a hint, of no effect")
 
 
 class ReasoningConfig(Body):

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
 from paternoster_engine.server.generation.output_text import TokenText
-from paternoster_engine.server.parsers.events import Arguments, Call, Event
+from paternoster_engine.server.parsers.events import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +46,10 @@ class Answer(Protocol):
 
     def end(self, end: End) -> Iterator[Frame]: ...
 
-    def fail(self, message: str) -> Iterator[Frame]:
-        """In place of :meth:`end`."""
+    def fail(self, status: int, message: str) -> Iterator[Frame]:
+        """In place of :meth:`end`; ``status``: that of the whole answer of the same failure."""
         ...
 
     def whole(self) -> BaseModel:
         """After :meth:`end`: the plain answer."""
         ...
-
-
-class OneCall:
-    """Leaves out all calls of tools but the first."""
-
-    def __init__(self) -> None:
-        self._num_calls = 0
-
-    def __call__(self, events: Iterable[Event]) -> Iterator[Event]:
-        for event in events:
-            self._num_calls += isinstance(event, Call)
-            if self._num_calls <= 1 or not isinstance(event, Call | Arguments):
-                yield event

@@ -1,6 +1,7 @@
 """Runs the chat that a request was translated to, and answers in the request's own API."""
 
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -20,10 +21,10 @@ from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.fields.body import unknown_fields
 from paternoster_engine.server.openai.prompts import chat_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
-from paternoster_engine.server.parsers.events import Event
+from paternoster_engine.server.parsers.events import Calls
 from paternoster_engine.server.pieces import json_in_pieces
 from paternoster_engine.server.state import ServedModel
-from paternoster_engine.server.translation.answer import Answer, End, Frame, OneCall
+from paternoster_engine.server.translation.answer import Answer, End, Frame
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +38,7 @@ def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest
     try:
         return ChatCompletionRequest.model_validate(body)
     except ValidationError as error:
-        raise RequestValidationError(
-            [{**told, "loc": ("body", *_path(told["loc"], names))} for told in error.errors(include_url=False)]
-        ) from error
+        raise RequestValidationError([_in_words_of(names, told) for told in error.errors(include_url=False)]) from error
     finally:
         # The client is told of those of its own body.
         unknown_fields.set(unknown)
@@ -61,7 +60,8 @@ async def respond(
     ``cuts_limit``: as of :func:`~paternoster_engine.server.openai.prompts.chat_requests`.
     """
     with named(names):
-        sequences, ending = await chat_requests(served, chat, answer.id, sender, cuts_limit=cuts_limit)
+        made = chat_requests(served, chat, answer.id, sender, cuts_limit=cuts_limit)
+        sequences, ending = await unless_gone(request, made)
     form = served.answer_format
     generation = Generation(
         served.loop,
@@ -70,12 +70,12 @@ async def respond(
         chat.skip_special_tokens,
         new_parser=lambda: form.parser(chat.callable_tools, ending),
     )
-    told: Callable[[Iterable[Event]], Iterable[Event]] = _all if chat.parallel_tool_calls else OneCall()
+    calls = Calls(parallel=chat.parallel_tool_calls)
     try:
         await generation.start()
         deltas = generation.deltas()
         _, first = await unless_gone(request, anext(deltas))
-        frames = _frames(answer, generation, told, first, deltas)
+        frames = _frames(answer, generation, calls, first, deltas)
         if stream:
             return EventStream(frames, generation, partial(_events, fail=answer.fail, in_pieces=chat.logprobs))
         await unless_gone(request, _passed(frames))
@@ -93,8 +93,11 @@ def named(names: Names) -> Iterator[None]:
     try:
         yield
     except InvalidValue as error:
-        field = ".".join(_path(error.field.split("."), names))
-        raise InvalidValue(field, str(error).replace(error.field, field, 1)) from error
+        told = {field: ".".join(_path(field.split("."), names)) for field in (error.field, error.other) if field}
+        # Longer ones first, as one may begin with the other, and no more than these: values may look like fields.
+        either = "|".join(re.escape(field) for field in sorted(told, key=len, reverse=True))
+        message = re.sub(either, lambda found: told[found[0]], str(error), count=len(told))
+        raise InvalidValue(told[error.field], message) from error
     except ChatTemplateError as error:
         raise InvalidValue(names.get("messages", "messages"), str(error)) from error
 
@@ -102,15 +105,15 @@ def named(names: Names) -> Iterator[None]:
 async def _frames(
     answer: Answer,
     generation: Generation,
-    told: Callable[[Iterable[Event]], Iterable[Event]],
+    calls: Calls,
     first: TextDelta,
     later: AsyncIterator[tuple[int, TextDelta]],
 ) -> AsyncIterator[Frame]:
-    for frame in (*answer.begin(generation.usage), *answer.push(told(first.events), first.content_tokens)):
+    for frame in (*answer.begin(generation.usage), *answer.push(calls.told(first.events), first.content_tokens)):
         yield frame
     last = first
     async for _, last in later:
-        for frame in answer.push(told(last.events), last.content_tokens):
+        for frame in answer.push(calls.told(last.events), last.content_tokens):
             yield frame
     for frame in answer.end(_end(generation, last)):
         yield frame
@@ -123,7 +126,7 @@ async def _passed(frames: AsyncIterator[Frame]) -> None:
 
 
 async def _events(
-    frames: AsyncIterator[Frame], fail: Callable[[str], Iterator[Frame]], in_pieces: bool
+    frames: AsyncIterator[Frame], fail: Callable[[int, str], Iterator[Frame]], in_pieces: bool
 ) -> AsyncIterator[str]:
     """``in_pieces``: frames may be long, and others have their turn while one is written."""
     try:
@@ -132,7 +135,8 @@ async def _events(
     except Exception as error:
         if type(error) not in TABLE:
             log.exception("a stream failed")
-        for frame in fail(describe(error)[1]["error"]["message"]):
+        response, body = describe(error)
+        for frame in fail(response.status, body["error"]["message"]):
             yield await _event(frame, in_pieces)
 
 
@@ -149,8 +153,12 @@ def _end(generation: Generation, last: TextDelta) -> End:
     return End(last.finish_reason, generation.usage, generation.stop_strings[0])
 
 
-def _all(events: Iterable[Event]) -> Iterable[Event]:
-    return events
+def _in_words_of(names: Names, error: Mapping[str, Any]) -> dict[str, Any]:
+    told = {**error, "loc": ("body", *_path(error["loc"], names))}
+    if isinstance(error["input"], list | dict):
+        # It may be what the translation made.
+        del told["input"]
+    return told
 
 
 def _path(path: Iterable[int | str], names: Names) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from answers import ANSWER, REASON, calls, content, reasoning
 from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from paternoster_engine.core.request import FinishReason
@@ -15,8 +16,9 @@ from paternoster_engine.server.generation.generation import Usage
 from paternoster_engine.server.messages.events import MessageAnswer
 from paternoster_engine.server.messages.requests import MessagesRequest
 from paternoster_engine.server.messages.translate import chat_body
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
-from paternoster_engine.server.translation.answer import End, OneCall
+from paternoster_engine.server.openai.choice_events import ChoiceEvents
+from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, Reasoning
+from paternoster_engine.server.translation.answer import End
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(list[RawMessageStreamEvent])
 
@@ -131,9 +133,26 @@ def test_arguments_that_are_no_object_are_told_as_text(text: str) -> None:
     assert block["input"] == {"INVALID_JSON": text}
 
 
-@given(ANSWER)
-def test_one_call_is_the_first(events: list[Event]) -> None:
-    only = OneCall()
-    told = [event for event in events for event in only([event])]
-    assert calls(told) == calls(events)[:1]
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({}, {"enable_thinking": True}), ({"x": 1}, {"x": 1, "enable_thinking": True}), ({"enable_thinking": False},) * 2],
+)
+def test_thinking_goes_with_variables_of_the_template(given: dict[str, Any], told: dict[str, Any]) -> None:
+    """The client's own word about the same variable is the closer one."""
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    body = {"max_tokens": 2000, "messages": [{"role": "user", "content": "Hi"}], "thinking": thinking}
+    asked = MessagesRequest.model_validate(body | {"chat_template_kwargs": given})
+    assert chat_body(asked)["chat_template_kwargs"] == told
+    assert asked.chat_template_kwargs == given
+
+
+@given(ANSWER, st.booleans())
+def test_one_call_is_the_first(events: list[Event], parallel: bool) -> None:
+    """In chats as well, whose deltas are made of the same."""
+    of_answer = Calls(parallel=parallel)
+    told = [event for event in events for event in of_answer.told([event])]
+    assert calls(told) == (calls(events) if parallel else calls(events)[:1])
+    message = ChoiceEvents(lambda: "c", parallel=parallel).message(events)
+    chat = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or []]
+    assert chat == calls(told)
     assert (content(told), reasoning(told)) == (content(events), reasoning(events))

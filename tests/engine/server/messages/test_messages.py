@@ -11,12 +11,21 @@ import httpx
 import httpx2
 import pytest
 from anthropic.types import Message
+from official_types import events
 from scripted_server import Server, scripted_server
 from tool_templates import QWEN3
 
 from paternoster_contract.access.key_files import KeyFiles
+from paternoster_engine.core.request import FinishReason
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_app
+from paternoster_engine.server.generation.generation import (
+    FAILURES,
+    DeadlineExceeded,
+    EngineEnding,
+    GrammarTooComplex,
+    StepFailed,
+)
 from paternoster_engine.server.state import ServerState
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
@@ -26,6 +35,7 @@ CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "%s"}}\n</tool_ca
 QUESTION: list[Any] = [{"role": "user", "content": "Where does it rain?"}]
 ASK: dict[str, Any] = {"model": "scripted", "max_tokens": 500, "messages": QUESTION}
 USE = {"type": "tool_use", "id": "t", "name": "weather", "input": {}}
+FORMAT = {"type": "json_schema", "schema": SCHEMA}
 CALLING = {"role": "assistant", "content": [USE]}
 RESULT = {"type": "tool_result", "tool_use_id": "t", "content": "x"}
 
@@ -221,6 +231,11 @@ HARMLESS = {
     "metadata": {"user_id": "me"}, "service_tier": "auto", "temperature": 0.5, "top_k": 5, "top_p": 0.9,
     "stop_sequences": [], "tools": [], "tool_choice": {"type": "auto"}, "system": "", "stream": False,
     "mcp_servers": [], "container": None, "cache_control": {"type": "ephemeral"}, "seed": 7,
+    "context_management": {"edits": [
+        {"type": "clear_thinking_20251015", "keep": "all"},
+        {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 2}},
+        {"type": "clear_thinking_20251015"},
+    ]},
 }  # fmt: skip
 
 
@@ -230,6 +245,13 @@ async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
         response = await server.client.post("/v1/messages?beta=true", json=ASK | HARMLESS, headers=headers)
         assert response.status_code == 200, response.text
         assert "x-paternoster-ignored" not in response.headers
+        counted = await server.client.post(
+            "/v1/messages/count_tokens", json={"messages": QUESTION, "context_management": {"edits": [CLEAR]}}
+        )
+        assert counted.status_code == 200, counted.text
+
+
+CLEAR = {"type": "clear_thinking_20251015", "keep": "all"}
 
 
 def said(*content: Any) -> dict[str, Any]:
@@ -256,7 +278,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
     ({"container": "c"}, "container"),
-    ({"context_management": {"edits": [{}]}}, "context_management"),
+    ({"context_management": {"edits": [{}]}}, "context_management.edits.0.type"),
+    ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management.edits.0.type"),
+    ({"context_management": {"edits": [CLEAR, {"type": "compact_20260112"}]}}, "context_management.edits.1.type"),
+    ({"context_management": 1}, "context_management"),
     ({"chat_template_kwargs": 1, "thinking": {"type": "disabled"}}, "chat_template_kwargs"),
     ({"messages": []}, "messages"),
     ({"messages": None}, "messages"),
@@ -279,8 +304,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (said(RESULT), "messages"),
     (said(RESULT | {"content": [{"type": "image"}]}), "messages.0.content.0.content.0.type"),
     ({"messages": [*QUESTION, CALLING, *said(RESULT | {"tool_use_id": "u"})["messages"]]}, "messages"),
+    ({"output_config": {"format": FORMAT}, "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
+    ({"output_config": {"format": FORMAT | {"schema": {"not": {}}}}}, "output_config.format.schema"),
 ]  # fmt: skip
 """What is changed, and which field is named."""
+FOREIGN = ("response_format", "json_schema.", "tool_call_id", "role tool", "reasoning_effort", "continue_final_message")
+"""Words of chat completions that are none of these clients'."""
 
 
 async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
@@ -294,6 +323,16 @@ async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
             message = told["error"]["message"]
             assert told == {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
             assert message.startswith(field), change
+            assert not any(word in message for word in FOREIGN), message
+
+
+async def test_an_effort_that_no_template_reads(tokenizer: Tokenizer) -> None:
+    """``none``, which a chat may send, is none of these clients' words."""
+    async with scripted_server(tokenizer)("one", **ROOM) as server:
+        response = await server.client.post("/v1/messages", json=ASK | {"output_config": {"effort": "low"}})
+        assert response.status_code == 400
+        message = "output_config.effort: this model's chat template reads none: leave it out"
+        assert response.json()["error"]["message"] == message
 
 
 async def test_the_client_raises_its_own_errors(tokenizer: Tokenizer) -> None:
@@ -317,6 +356,28 @@ async def test_a_failure_in_mid_stream_raises(tokenizer: Tokenizer) -> None:
             async for event in await client.messages.create(**ASK, stream=True):
                 kinds.append(event.type)
         assert kinds[:3] == ["message_start", "content_block_start", "content_block_delta"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (StepFailed, "api_error"),
+        (DeadlineExceeded, "timeout_error"),
+        (EngineEnding, "overloaded_error"),
+        (lambda: GrammarTooComplex("x"), "invalid_request_error"),
+    ],
+)
+async def test_a_failure_has_one_type_in_a_stream_and_before_it(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, failure: Any, kind: str
+) -> None:
+    """Clients decide by it whether to send the request again."""
+    monkeypatch.setitem(FAILURES, FinishReason.ERROR, failure)  # type: ignore[arg-type]
+    async with serving(tokenizer, "one two three four five", broken_steps=[3, 4], paced=True) as (server, _):
+        streamed = await server.client.post("/v1/messages", json=ASK | {"stream": True})
+        *_, (name, last) = events(streamed.text)
+        whole = await server.client.post("/v1/messages", json=ASK)
+        assert (name, last) == ("error", whole.json())
+        assert last["error"]["type"] == kind
 
 
 async def test_a_client_that_leaves_frees_its_sequence(tokenizer: Tokenizer) -> None:

@@ -4,6 +4,7 @@ import json
 from itertools import count
 from typing import Any
 
+import pytest
 from answers import ANSWER, REASON, calls, content, reasoning
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,13 +105,17 @@ def test_the_order_of_events() -> None:
     ]  # fmt: skip
 
 
-def test_a_failure_in_mid_stream() -> None:
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, "invalid_prompt"), (429, "rate_limit_exceeded"), (500, "server_error"), (504, "server_error")],
+)
+def test_a_failure_in_mid_stream(status: int, code: str) -> None:
     made = answer()
-    told = [*made.begin(USAGE), *made.push([Content("a")]), *made.fail("broken")]
+    told = [*made.begin(USAGE), *made.push([Content("a")]), *made.fail(status, "broken")]
     parsed = EVENTS.validate_python([json.loads(event.model_dump_json()) for event in told])[-1]
     assert parsed.type == "response.failed"
     assert (parsed.response.status, parsed.response.error.code, parsed.response.error.message) == (
-        "failed", "server_error", "broken",
+        "failed", code, "broken",
     )  # fmt: skip
     assert parsed.response.output[0].status == "incomplete"
 

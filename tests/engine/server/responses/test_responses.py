@@ -221,6 +221,16 @@ async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
         assert response.status_code == 200, response.text
 
 
+@pytest.mark.parametrize("verbosity", ["low", "medium", "high"])
+async def test_verbosity_is_a_hint(tokenizer: Tokenizer, verbosity: Any) -> None:
+    """As in chat completions."""
+    async with serving(tokenizer, "one") as (_, client):
+        answer = await client.responses.create(model="scripted", input="Hi", text={"verbosity": verbosity})
+        assert answer.output_text == "one"
+        assert answer.text is not None
+        assert answer.text.verbosity == verbosity
+
+
 async def test_chats_extensions_act_here_too(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one two three") as (server, client):
         (third,) = tokenizer.encode(" three")
@@ -254,6 +264,7 @@ async def test_what_a_template_refuses_is_the_input(tokenizer: Tokenizer) -> Non
 CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 
 
+FORMAT = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
 REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"store": True}, "store"),
     ({"previous_response_id": "resp_1"}, "previous_response_id"),
@@ -304,8 +315,13 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input.0.content.0"),
     ({"input": [{"role": "user", "content": "\ud800"}]}, "input.0.content.0.text"),
     ({"input": [{"role": "user", "content": "x"}] * 10_000}, "input"),
+    ({"text": {"verbosity": "some"}}, "text.verbosity"),
+    ({"text": {"format": FORMAT}, "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
+    ({"text": {"format": FORMAT | {"schema": {"not": {}}}}}, "text.format.schema"),
 ]
 """What is changed, and which field is named."""
+FOREIGN = ("response_format", "json_schema.", "tool_call_id", "role tool", "reasoning_effort", "max_tokens")
+"""Words of chat completions that are none of these clients'."""
 
 
 async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
@@ -322,6 +338,7 @@ async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
             assert len(error["message"]) <= 4000
             assert param is None or error["message"].startswith(param)
             assert "messages" not in error["message"] or param == "chat_template_kwargs"
+            assert not any(word in error["message"] for word in FOREIGN), error["message"]
 
 
 async def test_the_client_raises_its_own_errors(tokenizer: Tokenizer) -> None:

@@ -130,6 +130,8 @@ LogitBias = Annotated[
 unknown_fields: ContextVar[Sequence[str]] = ContextVar("unknown_fields", default=())
 """Paths of the fields of the body of the call in progress that no type knows, such as ``messages[].cache_control``."""
 
+_within_a_body: ContextVar[bool] = ContextVar("_within_a_body", default=False)
+
 
 class Body(BaseModel):
     """A request body, or an object in one.
@@ -149,7 +151,12 @@ class Body(BaseModel):
         if not isinstance(data, dict):
             return handler(data)
         given = {name: value for name, value in data.items() if value is not None}
-        body = handler(given)
+        within = _within_a_body.get()
+        token = _within_a_body.set(True)
+        try:
+            body = handler(given)
+        finally:
+            _within_a_body.reset(token)
         names = _own_names(cls)
         told = dict.fromkeys(_shortened(name) for name in islice(given.keys() - names, MAX_TOLD))
         for name, value in body.__dict__.items():
@@ -159,8 +166,8 @@ class Body(BaseModel):
                 inner = (path for part in value if isinstance(part, Body) for path in part._unknown)
                 told.update(dict.fromkeys(f"{name}[].{path}" for path in inner))
         body._unknown = tuple(islice(sorted(told), MAX_TOLD)) if told else ()
-        # The body itself is done after all that is in it.
-        unknown_fields.set(body._unknown)
+        if not within:
+            unknown_fields.set(body._unknown)
         return body
 
 

@@ -27,7 +27,4 @@ class ReasoningFields(Body):
             return {"enable_thinking": effort != "none"}
         if effort == "none":
             return {}
-        raise InvalidValue(
-            "reasoning_effort",
-            'reasoning_effort: this model\'s chat template reads none: leave it out or send "none"',
-        )
+        raise InvalidValue("reasoning_effort", "reasoning_effort: this model's chat template reads none: leave it out")

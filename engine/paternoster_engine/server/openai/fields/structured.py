@@ -148,7 +148,7 @@ class StructuredFields(Body):
         every = list(self._structured())
         if len(every) > 1:
             field, other = every[1].field, every[0].field
-            raise InvalidValue(field, f"{field}: not allowed together with {other}: give one of the two")
+            raise InvalidValue(field, f"{field}: not allowed together with {other}: give one of the two", other=other)
         return every[0] if every else None
 
     def _structured(self) -> Iterator[Structured]:

@@ -9,7 +9,7 @@ from paternoster_engine.server.openai.fields.template import FunctionName, Templ
 from paternoster_engine.server.parsers.call_form import RequiredCalls
 
 
-class _NamedFunction(Body):
+class ChosenFunction(Body):
     name: FunctionName
 
 
@@ -17,7 +17,7 @@ class NamedTool(Body):
     """The one tool that must be called."""
 
     type: Literal["function"]
-    function: _NamedFunction
+    function: ChosenFunction
 
 
 def _choice(value: Any) -> str | NamedTool:

@@ -1,0 +1,31 @@
+"""An error of the gateway's own that nobody foresaw is answered like all others, and logged with its traceback."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from paternoster_gateway import app as gateway
+from paternoster_gateway.app import create_app
+
+PAGE = "https://page.example"
+
+
+@pytest.mark.parametrize(("path", "kind"), [("/v1/messages", "api_error"), ("/v1/completions", "InternalServerError")])
+async def test_the_answer_is_like_all_others(
+    table: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str, kind: str
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(gateway, "admit", broken)
+    transport = httpx.ASGITransport(create_app(str(table), origins=[PAGE]), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        with caplog.at_level(logging.ERROR):
+            response = await client.post(path, json={"model": "m"}, headers={"origin": PAGE})
+    assert (response.status_code, response.json()["error"]["type"]) == (500, kind)
+    assert response.json()["error"]["message"] == "Internal server error"
+    assert response.headers["access-control-allow-origin"] == PAGE
+    assert "ZeroDivisionError: a secret" in caplog.text
