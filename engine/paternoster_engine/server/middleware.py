@@ -34,7 +34,8 @@ class RequestId:
         await self._app(scope, receive, send_with_id)
 
 
-CALLS = frozenset(guarded_prefixes(Kind.API))
+CALLS = tuple(f"{prefix}/" for prefix in guarded_prefixes(Kind.API))
+"""How paths of calls begin, with a slash at their end."""
 
 
 class InFlight:
@@ -45,7 +46,7 @@ class InFlight:
         self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or f"/{scope['path'].split('/')[1]}" not in CALLS:
+        if scope["type"] != "http" or not f"{scope['path']}/".startswith(CALLS):
             await self._app(scope, receive, send)
             return
         self._state.call_begins()

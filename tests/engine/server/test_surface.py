@@ -82,6 +82,6 @@ async def test_probes_and_numbers_are_no_calls_of_the_api() -> None:
     async def app(*_: Any) -> None:
         counted.append(state.in_flight)
 
-    for path in ("/health", "/ready", "/stats", "/metrics", "/", "/v1x"):
+    for path in ("/health", "/ready", "/stats", "/metrics", "/", "/v1x", "*", ""):
         await InFlight(app, state)({"type": "http", "path": path}, None, None)  # type: ignore[arg-type]
     assert set(counted) == {0}
