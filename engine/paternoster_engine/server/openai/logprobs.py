@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
-# Of typing's own pydantic makes no schema before Python 3.12.
+# Comes with pydantic, which makes no schema of typing's own before Python 3.12.
 from typing_extensions import TypedDict
 
 from paternoster_engine.core.request import TokenLogprobs
