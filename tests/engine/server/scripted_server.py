@@ -3,9 +3,10 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 from fastapi import FastAPI
@@ -98,6 +99,19 @@ class Server:
     runner: ScriptedRunner
     client: httpx.AsyncClient
     admin: httpx.AsyncClient
+
+    async def submitted_at_once(self, *calls: Coroutine[Any, Any, httpx.Response]) -> list[httpx.Response]:
+        """Answers to calls after the first, all of which come while the first one's step is under way."""
+        self.runner.gate.clear()
+        self.runner.entered.clear()
+        first = asyncio.create_task(calls[0])
+        await asyncio.to_thread(self.runner.entered.wait, WAIT)
+        later = [asyncio.create_task(call) for call in calls[1:]]
+        while self.loop._inbox.qsize() < len(later):
+            await asyncio.sleep(0.001)
+        self.runner.gate.set()
+        assert (await first).status_code == 200
+        return [await each for each in later]
 
 
 Serve = Callable[..., AbstractAsyncContextManager[Server]]

@@ -111,9 +111,10 @@ async def test_a_tenant_over_its_rate_is_told_when_to_come_back(serve: Any) -> N
 
 async def test_a_tenant_over_its_part_of_the_queue_gets_429(serve: Any) -> None:
     async with serve(max_queued_per_tenant=1) as server:
-        body = {"prompt": ["a", "b"], "max_tokens": 1, "user": "alice"}
-        refused = await server.client.post("/v1/completions", json=body)
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        body = {"prompt": "a", "max_tokens": 1, "user": "alice"}
+        calls = (server.client.post("/v1/completions", json=body) for _ in range(3))
+        taken, refused = await server.submitted_at_once(*calls)
+        assert (taken.status_code, refused.status_code, refused.headers["retry-after"]) == (200, 429, "1")
         assert not await server.loop.call(lambda: server.loop.engine.scheduler.has_work)
 
 
