@@ -1,19 +1,14 @@
 """``/v1/messages`` over the wire, with the official client and its types."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anthropic
 import httpx
-import httpx2
 import pytest
 from anthropic.types import Message
+from messages_server import ASK, CALL, QUESTION, RESULT, WEATHER, says, serving
 from official_types import events
-from scripted_server import Server, scripted_server
-from tool_templates import QWEN3
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_engine.core.request import FinishReason
@@ -27,35 +22,6 @@ from paternoster_engine.server.generation.generation import (
     StepFailed,
 )
 from paternoster_engine.server.state import ServerState
-
-ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-WEATHER: Any = {"name": "weather", "description": "of a city", "input_schema": SCHEMA}
-CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "%s"}}\n</tool_call>'
-QUESTION: list[Any] = [{"role": "user", "content": "Where does it rain?"}]
-ASK: dict[str, Any] = {"model": "scripted", "max_tokens": 500, "messages": QUESTION}
-USE = {"type": "tool_use", "id": "t", "name": "weather", "input": {}}
-FORMAT = {"type": "json_schema", "schema": SCHEMA}
-CALLING = {"role": "assistant", "content": [USE]}
-RESULT = {"type": "tool_result", "tool_use_id": "t", "content": "x"}
-
-
-@asynccontextmanager
-async def serving(
-    tokenizer: Tokenizer, text: str, **config: Any
-) -> AsyncIterator[tuple[Server, anthropic.AsyncAnthropic]]:
-    """A server whose template knows tools and reasoning."""
-    async with scripted_server(tokenizer.with_template(QWEN3))(text, **ROOM | config) as server:
-        transport = httpx2.ASGITransport(create_app(server.state), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport) as http:
-            yield (
-                server,
-                anthropic.AsyncAnthropic(base_url="http://engine", api_key="x", http_client=http, max_retries=0),
-            )
-
-
-def says(server: Server, tokenizer: Tokenizer, text: str) -> None:
-    server.runner.tokens = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
 
 
 def _prompt(message: Message) -> int:
@@ -246,93 +212,10 @@ async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
         assert response.status_code == 200, response.text
         assert "x-paternoster-ignored" not in response.headers
         counted = await server.client.post(
-            "/v1/messages/count_tokens", json={"messages": QUESTION, "context_management": {"edits": [CLEAR]}}
+            "/v1/messages/count_tokens",
+            json={"messages": QUESTION, "context_management": {"edits": HARMLESS["context_management"]["edits"]}},
         )
         assert counted.status_code == 200, counted.text
-
-
-CLEAR = {"type": "clear_thinking_20251015", "keep": "all"}
-
-
-def said(*content: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": list(content)}]}
-
-
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"max_tokens": None}, "max_tokens"),
-    ({"max_tokens": 0}, "max_tokens"),
-    ({"temperature": 3}, "temperature"),
-    ({"stop_sequences": [""]}, "stop_sequences.0"),
-    ({"metadata": {"user_id": "x" * 257}}, "metadata.user_id"),
-    ({"thinking": {"type": "enabled"}}, "thinking"),
-    ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking.budget_tokens"),
-    ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "max_tokens"),
-    ({"thinking": {"type": "between_tools"}}, "thinking.type"),
-    ({"output_config": {"effort": "huge"}}, "output_config.effort"),
-    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),
-    ({"tools": [{"name": "f"}]}, "tools.0.input_schema"),
-    ({"tools": [{"name": "no spaces", "input_schema": {}}]}, "tools.0.name"),
-    ({"tools": [{"name": "f", "input_schema": {"x": "y" * 70_000}}]}, "tools.0.input_schema"),
-    ({"tool_choice": {"type": "any"}}, "tool_choice"),
-    ({"tool_choice": {"type": "tool"}}, "tool_choice"),
-    ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
-    ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
-    ({"container": "c"}, "container"),
-    ({"context_management": {"edits": [{}]}}, "context_management.edits.0.type"),
-    ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management.edits.0.type"),
-    ({"context_management": {"edits": [CLEAR, {"type": "compact_20260112"}]}}, "context_management.edits.1.type"),
-    ({"context_management": 1}, "context_management"),
-    ({"chat_template_kwargs": 1, "thinking": {"type": "disabled"}}, "chat_template_kwargs"),
-    ({"messages": []}, "messages"),
-    ({"messages": None}, "messages"),
-    ({"messages": "Hi"}, "messages"),
-    ({"messages": [7]}, "messages.0"),
-    ({"messages": [*QUESTION, CALLING]}, "messages"),
-    ({"messages": [*QUESTION, {"role": "assistant", "content": ""}]}, "messages"),
-    ({"messages": [*QUESTION, {"role": "assistant", "content": [USE, {"type": "text", "text": "x"}]}]}, "messages"),
-    ({"messages": [*QUESTION, {"role": "system", "content": "x"}]}, "messages"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
-    ({"messages": [{"role": "user", "content": []}]}, "messages.0.content"),
-    ({"messages": QUESTION * 10_000}, "messages"),
-    ({"tools": [WEATHER] * 10_000}, "tools"),
-    (said({"type": "image", "source": {}}), "messages.0.content.0.type"),
-    (said({"type": "document", "source": {}}), "messages.0.content.0.type"),
-    (said({"type": "text"}), "messages.0.content.0"),
-    (said({"type": "text", "text": "\ud800"}), "messages.0.content.0.text"),
-    (said(USE), "messages.0.content"),
-    (said({"type": "text", "text": "x"}, RESULT), "messages.0.content"),
-    (said(RESULT), "messages"),
-    (said(RESULT | {"content": [{"type": "image"}]}), "messages.0.content.0.content.0.type"),
-    ({"messages": [*QUESTION, CALLING, *said(RESULT | {"tool_use_id": "u"})["messages"]]}, "messages"),
-    ({"output_config": {"format": FORMAT}, "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
-    ({"output_config": {"format": FORMAT | {"schema": {"not": {}}}}}, "output_config.format.schema"),
-]  # fmt: skip
-"""What is changed, and which field is named."""
-FOREIGN = ("response_format", "json_schema.", "tool_call_id", "role tool", "reasoning_effort", "continue_final_message")
-"""Words of chat completions that are none of these clients'."""
-
-
-async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
-    async with serving(tokenizer, "one") as (server, _):
-        for change, field in REFUSED:
-            response = await server.client.post(
-                "/v1/messages", content=json.dumps(ASK | change), headers={"content-type": "application/json"}
-            )
-            assert response.status_code == 400, (change, response.text)
-            told = response.json()
-            message = told["error"]["message"]
-            assert told == {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
-            assert message.startswith(field), change
-            assert not any(word in message for word in FOREIGN), message
-
-
-async def test_an_effort_that_no_template_reads(tokenizer: Tokenizer) -> None:
-    """``none``, which a chat may send, is none of these clients' words."""
-    async with scripted_server(tokenizer)("one", **ROOM) as server:
-        response = await server.client.post("/v1/messages", json=ASK | {"output_config": {"effort": "low"}})
-        assert response.status_code == 400
-        message = "output_config.effort: this model's chat template reads none: leave it out"
-        assert response.json()["error"]["message"] == message
 
 
 async def test_the_client_raises_its_own_errors(tokenizer: Tokenizer) -> None:
