@@ -38,12 +38,8 @@ def chat_limit(body: ChatCompletionRequest, prompt: Sequence[int], limit: int | 
         return min(room, left)
     tokens = room if limit is None else limit
     if tokens > left and each:
-        told = of_prompt + tokens * each
-        raise (
-            _refused("top_logprobs", body.top_logprobs, told)
-            if body.top_logprobs
-            else _refused("logprobs", body.logprobs, told)
-        )
+        field = "top_logprobs" if body.top_logprobs else "logprobs"
+        raise _refused(field, getattr(body, field), of_prompt + tokens * each)
     return tokens
 
 
