@@ -2,8 +2,9 @@
 
     python benchmarks engine.structured_output --concurrency 64 --repeats 3
 
-Turn by turn, so that whatever else the machine does falls on all alike: nobody has a grammar, all have one, and every
-other one has; in the last the time between tokens is told of those without.
+Turn by turn, so that whatever else the machine does falls on all alike: nobody has a grammar, all have one, every
+other one has, and all have tools that they may call and do not. The time between tokens is told of those without a
+grammar, where there are some.
 """
 
 import argparse
@@ -19,7 +20,9 @@ from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
+from paternoster_engine.sampling.grammars.free_text import FreeText
 from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.lazy import LazyMatcher, SeenTokens
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 
@@ -30,7 +33,7 @@ RECORD = {
 }
 SCHEMA = {"type": "array", "items": {"type": "object", "properties": RECORD, "required": [*RECORD]}, "minItems": 1000}
 """So long that no answer ends before its tokens are spent."""
-KINDS = ("none", "all", "half")
+KINDS = ("none", "all", "half", "tools")
 
 
 @dataclass(frozen=True)
@@ -80,16 +83,21 @@ def main() -> int:
     engine, tokenizer, _ = build_engine(EngineArgs.from_namespace(options))
     prompts = PromptSource(tokenizer.encode(read_text(None)))
     shared = Vocabulary.of(tokenizer).tokenizer(tokenizer.encode)
+    seen = SeenTokens(tokenizer.largest_id + 1, tokenizer.token_bytes)
     grammar = Grammar(shared, to_grammar(GrammarSource("json", json.dumps(SCHEMA)), frozenset()))
 
     def work(kind: str, repeat: int) -> list[Request]:
         made = []
         for i in range(options.concurrency):
-            params = SamplingParams(max_tokens=options.tokens, temperature=0.8, ignore_eos=True)
+            tools = kind == "tools"
+            params = SamplingParams(max_tokens=options.tokens, temperature=0.8, ignore_eos=not tools)
             request = Request(f"{kind}-{repeat}-{i}", prompts.prompt(i, 16), params, seed=i)
-            request.eos_token_ids = tokenizer.eos_token_ids
+            # Without an end no answer is shorter; that none may end would be a mask of its own.
+            request.eos_token_ids = () if tools else tokenizer.eos_token_ids
             if kind == "all" or (kind == "half" and i % 2):
                 request.matcher = grammar.matcher()
+            elif tools:
+                request.matcher = LazyMatcher(grammar, FreeText(call="<tool_call>", several=True), seen)
             made.append(request)
         return made
 

@@ -50,11 +50,15 @@ class Matcher(Protocol):
         ...
 
     def allowed(self, row: Row) -> bytes | None:
-        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; None if any may, or none can.
+        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; empty if any may, None if none can.
 
         That none can is a fault, unless it is only so if proposed tokens are right. A request is asked for first, then
         its rows in order. Tokens that end a request are allowed only where the output can end.
         """
+        ...
+
+    def rests(self, row: Row) -> bool:
+        """Whether any token may come next, without :meth:`allowed`."""
         ...
 
     def forced(self, row: Row) -> Sequence[int]:

@@ -7,7 +7,7 @@ import torch
 from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.columns import columns
 from paternoster_engine.sampling.filters import Filters, thresholds
-from paternoster_engine.sampling.grammars.masks import forbid_outside_grammar
+from paternoster_engine.sampling.grammars.masks import forbid_outside_grammar, masks_of
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import apply_penalties, forbid_early_end
 from paternoster_engine.sampling.random import gumbel_noise, row_keys
@@ -26,12 +26,13 @@ class Sampler:
 
     def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
         """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
+        masks = masks_of(requests)
         adjusted = [i for i, request in enumerate(requests) if _adjusts(request)]
         drawing = [i for i, request in enumerate(requests) if not request.params.greedy]
-        if adjusted:
+        if adjusted or masks:
             logits = logits.to(torch.float32, copy=True)
             add_logit_bias(logits, requests)
-            forbid_outside_grammar(logits, requests)
+            forbid_outside_grammar(logits, masks)
             for i in adjusted:
                 apply_penalties(logits[i], requests[i])
                 forbid_early_end(logits[i], requests[i])
@@ -76,4 +77,4 @@ def _filters(request: Row) -> bool:
 
 def _adjusts(request: Row) -> bool:
     params = request.params
-    return params.changes_logits or request.matcher is not None or len(request.output) < params.min_tokens
+    return params.changes_logits or len(request.output) < params.min_tokens

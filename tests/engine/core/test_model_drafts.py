@@ -273,8 +273,11 @@ class Refuses:
     fault = None
     seconds = 0.0
 
-    def allowed(self, row: Any) -> None:
-        return None
+    def allowed(self, row: Any) -> bytes:
+        return b""
+
+    def rests(self, row: Any) -> bool:
+        return True
 
     def forced(self, row: Any) -> list[int]:
         return []

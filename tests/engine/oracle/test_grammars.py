@@ -208,6 +208,36 @@ def test_most_of_what_is_asked_for_is_complete(reference: list[list[int]], token
     assert sum(output[-1] in tokenizer.eos_token_ids for output in reference) > len(reference) / 2
 
 
+@pytest.fixture(
+    scope="module",
+    params=[FreeText(Thought("<think>", ",", begun=True)), FreeText(call=",", several=True)],
+    ids=["thought", "calls"],
+)
+def resting(
+    request: pytest.FixtureRequest,
+    engine: Any,
+    tokenizer: Tokenizer,
+    grammars: list[Grammar],
+    beginnings: list[list[int]],
+) -> tuple[Callable[[], list[Request]], list[list[int]]]:
+    """Requests whose grammars rest, and their outputs as they are without any setting.
+
+    A comma ends the thought, or begins a call, behind which text is free again.
+    """
+    seen = seen_tokens(tokenizer, AnswerFormat())
+
+    def requests() -> list[Request]:
+        made = _requests(tokenizer, grammars, beginnings, max_tokens=48)[17:30]
+        for each, grammar in zip(made, grammars[17:30], strict=True):
+            each.matcher = LazyMatcher(grammar, request.param, seen)
+        return made
+
+    plain = requests()
+    engine.play(engine.scheduler(), plain)
+    assert sum("," in tokenizer.decode(each.output) for each in plain) > len(plain) / 2, "else nothing was held"
+    return requests, [each.output for each in plain]
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -219,27 +249,16 @@ def test_most_of_what_is_asked_for_is_complete(reference: list[list[int]], token
     ],
     ids=str,
 )
-def test_behind_a_thought_any_schedule_gives_the_same(
-    settings: dict[str, Any],
-    engine: Any,
-    tokenizer: Tokenizer,
-    grammars: list[Grammar],
-    beginnings: list[list[int]],
+def test_beside_free_text_any_schedule_gives_the_same(
+    settings: dict[str, Any], engine: Any, resting: tuple[Callable[[], list[Request]], list[list[int]]]
 ) -> None:
-    """The thought is what comes before the first comma: the grammar rests until then."""
-    free, seen = FreeText(Thought("<think>", ",", begun=True)), seen_tokens(tokenizer, AnswerFormat())
-    told = []
-    for used in ({}, settings):
-        requests = _requests(tokenizer, grammars, beginnings, max_tokens=48)[17:30]
-        for request, grammar in zip(requests, grammars[17:30], strict=True):
-            request.matcher = LazyMatcher(grammar, free, seen)
-        scheduler = engine.scheduler(**used)
-        engine.play(scheduler, requests)
-        told.append([request.output for request in requests])
-    assert told[0] == told[1]
-    ends = sum("," in tokenizer.decode(output) for output in told[0])
-    assert ends > len(told[0]) / 2, "else nothing was held"
-    assert scheduler.counters.accepted_tokens["grammar"] > 0 or "speculative" not in settings
+    make, plain = resting
+    requests, scheduler = make(), engine.scheduler(**settings)
+    engine.play(scheduler, requests)
+    assert [request.output for request in requests] == plain
+    accepted = scheduler.counters.accepted_tokens
+    assert accepted["grammar"] > 0 or "speculative" not in settings
+    assert accepted["lookup"] > 0 or settings.get("speculative") != "ngram"
 
 
 SAMPLED = {

@@ -20,7 +20,7 @@ from paternoster_kernels.upload import upload
 def decodes_alone(item: ScheduledRequest) -> bool:
     """Whether a :class:`DecodeStep` does all that ``item`` needs.
 
-    It gives no log probabilities, and knows neither biases nor penalties, grammars, ``min_tokens`` or beams.
+    It gives no log probabilities, and knows neither biases nor penalties, grammars that hold, ``min_tokens`` or beams.
     """
     request, params = item.request, item.request.params
     single = item.samples and item.num_tokens == 1 and item.start >= request.num_prompt - 1
@@ -28,7 +28,7 @@ def decodes_alone(item: ScheduledRequest) -> bool:
         single
         and params.logprobs is None
         and request.branching is None
-        and request.matcher is None
+        and (request.matcher is None or (item.start < request.num_tokens and request.matcher.rests(request)))
         and not params.changes_logits
         and item.stop - request.num_prompt >= params.min_tokens
     )

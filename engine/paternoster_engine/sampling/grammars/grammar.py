@@ -3,7 +3,9 @@
 import re
 import time
 from collections.abc import Sequence
+from copy import copy
 from itertools import takewhile
+from typing import Self
 
 from llguidance import LLMatcher, LLTokenizer
 
@@ -23,10 +25,11 @@ MAX_REASON = 300
 class Grammar:
     """Shared by all sequences that must be of it."""
 
-    def __init__(self, tokenizer: LLTokenizer, text: str, items: int = ITEMS) -> None:
+    def __init__(self, tokenizer: LLTokenizer, text: str, items: int = ITEMS, *, lenient: bool = False) -> None:
         """Compile ``text``, a grammar of llguidance, without the interpreter's lock; raises :class:`GrammarError`.
 
-        ``items``: most ways to go on at one place (:func:`most_items`).
+        ``items``: most ways to go on at one place (:func:`most_items`). ``lenient``: schemas within that ask for it
+        need not be enforced as a whole.
         """
         self._tokenizer = tokenizer
         self.num_tokens = tokenizer.vocab_size
@@ -39,7 +42,7 @@ class Grammar:
         self.forces = True
         """What it forces is worth asking for: not where that is long to spell."""
         warnings = self._start.get_grammar_warnings()
-        if warnings:
+        if warnings and not lenient:
             # What llguidance only warns of it does not enforce.
             raise GrammarError(reason(warnings[0]))
 
@@ -89,7 +92,8 @@ class Matcher:
     def __init__(self, grammar: Grammar, matcher: LLMatcher) -> None:
         self._grammar = grammar
         self._matcher = matcher
-        self._ahead = matcher
+        self._ahead: Self | None = None
+        """As it is if what is proposed proves right."""
         self._num_taken = 0
         self.fault: str | None = None
         """Why no token can be chosen any more; None while some can."""
@@ -97,18 +101,18 @@ class Matcher:
         """Time that its masks took."""
 
     def allowed(self, row: Row) -> bytes | None:
-        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; None if any may, or with a fault if
-        none can.
+        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; empty if any may, None, with a
+        fault, if none can.
 
         No fault where that is so only if proposed tokens are right; those rows are asked for after the request, in
         order. Tokens that end an answer are allowed where the grammar can end: with ``ignore_eos``, and before
         ``min_tokens``, only where it must.
         """
         started, begun = time.perf_counter(), time.thread_time()
-        matcher, ahead = self._at(row), row.num_proposed > 0
-        mask, fault = self._free_mask(row), None
+        then, ahead = self._at(row), row.num_proposed > 0
+        mask, fault = then._free_mask(row), None
         if mask is None:
-            mask, fault = _held_mask(matcher, row)
+            mask, fault = _held_mask(then._matcher, row)
         if time.thread_time() - begun > MASK_TIME:
             self._grammar.too_slow = True
         if self._grammar.too_slow:
@@ -116,14 +120,18 @@ class Matcher:
         elif fault is not None and not ahead:
             self.fault = fault
         self.seconds += time.perf_counter() - started
-        return mask if mask and fault is None and self.fault is None else None
+        return mask if fault is None and then.fault is None and self.fault is None else None
+
+    def rests(self, row: Row) -> bool:
+        """Whether any token may come next, without a mask."""
+        return self._at(row)._free_mask(row) == b"" and self.fault is None
 
     def forced(self, row: Row) -> Sequence[int]:
         """Tokens that spell what must come next as the model was taught to spell it; none where that is open."""
         if not self._grammar.forces or self.fault is not None:
             return []
         started, begun = time.perf_counter(), time.thread_time()
-        matcher = self._at(row)
+        matcher = self._at(row)._matcher
         tokens = [] if matcher.is_error() or matcher.is_stopped() else matcher.compute_ff_tokens()
         if time.thread_time() - begun > FORCED_TIME:
             self._grammar.forces = False
@@ -132,23 +140,34 @@ class Matcher:
 
     def accepts(self, row: Row, tokens: Sequence[int]) -> int:
         """How many of ``tokens`` may come next, one after another."""
-        matcher, known = self._at(row), self._grammar.num_tokens
-        if matcher.is_error() or matcher.is_stopped():
+        return self._at(row)._follows(tokens)
+
+    def _follows(self, tokens: Sequence[int]) -> int:
+        """How many of ``tokens`` the grammar goes on with."""
+        if self._matcher.is_error() or self._matcher.is_stopped():
             return 0
         # One that the tokenizer has not would be a fault of the matcher.
-        return matcher.validate_tokens(list(takewhile(lambda token: token < known, tokens)))
+        known = self._grammar.num_tokens
+        return self._matcher.validate_tokens(list(takewhile(lambda token: token < known, tokens)))
 
-    def _at(self, row: Row) -> LLMatcher:
+    def _at(self, row: Row) -> Self:
         """As it is after the row's output; what is proposed is followed by a copy, which its rows share in order."""
         if not row.num_proposed:
             new = row.output[self._num_taken :]
             self._num_taken += len(new)
             self._take(new)
-            return self._matcher
+            return self
         if row.num_proposed == 1:
-            self._ahead = self._matcher.deep_copy()
-        self._ahead.consume_token(row.output[-1])
+            self._ahead = self._copy()
+        assert self._ahead is not None
+        self._ahead._take(row.output[-1:])
         return self._ahead
+
+    def _copy(self) -> Self:
+        """Of what :meth:`_take` changes."""
+        made = copy(self)
+        made._matcher, made._ahead = self._matcher.deep_copy(), None
+        return made
 
     def _take(self, tokens: Sequence[int]) -> None:
         """Follow ``tokens``."""

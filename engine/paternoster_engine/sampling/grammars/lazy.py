@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Self
 
 from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.grammars.free_text import FreeText
@@ -50,8 +51,10 @@ class LazyMatcher(Matcher):
     take a rest that would be a call, it is none, and the text goes on.
     """
 
-    def __init__(self, grammar: Grammar, free: FreeText, seen: SeenTokens) -> None:
+    def __init__(self, grammar: Grammar, free: FreeText, seen: SeenTokens, *, best_effort: bool = False) -> None:
+        """``best_effort``: where the grammar comes to a fault the answer goes on without it."""
         super().__init__(grammar, grammar.begin())
+        self._best_effort, self._released = best_effort, False
         self._free, self._seen = free, seen
         self._call = None if free.call is None else re.compile(free.call.encode())
         self._text = bytearray()
@@ -64,21 +67,39 @@ class LazyMatcher(Matcher):
         self._thinks = thought is not None and thought.begun
         self._held = not self._thinks and self._call is None
 
+    def allowed(self, row: Row) -> bytes | None:
+        mask = super().allowed(row)
+        if self.fault is None or not self._best_effort:
+            return mask
+        self.fault, self._released, self._held = None, True, False
+        return self._anything(row)
+
     def forced(self, row: Row) -> Sequence[int]:
-        """None where what is proposed could go beyond where the grammar holds."""
-        return super().forced(row) if self._holds_to_the_end(row) else []
+        return super().forced(row) if self._at(row)._held and not self._opening else []
 
     def accepts(self, row: Row, tokens: Sequence[int]) -> int:
-        """None, as in :meth:`forced`."""
-        return super().accepts(row, tokens) if self._holds_to_the_end(row) else 0
+        ahead = self._at(row)._copy()
+        for place, token in enumerate(tokens):
+            if not ahead._permits(token):
+                return place
+            ahead._take([token])
+        return len(tokens)
 
-    def _holds_to_the_end(self, row: Row) -> bool:
-        # A proposed row may be followed once only, which whoever goes on does.
-        if not row.num_proposed:
-            self._at(row)
-        return self._held and not self._opening and not self._free.several
+    def _permits(self, token: int) -> bool:
+        if token >= self._seen.size:
+            return False
+        if self._held:
+            return self._follows([token]) == 1
+        return self._call is not None or bool(self._thought_mask()[token // 8] >> token % 8 & 1)
+
+    def _copy(self) -> Self:
+        made = super()._copy()
+        made._text = self._text.copy()
+        return made
 
     def _take(self, tokens: Sequence[int]) -> None:
+        if self._released:
+            return
         for token in tokens:
             held = self._held
             if held:
@@ -96,9 +117,11 @@ class LazyMatcher(Matcher):
         if self._call is None:
             # What is asked for comes after the thought, so the answer cannot end within it.
             return without_ends(self._thought_mask(), request)
-        if request.params.ignore_eos or len(request.output) < request.params.min_tokens:
-            return without_ends(self._seen.all, request)
-        return b""
+        return self._anything(request)
+
+    def _anything(self, request: Row) -> bytes:
+        ends = request.params.ignore_eos or len(request.output) < request.params.min_tokens
+        return without_ends(self._seen.all, request) if ends else b""
 
     def _thought_mask(self) -> bytes:
         """Without tokens that end the thought and begin what the grammar may not allow."""

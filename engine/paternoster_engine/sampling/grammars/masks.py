@@ -19,21 +19,30 @@ def _penalties(device: torch.device) -> torch.Tensor:
     return torch.zeros(256, 8).masked_fill_(bits == 0, float("-inf")).to(device)
 
 
-def forbid_outside_grammar(logits: torch.Tensor, requests: Sequence[Row]) -> None:
-    """Rule out the tokens that the requests' grammars do not allow; ``logits [rows, vocab]`` (float32), in place.
+Masks = Sequence[tuple[int, bytes]]
+"""Rows, and what each allows, as :meth:`Matcher.allowed` says it."""
 
-    A request whose matcher has come to a fault keeps its row, for there is no right token: whoever samples drops it.
-    So does a proposed row that no token can follow.
+
+def masks_of(requests: Sequence[Row]) -> Masks:
+    """Of the rows whose grammars do not allow every token.
+
+    A request whose matcher has come to a fault has none, for there is no right token: whoever samples drops it. Nor has
+    a proposed row that no token can follow.
     """
     masks = []
     for row, request in enumerate(requests):
         if request.matcher is None:
             continue
         mask = request.matcher.allowed(request)
-        if mask is not None:
+        if mask:
             masks.append((row, mask))
-        elif isinstance(request, ProposedRow):
+        elif mask is None and isinstance(request, ProposedRow):
             request.stuck = True
+    return masks
+
+
+def forbid_outside_grammar(logits: torch.Tensor, masks: Masks) -> None:
+    """Rule out the tokens that ``masks`` do not allow; ``logits [rows, vocab]`` (float32), in place."""
     if not masks:
         return
     vocab, device = logits.shape[1], logits.device

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.free_text import FreeText
+from paternoster_engine.sampling.grammars.json_schema import with_leniency
 from paternoster_engine.server.parsers.arguments.json_object import Arguments, json_object
 from paternoster_engine.server.parsers.arguments.terms import SPACE, terms
 
@@ -59,6 +60,8 @@ class RequiredCalls(NamedTuple):
     """Names, and schemas of the arguments."""
     several: bool
     """Whether there may be more than one call."""
+    lenient: frozenset[str] = frozenset()
+    """Functions of whose schemas is left out what cannot be enforced."""
 
 
 class Marked(NamedTuple):
@@ -159,7 +162,10 @@ def _rules(
         begins = [" ".join(terms(before % name, special, loose=loose)) for before in befores]
         begin = begins[0] if len(begins) == 1 else f"({' | '.join(begins)})"
         yield " ".join([f"call_{i}:", begin, f"{ARGUMENTS}_{i}", *terms(after, special, loose=loose)])
+        lenient = name in calls.lenient
         try:
-            yield from arguments(f"{ARGUMENTS}_{i}", schema, special)
+            yield from list(arguments(f"{ARGUMENTS}_{i}", with_leniency(schema, lenient), special))
         except GrammarError as error:
-            raise ArgumentsError(name, str(error)) from error
+            if not lenient:
+                raise ArgumentsError(name, str(error)) from error
+            yield from arguments(f"{ARGUMENTS}_{i}", {}, special)

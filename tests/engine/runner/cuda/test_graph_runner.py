@@ -200,13 +200,19 @@ def test_what_graphs_do_not_do_goes_to_the_plain_runner(tiny: Decoder, params: d
 
 
 class EvenTokens:
-    """Only these may come next."""
+    """Only these may come next, but where ``resting`` outputs are free."""
 
     fault: str | None = None
     seconds = 0.0
 
+    def __init__(self, resting: range = range(0)) -> None:
+        self._resting = resting
+
     def allowed(self, row: Row) -> bytes:
-        return b"\x55" * 13
+        return b"" if self.rests(row) else b"\x55" * 13
+
+    def rests(self, row: Row) -> bool:
+        return len(row.output) in self._resting
 
     def forced(self, row: Row) -> Sequence[int]:
         return ()
@@ -225,6 +231,23 @@ def test_what_has_a_grammar_goes_to_the_plain_runner(tiny: Decoder) -> None:
     free = plain([1, 2], temperature=1.0)
     drive(graphs(tiny, cache_of(tiny, 40))[0], Scheduler(config(40)), free, [0])
     assert any(token % 2 for token in free[0].output), "else nothing was held to it"
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_while_a_grammar_rests_graphs_compute_its_steps(tiny: Decoder, overlap: bool) -> None:
+    scheduled = config(40).replace(overlap=overlap)
+    outputs = []
+    for captured in (True, False):
+        requests = plain([1, 2], [3], temperature=1.0)
+        requests[0].matcher = EvenTokens(range(3, 9))
+        runner, eager = graphs(tiny, cache_of(tiny, 40))
+        drive(runner if captured else eager, Scheduler(scheduled), requests, [0, 0])
+        assert not captured or eager.steps == 12 - 6
+        outputs.append([request.output for request in requests])
+    assert outputs[0] == outputs[1]
+    odd = [place for place, token in enumerate(outputs[0][0]) if token % 2]
+    assert odd
+    assert set(odd) <= set(range(3, 9))
 
 
 def test_steps_follow_each_other_without_the_host(tiny: Decoder) -> None:
