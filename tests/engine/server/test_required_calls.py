@@ -12,6 +12,7 @@ from tool_templates import DEEPSEEK_R1, HARMONY, LLAMA3, MISTRAL, QWEN3
 from tools_tokenizer import with_special
 
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.server.parsers.call_form import RequiredCalls
 from paternoster_engine.server.parsers.events import Arguments, Call, Event, Reasoning, joined
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
@@ -151,6 +152,14 @@ async def test_what_cannot_be_required(
         assert error["message"].startswith(param)
         assert told in error["message"]
         assert "arguments_" not in error["message"], "the grammar that is made of it is not the client's"
+
+
+def test_schemas_that_are_too_long_together_are_not_all_looked_at(tokenizer: Tokenizer) -> None:
+    form = AnswerFormat.of(QWEN3, tokenizer.special_token_id)
+    calls = RequiredCalls([(name, {"enum": ["a" * 60_000]}) for name in "abcde"], several=True)
+    for make in (form.required, form.auto):
+        with pytest.raises(GrammarError, match="the grammar of all tools has more than 262144 bytes"):
+            make(calls, "")
 
 
 NAMED = {"type": "function", "function": {"name": "weather"}}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.free_text import FreeText
 from paternoster_engine.sampling.grammars.json_schema import with_leniency
+from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.server.parsers.arguments.json_object import Arguments, json_object
 from paternoster_engine.server.parsers.arguments.terms import SPACE, terms
 
@@ -158,14 +159,20 @@ def _rules(
     loose: bool = False,
 ) -> Iterator[str]:
     yield "call: " + " | ".join(f"call_{i}" for i in range(len(calls.tools)))
+    size = 0
     for i, (name, schema) in enumerate(calls.tools):
         begins = [" ".join(terms(before % name, special, loose=loose)) for before in befores]
         begin = begins[0] if len(begins) == 1 else f"({' | '.join(begins)})"
         yield " ".join([f"call_{i}:", begin, f"{ARGUMENTS}_{i}", *terms(after, special, loose=loose)])
         lenient = name in calls.lenient
         try:
-            yield from list(arguments(f"{ARGUMENTS}_{i}", with_leniency(schema, lenient), special))
+            said = list(arguments(f"{ARGUMENTS}_{i}", with_leniency(schema, lenient), special))
         except GrammarError as error:
             if not lenient:
                 raise ArgumentsError(name, str(error)) from error
-            yield from arguments(f"{ARGUMENTS}_{i}", {}, special)
+            said = list(arguments(f"{ARGUMENTS}_{i}", {}, special))
+        yield from said
+        size += sum(map(len, said))
+        if size > MAX_BYTES:
+            # The compiler would not take it: the other schemas need not be looked at.
+            raise GrammarError(f"the grammar of all tools has more than {MAX_BYTES} bytes")
