@@ -25,6 +25,11 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "leaves", "max_output_tokens": 1},
     "/v1/messages": CHAT,
 }
+TEXTS = BODIES | {
+    "/tokenize": {"prompt": "leaves"},
+    "/v1/messages/count_tokens": {"messages": CHAT["messages"]},
+}
+"""Of all that is read."""
 
 
 @asynccontextmanager
@@ -93,7 +98,7 @@ async def test_texts_that_nobody_waits_for_are_not_tokenized(serve: Any, monkeyp
         await _until(lambda: bool(read))
         lane = server.state.served.text_work._short
         alone = lane._taken
-        for path, body in BODIES.items():
+        for path, body in TEXTS.items():
             await _leaves(url, path, body, lambda: lane._taken > alone)
             await _until(lambda: lane._taken == alone)
         gate.set()

@@ -1,7 +1,7 @@
 """The API of models that embed: embeddings, rerank, score."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from time import time
 
 from fastapi import APIRouter, Request, Response
@@ -44,7 +44,7 @@ async def embeddings(request: Request, body: EmbeddingRequest, state: State, sen
     prompt = _prompt(pooling, body.prompt_name)
     texts = [prompt + text if isinstance(text, str) else text for text in body.input]
     name = f"embd-{uuid.uuid4().hex}"
-    vectors, usage = await _vectors(request, served, await text_requests(served, body, "input", texts, name, sender))
+    vectors, usage = await _vectors(request, served, text_requests(served, body, "input", texts, name, sender))
     objects = [item.model_dump_json() async for item in embedding_objects(body, vectors)]
     whole = EmbeddingList(data=[], model=served.name, usage=usage).model_dump_json()
     # What is long was made piece by piece.
@@ -120,7 +120,7 @@ async def _scores(
     assert served.pooling is not None
     pairs = [(first[index if len(first) > 1 else 0], text) for index, text in enumerate(second)]
     texts: list[Text | list[int]] = [*pairs] if served.pooling.scores else [*first, *second]
-    vectors, usage = await _vectors(request, served, await text_requests(served, body, field, texts, name, sender))
+    vectors, usage = await _vectors(request, served, text_requests(served, body, field, texts, name, sender))
     if served.pooling.scores:
         return [vector[0] for vector in vectors], usage
     ahead = len(first)
@@ -129,9 +129,9 @@ async def _scores(
 
 
 async def _vectors(
-    request: Request, served: ServedModel, requests: Sequence[EngineRequest]
+    request: Request, served: ServedModel, requests: Awaitable[Sequence[EngineRequest]]
 ) -> tuple[list[Sequence[float]], TextUsage]:
-    work = VectorWork(served.loop, requests)
+    work = VectorWork(served.loop, await unless_gone(request, requests))
     try:
         vectors = await unless_gone(request, work.complete())
     finally:

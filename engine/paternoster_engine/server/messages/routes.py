@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import RESPONSES
-from paternoster_engine.server.generation.streaming import STREAMED
+from paternoster_engine.server.generation.streaming import STREAMED, unless_gone
 from paternoster_engine.server.identity import From
 from paternoster_engine.server.messages.events import MessageAnswer
 from paternoster_engine.server.messages.objects import ErrorEvent, MessageObject, TokenCount
@@ -33,10 +33,10 @@ async def messages(request: Request, body: MessagesRequest, state: State, sender
 
 
 @router.post("/v1/messages/count_tokens", responses=REFUSED)
-async def count_tokens(body: CountTokensRequest, state: State) -> TokenCount:
+async def count_tokens(request: Request, body: CountTokensRequest, state: State) -> TokenCount:
     """As many as ``usage.input_tokens`` and ``usage.cache_read_input_tokens`` of the message would tell together."""
     served = state.named(body.model)
     chat = chat_request(prompt_body(body), NAMES)
     with named(NAMES):
-        encoding, _ = await chat_prompt(served, chat)
+        encoding, _ = await unless_gone(request, chat_prompt(served, chat))
     return TokenCount(input_tokens=len(encoding))

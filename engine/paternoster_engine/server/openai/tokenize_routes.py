@@ -1,9 +1,10 @@
 """Text to tokens and back, as vLLM serves it."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.generation.streaming import unless_gone
 from paternoster_engine.server.openai.objects import Prompt, Tokens
 from paternoster_engine.server.openai.prompts import check_token_ids, encode, encode_chat
 from paternoster_engine.server.openai.requests import DetokenizeRequest, TokenizeRequest
@@ -16,15 +17,17 @@ router = APIRouter()
 
 
 @router.post("/tokenize")
-async def tokenize(body: TokenizeRequest, state: State) -> Tokens:
+async def tokenize(request: Request, body: TokenizeRequest, state: State) -> Tokens:
     served = state.named(body.model)
     if body.messages is not None:
         special = bool(body.add_special_tokens)
-        encoding, _ = await encode_chat(served, body.messages, body, body.variables(), special)
+        work = encode_chat(served, body.messages, body, body.variables(), special)
+        encoding, _ = await unless_gone(request, work)
         _check_count(served, "messages", len(encoding))
     else:
         assert body.prompt is not None
-        (encoding,) = await encode(served, "prompt", [body.prompt], body.add_special_tokens is not False)
+        texts = encode(served, "prompt", [body.prompt], body.add_special_tokens is not False)
+        (encoding,) = await unless_gone(request, texts)
         _check_count(served, "prompt", len(encoding))
     tokens: list[int] = encoding.ids
     return Tokens(
