@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from paternoster_engine.core.request import Matcher, Request
+from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.grammar import Grammar
@@ -30,20 +30,19 @@ def follower(
     """
     source = GrammarSource("lark", outline.lark) if answer is None else answer._replace(outline=outline.lark)
     grammar = Grammar(Vocabulary.of(tokenizer).tokenizer(tokenizer.encode), to_grammar(source, frozenset()))
-    seen = seen_tokens(tokenizer, form)
-    return lambda text: not_allowed(tokenizer, LazyMatcher(grammar, outline.free, seen), text)
+    seen, ends = seen_tokens(tokenizer, form), tokenizer.eos_token_ids
 
+    def follow(text: str) -> str:
+        matcher = LazyMatcher(grammar, outline.free, seen)
+        request = Request("r", [1], SamplingParams(max_tokens=9), eos_token_ids=ends, matcher=matcher)
+        ids = tokenizer.encode(text)
+        for place, token in enumerate([*ids, ends[0]]):
+            mask = matcher.allowed(request)
+            assert matcher.fault is None
+            assert mask is not None
+            if mask and not mask[token // 8] >> token % 8 & 1:
+                return tokenizer.decode(ids[place:], skip_special_tokens=False) or "<end>"
+            request.output.append(token)
+        return ""
 
-def not_allowed(tokenizer: Tokenizer, matcher: Matcher, text: str) -> str:
-    """What ``matcher``, of nothing yet, does not allow of ``text``; as :func:`follower` says."""
-    ends = tokenizer.eos_token_ids
-    request = Request("r", [1], SamplingParams(max_tokens=9), eos_token_ids=ends, matcher=matcher)
-    ids = tokenizer.encode(text)
-    for place, token in enumerate([*ids, ends[0]]):
-        mask = matcher.allowed(request)
-        assert matcher.fault is None
-        assert mask is not None
-        if mask and not mask[token // 8] >> token % 8 & 1:
-            return tokenizer.decode(ids[place:], skip_special_tokens=False) or "<end>"
-        request.output.append(token)
-    return ""
+    return follow

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import numpy as np
 import pytest
-from following import follower, not_allowed, seen_tokens
+from following import follower, seen_tokens
 from scripted_server import scripted_server
 from test_required_calls import FAMILIES
 from tool_templates import QWEN3
@@ -18,13 +18,10 @@ from paternoster_engine.core.matching import ProposedRow
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.sampling.grammars.errors import GrammarQueueFull
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
-from paternoster_engine.server.openai.requests import ChatCompletionRequest
-from paternoster_engine.server.openai.structure import matcher_of_chat
 from paternoster_engine.server.parsers.call_form import RequiredCalls
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, joined
 from paternoster_engine.server.parsers.formats import AnswerFormat
@@ -234,110 +231,34 @@ def test_a_minimum_of_tokens_holds_in_free_text(tokenizer: Tokenizer) -> None:
         assert len(mask) == len(grammar.begin().compute_bitmask())
 
 
-def _tool(strict: bool | None, schema: Any, name: str = "f") -> dict[str, Any]:
-    parameters = {"properties": {"a": schema}, "required": ["a"]}
-    return {"type": "function", "function": {"name": name, "parameters": parameters, "strict": strict}}
+async def test_only_strict_tools_are_held_to_their_schemas(tokenizer: Tokenizer) -> None:
+    """Without any nothing is compiled; a schema that cannot be enforced is refused where it should be."""
+    chat: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+    odd = {"type": "array", "uniqueItems": True}
 
+    def tool(strict: bool | None, schema: Any) -> dict[str, Any]:
+        return {
+            "type": "function",
+            "function": {"name": "f", "parameters": {"properties": {"a": schema}}, "strict": strict},
+        }
 
-CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
-ODD = {"type": "array", "uniqueItems": True}
-
-
-@pytest.mark.parametrize(
-    ("tools", "good", "bad"),
-    [
-        # A tool that does not say whether it is strict is held to its schema,
-        ([_tool(None, {"type": "integer"})], ['{"a": 1}'], ['{"a": "x"}', "{}", "{", "no"]),
-        # without what cannot be enforced of it,
-        ([_tool(None, ODD)], ['{"a": [1, 1]}'], ['{"a": 1}']),
-        ([_tool(None, {"oneOf": [{"minLength": 2}, {"type": "string"}]})], ['{"a": "x"}', '{"a": 1}'], ["{}"]),
-        # and where nothing of it can be, to JSON.
-        ([_tool(None, {"pattern": "(?=a)b"})], ['{"a": 1}', "{}"], ["[]", "{", "no"]),
-        ([_tool(None, {"type": "strange"}), _tool(None, {}, "g")], ['{"a": 1}', "{}"], ["[]"]),
-        # One that is not strict is free, or JSON beside one that is.
-        ([_tool(False, {"type": "integer"})], ['{"a": "x"}', "no", "{"], []),
-        ([_tool(False, {"type": "integer"}), _tool(True, {}, "g")], ['{"a": "x"}'], ["no", "[]"]),
-        ([_tool(None, ODD), _tool(True, {}, "g")], ['{"a": [1, 1]}'], ['{"a": 1}', "no"]),
-        # Together they are too long to compile.
-        ([_tool(None, {"enum": ["a" * 60_000]}, name) for name in "fghij"], ['{"a": 1}', "{}"], ["[]", "no"]),
-    ],
-    ids=["held", "keyword", "one", "lookahead", "type", "false", "false, strict", "strict", "long"],
-)  # fmt: skip
-async def test_how_far_tools_are_held_to_their_schemas(
-    tokenizer: Tokenizer, tools: list[dict[str, Any]], good: list[str], bad: list[str]
-) -> None:
-    body = ChatCompletionRequest.model_validate(CHAT | {"model": "m", "tools": tools})
     async with scripted_server(tokenizer.with_template(QWEN3))("one two", **ROOM) as server:
-        assert server.state.served is not None
-        new = await matcher_of_chat(server.state.served, body, "", "")
-        for written in good + bad:
-            text = f'Well. <tool_call>\n{{"name": "f", "arguments": {written}}}\n</tool_call>'
-            refused = new is not None and not_allowed(tokenizer, new(), text) != ""
-            assert refused == (written in bad), (written, new)
-
-
-@pytest.mark.parametrize("field", [{}, {"response_format": {"type": "json_object"}}])
-async def test_schemas_that_cannot_be_enforced_are_refused_where_they_should_be(
-    tokenizer: Tokenizer, field: dict[str, Any]
-) -> None:
-    async with scripted_server(tokenizer.with_template(QWEN3))('{"a": 1}', **ROOM) as server:
-
-        async def sent(path: str, body: dict[str, Any]) -> tuple[int, str | None]:
-            response = await server.client.post(path, json=body)
-            error = response.json().get("error") or {}
-            assert response.status_code == 200 or "uniqueItems" in error["message"]
-            return response.status_code, error.get("param")
-
-        refused = (400, "tools.0.function.parameters")
-        for strict, status in ((None, (200, None)), (False, (200, None)), (True, refused)):
-            body = CHAT | field | {"tools": [_tool(strict, ODD)]}
-            assert await sent("/v1/chat/completions", body) == status, strict
-        none = CHAT | field | {"tools": [_tool(True, ODD)], "tool_choice": "none"}
-        assert await sent("/v1/chat/completions", none) == (200, None)
-        item = {"type": "function", "name": "f", "parameters": {"properties": {"a": ODD}}, "strict": True}
-        assert await sent("/v1/responses", {"input": "Hi", "tools": [item]}) == (400, "tools.0.parameters")
-
-
-async def test_beams_and_full_queues_do_without_schemas(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with scripted_server(tokenizer.with_template(QWEN3))("one two", **ROOM) as server:
-        assert server.state.served is not None
-
-        async def status(strict: bool | None, **fields: Any) -> int:
-            body = CHAT | {"tools": [_tool(strict, {})]} | fields
-            return (await server.client.post("/v1/chat/completions", json=body)).status_code
-
-        beams = {"use_beam_search": True, "n": 2, "temperature": 0}
-        assert (await status(None, **beams), await status(True, **beams)) == (200, 400)
-
-        async def full(*_: Any) -> Grammar:
-            raise GrammarQueueFull(64)
-
-        monkeypatch.setattr(server.state.served.grammars, "compile", full)
-        assert (await status(None), await status(True)) == (200, 503)
-
-
-def test_a_fault_sets_free_what_need_not_be_held(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mask that took too long, say: the call goes on as the model writes it."""
-    made, form = _form_of(tokenizer, "hermes")
-    outline = form.auto(CALLS, "")
-    assert outline is not None
-    grammar = Grammar(
-        Vocabulary.of(made).tokenizer(made.encode), to_grammar(GrammarSource("lark", outline.lark), frozenset())
-    )
-    seen = seen_tokens(made, form)
-    text = 'Well <tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>'
-    assert not_allowed(made, LazyMatcher(grammar, outline.free, seen), text) != ""
-    monkeypatch.setattr("paternoster_engine.sampling.grammars.grammar.MASK_TIME", -1.0)
-    matcher = LazyMatcher(grammar, outline.free, seen, best_effort=True)
-    assert not_allowed(made, matcher, text) == ""
-    (end,) = made.eos_token_ids
-    request = Request("r", [1], SamplingParams(max_tokens=9, ignore_eos=True), eos_token_ids=(end,), matcher=matcher)
-    request.output += made.encode(text)
-    mask = matcher.allowed(request)
-    assert mask is not None
-    assert not mask[end // 8] >> end % 8 & 1
-    assert matcher.accepts(request, made.encode(text)) == len(made.encode(text))
-    assert matcher.forced(request) == []
+        told = server.loop._observer.grammars
+        for strict, schema, status, compiled in (
+            (None, odd, 200, 0),
+            (False, {}, 200, 0),
+            (True, {}, 200, 1),
+            (True, odd, 400, 1),
+        ):
+            response = await server.client.post("/v1/chat/completions", json=chat | {"tools": [tool(strict, schema)]})
+            assert (response.status_code, told["compiled"]) == (status, compiled), response.text
+        assert response.json()["error"]["param"] == "tools.0.function.parameters"
+        assert "uniqueItems" in response.json()["error"]["message"]
+        none = chat | {"tools": [tool(True, odd)], "tool_choice": "none"}
+        assert (await server.client.post("/v1/chat/completions", json=none)).status_code == 200
+        item = {"type": "function", "name": "f", "parameters": {"properties": {"a": odd}}, "strict": True}
+        response = await server.client.post("/v1/responses", json={"input": "Hi", "tools": [item]})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "tools.0.parameters")
 
 
 @pytest.mark.parametrize("name", ["hermes", "mistral", "harmony"])

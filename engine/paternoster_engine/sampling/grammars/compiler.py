@@ -33,7 +33,7 @@ class Compiler:
         if "error" in answer:
             raise GrammarError(answer["error"])
         # The same work again, so it ends as soon as it did there.
-        return Grammar(self._tokenizer, answer["grammar"], most_items(source), lenient=source.lenient)
+        return Grammar(self._tokenizer, answer["grammar"], most_items(source))
 
     def close(self) -> None:
         """End the process; the next grammar would start another."""

@@ -25,11 +25,10 @@ MAX_REASON = 300
 class Grammar:
     """Shared by all sequences that must be of it."""
 
-    def __init__(self, tokenizer: LLTokenizer, text: str, items: int = ITEMS, *, lenient: bool = False) -> None:
+    def __init__(self, tokenizer: LLTokenizer, text: str, items: int = ITEMS) -> None:
         """Compile ``text``, a grammar of llguidance, without the interpreter's lock; raises :class:`GrammarError`.
 
-        ``items``: most ways to go on at one place (:func:`most_items`). ``lenient``: schemas within that ask for it
-        need not be enforced as a whole.
+        ``items``: most ways to go on at one place (:func:`most_items`).
         """
         self._tokenizer = tokenizer
         self.num_tokens = tokenizer.vocab_size
@@ -42,7 +41,7 @@ class Grammar:
         self.forces = True
         """What it forces is worth asking for: not where that is long to spell."""
         warnings = self._start.get_grammar_warnings()
-        if warnings and not lenient:
+        if warnings:
             # What llguidance only warns of it does not enforce.
             raise GrammarError(reason(warnings[0]))
 

@@ -12,9 +12,6 @@ VALUES = ("const", "default", "enum", "examples")
 NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 """Keywords with schemas by names, which are no keywords whatever they are."""
 
-OPTIONS = "x-guidance"
-"""What a schema says to llguidance, at its root."""
-
 
 def with_parts(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """``schema`` with each part of it as ``change`` makes it: schemas, and what keywords say besides but values."""
@@ -39,13 +36,6 @@ def narrowed(schema: Any) -> Any:
     if schema.get("format") in TIMES and isinstance(made.get("allOf", []), list):
         made["allOf"] = [*made.get("allOf", []), NO_LEAP]
     return made
-
-
-def with_leniency(schema: Mapping[str, Any], lenient: bool) -> dict[str, Any]:
-    """``schema``, of which llguidance leaves out what it cannot enforce, or refuses it: clients do not choose that."""
-    given = schema.get(OPTIONS)
-    others = given if isinstance(given, Mapping) else {}
-    return {**schema, OPTIONS: {**others, "lenient": lenient, "coerce_one_of": lenient}}
 
 
 def referred(reference: Any, root: Any) -> Any:

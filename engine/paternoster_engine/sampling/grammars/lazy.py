@@ -51,10 +51,8 @@ class LazyMatcher(Matcher):
     take a rest that would be a call, it is none, and the text goes on.
     """
 
-    def __init__(self, grammar: Grammar, free: FreeText, seen: SeenTokens, *, best_effort: bool = False) -> None:
-        """``best_effort``: where the grammar comes to a fault the answer goes on without it."""
+    def __init__(self, grammar: Grammar, free: FreeText, seen: SeenTokens) -> None:
         super().__init__(grammar, grammar.begin())
-        self._best_effort, self._released = best_effort, False
         self._free, self._seen = free, seen
         self._call = None if free.call is None else re.compile(free.call.encode())
         self._text = bytearray()
@@ -66,13 +64,6 @@ class LazyMatcher(Matcher):
         """What makes the answer begin with a thought, while it may."""
         self._thinks = thought is not None and thought.begun
         self._held = not self._thinks and self._call is None
-
-    def allowed(self, row: Row) -> bytes | None:
-        mask = super().allowed(row)
-        if self.fault is None or not self._best_effort:
-            return mask
-        self.fault, self._released, self._held = None, True, False
-        return self._anything(row)
 
     def forced(self, row: Row) -> Sequence[int]:
         return super().forced(row) if self._at(row)._held and not self._opening else []
@@ -98,8 +89,6 @@ class LazyMatcher(Matcher):
         return made
 
     def _take(self, tokens: Sequence[int]) -> None:
-        if self._released:
-            return
         for token in tokens:
             held = self._held
             if held:
@@ -117,11 +106,9 @@ class LazyMatcher(Matcher):
         if self._call is None:
             # What is asked for comes after the thought, so the answer cannot end within it.
             return without_ends(self._thought_mask(), request)
-        return self._anything(request)
-
-    def _anything(self, request: Row) -> bytes:
-        ends = request.params.ignore_eos or len(request.output) < request.params.min_tokens
-        return without_ends(self._seen.all, request) if ends else b""
+        if request.params.ignore_eos or len(request.output) < request.params.min_tokens:
+            return without_ends(self._seen.all, request)
+        return b""
 
     def _thought_mask(self) -> bytes:
         """Without tokens that end the thought and begin what the grammar may not allow."""

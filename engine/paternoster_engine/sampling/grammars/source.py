@@ -21,8 +21,6 @@ class GrammarSource(NamedTuple):
     """A JSON schema, a regular expression, a JSON list of texts, Lark or GBNF, a structural tag, or Lark."""
     outline: str = ""
     """Lark of the whole answer, in which what ``text`` says is ``@answer``; empty: that is all."""
-    lenient: bool = False
-    """Whether schemas of the Lark may say of themselves that what cannot be enforced of them is left out."""
 
 
 def most_items(source: GrammarSource) -> int:

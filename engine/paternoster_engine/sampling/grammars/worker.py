@@ -32,7 +32,7 @@ def prepare(given: Mapping[str, Any]) -> Answer:
             raise GrammarError(
                 f"too many ways lead to the same rules: {work} items to look at for one token, of at most {MOST_WORK}"
             )
-        Grammar(tokenizer, text, most_items(source), lenient=source.lenient).check()
+        Grammar(tokenizer, text, most_items(source)).check()
         return {"grammar": text}
 
     return compiled

@@ -1,12 +1,12 @@
 """What the answers of a call are held to: a grammar of the client's, calls of tools, or both."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 from paternoster_engine.core.request import Matcher
-from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarProcessLost, GrammarQueueFull
+from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.free_text import FreeText
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource
@@ -35,66 +35,23 @@ async def matcher_of_chat(
     where they must, nothing is left to be JSON.
     """
     structured, form = body.structured(), served.answer_format
-    required = body.required_calls
+    required, possible = body.required_calls, body.possible_calls
     if required is not None:
         if structured is not None and structured.source.kind != "json":
             other = structured.field
             raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {other}", other=other)
         outline = await _outline(body, "tool_choice", form.required, required, ending)
         return await _calls(served, body, "tool_choice", outline, tenant)
-    possible: Sequence[RequiredCalls | None] = body.possible_calls
     if structured is not None:
-        if structured.source.kind != "json" or not possible:
-            possible = [None]
-        return await _first(
-            [partial(_structured, served, body, structured, calls, ending, tenant) for calls in possible]
-        )
-    if not possible or body.loose:
-        return None
-    held = [partial(_begun, served, body, calls, ending, tenant) for calls in body.possible_calls]
-    return await _first(held if body.strict else [*held, _nothing])
-
-
-async def _first(attempts: Sequence[Callable[[], Awaitable[NewMatcher | None]]]) -> NewMatcher | None:
-    """Of the first that can be enforced now; raises as the last."""
-    for attempt in attempts[:-1]:
-        try:
-            return await attempt()
-        except (InvalidValue, GrammarQueueFull, GrammarProcessLost):
-            continue
-    return await attempts[-1]()
-
-
-async def _nothing() -> None:
-    """Nothing is held to anything."""
-
-
-async def _structured(
-    served: ServedModel,
-    body: ChatCompletionRequest,
-    structured: Structured,
-    calls: RequiredCalls | None,
-    ending: str,
-    tenant: str,
-) -> NewMatcher | None:
-    """Of what is asked for, or calls in its place."""
-    outline = await _outline(body, "tools", served.answer_format.of_answer, calls, ending)
-    if outline is not None:
-        lenient = calls is not None and bool(calls.lenient)
-        source = structured.source._replace(outline=outline.lark, lenient=lenient)
-        structured = structured._replace(source=source)
-    return await _compiled(served, body, structured, outline, tenant)
-
-
-async def _begun(
-    served: ServedModel, body: ChatCompletionRequest, calls: RequiredCalls, ending: str, tenant: str
-) -> NewMatcher | None:
-    """Of calls that a model begins by itself."""
-    outline = await _outline(body, "tools", served.answer_format.auto, calls, ending)
-    if outline is None:
-        return None
-    structured = Structured("tools", GrammarSource("lark", outline.lark, lenient=bool(calls.lenient)))
-    return await _compiled(served, body, structured, outline, tenant, best_effort=not body.strict)
+        either = possible if structured.source.kind == "json" else None
+        outline = await _outline(body, "tools", form.of_answer, either, ending)
+        if outline is not None:
+            structured = structured._replace(source=structured.source._replace(outline=outline.lark))
+        return await _compiled(served, body, structured, outline, tenant)
+    if possible is not None and body.strict:
+        auto = await _outline(body, "tools", form.auto, possible, ending)
+        return None if auto is None else await _calls(served, body, "tools", auto, tenant)
+    return None
 
 
 async def _outline(
@@ -133,13 +90,7 @@ async def _calls(
 
 
 async def _compiled(
-    served: ServedModel,
-    body: GenerationRequest,
-    structured: Structured | None,
-    outline: Outline | None,
-    tenant: str,
-    *,
-    best_effort: bool = False,
+    served: ServedModel, body: GenerationRequest, structured: Structured | None, outline: Outline | None, tenant: str
 ) -> NewMatcher | None:
     if structured is None:
         return None
@@ -158,4 +109,4 @@ async def _compiled(
     if free.thought is not None:
         # Not in the engine's thread, and not in this one.
         await asyncio.to_thread(seen.beyond, free.thought.end.encode())
-    return partial(LazyMatcher, grammar, free, seen, best_effort=best_effort)
+    return partial(LazyMatcher, grammar, free, seen)

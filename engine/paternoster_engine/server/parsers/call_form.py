@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.free_text import FreeText
-from paternoster_engine.sampling.grammars.json_schema import with_leniency
 from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.server.parsers.arguments.json_object import Arguments, json_object
 from paternoster_engine.server.parsers.arguments.terms import SPACE, terms
@@ -61,8 +60,6 @@ class RequiredCalls(NamedTuple):
     """Names, and schemas of the arguments."""
     several: bool
     """Whether there may be more than one call."""
-    lenient: frozenset[str] = frozenset()
-    """Functions of whose schemas is left out what cannot be enforced."""
 
 
 class Marked(NamedTuple):
@@ -164,15 +161,12 @@ def _rules(
         begins = [" ".join(terms(before % name, special, loose=loose)) for before in befores]
         begin = begins[0] if len(begins) == 1 else f"({' | '.join(begins)})"
         yield " ".join([f"call_{i}:", begin, f"{ARGUMENTS}_{i}", *terms(after, special, loose=loose)])
-        lenient = name in calls.lenient
         try:
-            said = list(arguments(f"{ARGUMENTS}_{i}", with_leniency(schema, lenient), special))
+            for line in arguments(f"{ARGUMENTS}_{i}", schema, special):
+                size += len(line)
+                yield line
         except GrammarError as error:
-            if not lenient:
-                raise ArgumentsError(name, str(error)) from error
-            said = list(arguments(f"{ARGUMENTS}_{i}", {}, special))
-        yield from said
-        size += sum(map(len, said))
+            raise ArgumentsError(name, str(error)) from error
         if size > MAX_BYTES:
             # The compiler would not take it: the other schemas need not be looked at.
             raise GrammarError(f"the grammar of all tools has more than {MAX_BYTES} bytes")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.json_schema import OPTIONS, referred, with_parts
+from paternoster_engine.sampling.grammars.json_schema import referred, with_parts
 
 MAX_DEPTH = 32
 """Schemas in one another, and references that one leads to the other."""
@@ -75,7 +75,7 @@ def _types_of_value(value: Any) -> set[str]:
 
 
 def standing_alone(said: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """``said``, a part of ``root``, with all that it refers to as definitions of its own, and the root's options.
+    """``said``, a part of ``root``, with all that it refers to as definitions of its own.
 
     Raises :class:`GrammarError` for a reference to what there is not.
     """
@@ -101,5 +101,4 @@ def standing_alone(said: Any, root: Mapping[str, Any]) -> dict[str, Any]:
         return names[reference]
 
     made = moved(said) if isinstance(said, Mapping) else ({} if said else {"not": {}})
-    options = {OPTIONS: root[OPTIONS]} if OPTIONS in root else {}
-    return made | ({"$defs": definitions} if definitions else {}) | options
+    return made | {"$defs": definitions} if definitions else made

@@ -67,13 +67,9 @@ class Function(Body):
     name: FunctionName
     description: Text | None = None
     parameters: Annotated[JsonObject, AfterValidator(_small)] | None = Field(
-        default=None, description="a JSON schema; arguments are held to it where a call is required, or as strict says"
+        default=None, description="a JSON schema; enforced where strict is true or a call is required"
     )
-    strict: bool | None = Field(
-        default=None,
-        description="true: arguments are held to parameters, which are refused where that cannot be; null: held as far "
-        "as can be; false: not held",
-    )
+    strict: bool | None = Field(default=None, description="true: arguments of each call are held to parameters")
 
 
 class Tool(Body):

@@ -1,6 +1,5 @@
 """Whether and which tools a model may call."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator
@@ -70,33 +69,19 @@ class ToolFields(TemplateFields):
         return RequiredCalls(tools, several=named is None and self.parallel_tool_calls)
 
     @property
-    def possible_calls(self) -> Sequence[RequiredCalls]:
-        """What may be called, of which the first that can be enforced counts; empty where nothing may.
-
-        Arguments of tools that are strict are of their schemas, those of others any object; where a tool does not say
-        which it is, they are of its schema as far as that can be enforced.
-        """
+    def possible_calls(self) -> RequiredCalls | None:
+        """What may be called, None where nothing may. Arguments of tools that are not strict are any object."""
         if self.tool_choice != "auto" or not self.tools:
-            return []
-        unsaid = frozenset(tool.function.name for tool in self.tools if tool.function.strict is None)
-        return [self._possible(lenient) for lenient in dict.fromkeys((unsaid, frozenset[str]()))]
-
-    def _possible(self, lenient: frozenset[str]) -> RequiredCalls:
+            return None
         tools = {
-            function.name: (function.parameters or {}) if function.strict or function.name in lenient else {}
-            for function in (tool.function for tool in self.tools)
+            tool.function.name: (tool.function.parameters or {}) if tool.function.strict else {} for tool in self.tools
         }
-        return RequiredCalls(list(tools.items()), self.parallel_tool_calls, lenient)
+        return RequiredCalls(list(tools.items()), several=self.parallel_tool_calls)
 
     @property
     def strict(self) -> bool:
         """Whether arguments of some tool must be of its schema."""
         return any(tool.function.strict for tool in self.tools)
-
-    @property
-    def loose(self) -> bool:
-        """Whether arguments of no tool need be of its schema."""
-        return all(tool.function.strict is False for tool in self.tools)
 
     def variables(self) -> dict[str, Any]:
         variables = super().variables()
