@@ -21,7 +21,7 @@ from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import ADMIN_KEY, GATEWAY_KEY, Settings
 
-from .world import KEY, FakeCluster, World
+from ..world import KEY, FakeCluster, World
 
 Resource = Callable[..., LLMDeployment]
 OWN = {"security": {"apiKeySecretRef": {"name": "clients", "key": "k"}, "adminKeySecretRef": {"name": "admin"}}}

@@ -5,7 +5,7 @@ from typing import Any
 
 from prometheus_client import generate_latest
 
-from .world import KEY, World
+from ..world import KEY, World
 
 
 async def test_a_refusal_is_counted_and_told(world: World, document: Callable[..., dict[str, Any]]) -> None:

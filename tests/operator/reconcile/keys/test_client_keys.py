@@ -18,7 +18,7 @@ from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.routes import build_route
 from paternoster_operator.settings import Settings
 
-from .world import FakeCluster
+from ..world import FakeCluster
 
 Resource = Callable[..., LLMDeployment]
 LIST = f"""
