@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from paternoster_e2e import network
-from paternoster_e2e.control_plane import ControlPlane
-from paternoster_e2e.node import Node
-from paternoster_e2e.processes import Service
+from paternoster_e2e.cluster import network
+from paternoster_e2e.cluster.control_plane import ControlPlane
+from paternoster_e2e.cluster.node import Node
+from paternoster_e2e.cluster.processes import Service
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 """The checkout."""
 
 

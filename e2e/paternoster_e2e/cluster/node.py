@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from paternoster_e2e.network import NODE_ADDRESS, POD_RANGE
-from paternoster_e2e.pki import NODE, Pki
-from paternoster_e2e.processes import Service
+from paternoster_e2e.cluster.network import NODE_ADDRESS, POD_RANGE
+from paternoster_e2e.cluster.pki import NODE, Pki
+from paternoster_e2e.cluster.processes import Service
 
 PAUSE_IMAGE = "localhost/pause:e2e"
 CONTAINERD = """\

@@ -4,9 +4,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paternoster_e2e.network import API_PORT, API_SERVICE_ADDRESS, NODE_ADDRESS, SERVICE_RANGE
-from paternoster_e2e.pki import Pki
-from paternoster_e2e.processes import Service
+from paternoster_e2e.cluster.network import API_PORT, API_SERVICE_ADDRESS, NODE_ADDRESS, SERVICE_RANGE
+from paternoster_e2e.cluster.pki import Pki
+from paternoster_e2e.cluster.processes import Service
 
 ETCD = "http://127.0.0.1:2379"
 AUDIT_POLICY = """\

@@ -4,8 +4,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from paternoster_e2e.cluster import ROOT
-from paternoster_e2e.images import build_image
+from paternoster_e2e.artifacts.images import build_image
+from paternoster_e2e.cluster.cluster import ROOT
 
 FOLDER = ROOT / "e2e" / "install" / "previous"
 CHART = FOLDER / "paternoster-0.1.0.tgz"

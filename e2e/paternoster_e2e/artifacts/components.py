@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from paternoster_e2e.cache import alone, cache_folder, digest
-from paternoster_e2e.progress import progress
+from paternoster_e2e.artifacts.cache import alone, cache_folder, digest
+from paternoster_e2e.artifacts.progress import progress
 
 KUBERNETES_VERSION = "v1.35.4"
 """As in go.mod; the API server reports it."""
@@ -32,7 +32,7 @@ DEBIAN_PACKAGES = {
 }
 """A program that is looked for, and the package that brings it."""
 
-MODULE = Path(__file__).resolve().parents[1] / "cluster"
+MODULE = Path(__file__).resolve().parents[2] / "cluster"
 CONTAINERD = MODULE.with_name("containerd")
 CONTAINERD_CHOICE = "CONTAINERD"
 """In the environment: 2 for containerd 2, which mounts images as volumes, in place of Debian's 1.6."""

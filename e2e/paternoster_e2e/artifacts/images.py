@@ -7,10 +7,10 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from paternoster_e2e.cache import alone, cache_folder, digest
-from paternoster_e2e.cluster import ROOT
-from paternoster_e2e.node import PAUSE_IMAGE
-from paternoster_e2e.progress import progress
+from paternoster_e2e.artifacts.cache import alone, cache_folder, digest
+from paternoster_e2e.artifacts.progress import progress
+from paternoster_e2e.cluster.cluster import ROOT
+from paternoster_e2e.cluster.node import PAUSE_IMAGE
 
 DEBIAN = "bookworm"
 BASE_PYTHON = "3.11"

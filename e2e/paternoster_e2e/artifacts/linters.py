@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from paternoster_e2e.cache import alone, cache_folder, digest
-from paternoster_e2e.components import MissingComponent
+from paternoster_e2e.artifacts.cache import alone, cache_folder, digest
+from paternoster_e2e.artifacts.components import MissingComponent
 
-PINNED = Path(__file__).resolve().parents[1] / "linters"
+PINNED = Path(__file__).resolve().parents[2] / "linters"
 KUBE_SCORE = "github.com/zegl/kube-score/cmd/kube-score"
 KUBERNETES = "v1.30"
 """The oldest that the chart takes; kube-score judges by it which API versions are fine."""

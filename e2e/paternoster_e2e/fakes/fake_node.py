@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from paternoster_e2e.api_proxy import ApiProxy, api_proxy
+from paternoster_e2e.fakes.api_proxy import ApiProxy, api_proxy
 from paternoster_e2e.kubectl import CommandError, Document, Kubectl
 
 KEY = "paternoster.dev/fake-node"
