@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from control.equal_attainment import HEALTHY, Comparison, compared, mean_ratio, peers_among
+from control.outcome.equal_attainment import HEALTHY, Comparison, compared, mean_ratio, peers_among
 from control.pareto import front
 from control.search import Row
 
