@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from gpu.random_weights import random_weights
+from gpu.engines.random_weights import random_weights
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams

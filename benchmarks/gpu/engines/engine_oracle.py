@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from gpu.random_weights import random_weights
-from gpu.setting import Limits, Setting, forced, run
-from gpu.tiny_models import tiny_models
+from gpu.engines.random_weights import random_weights
+from gpu.engines.setting import Limits, Setting, forced, run
+from gpu.engines.tiny_models import tiny_models
 from paternoster_engine.core.request import Request
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.decoder import Decoder

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gpu.expert_products import GPT_OSS_20B, QWEN3_30B, Mixture, route
+from gpu.kernels.expert_products import GPT_OSS_20B, QWEN3_30B, Mixture, route
 from paternoster_kernels import OPS, DeviceBatch, RaggedBatch
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight

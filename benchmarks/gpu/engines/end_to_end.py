@@ -9,7 +9,7 @@ import torch
 
 from gpu.budget import Budget
 from gpu.ceilings import Ceilings
-from gpu.setting import Limits, Setting, forced, random_model
+from gpu.engines.setting import Limits, Setting, forced, random_model
 from paternoster_engine.core.request import Request
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import ModelConfig

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gpu.budget import Budget
-from gpu.setting import Limits, Setting, forced, random_model, run
+from gpu.engines.setting import Limits, Setting, forced, random_model, run
 from paternoster_engine.model.config import ModelConfig
 
 HOST_BLOCKS = 64

@@ -9,7 +9,7 @@ from torch.nn import functional
 from triton.testing import do_bench
 
 from gpu.ceilings import Ceilings
-from gpu.expert_products import GPT_OSS_20B, QWEN3_30B, products
+from gpu.kernels.expert_products import GPT_OSS_20B, QWEN3_30B, products
 from paternoster_kernels import RaggedBatch, pick
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight

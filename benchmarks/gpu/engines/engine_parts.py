@@ -9,10 +9,10 @@ import torch
 
 from gpu.budget import Budget
 from gpu.ceilings import Ceilings
-from gpu.end_to_end import Load, measure
-from gpu.engine_oracle import verdicts
-from gpu.shapes import LLAMA3, QWEN3, QWEN3_SMALL, SMOLLM2, TINY
-from gpu.theirs import Work, compare
+from gpu.engines.end_to_end import Load, measure
+from gpu.engines.engine_oracle import verdicts
+from gpu.engines.shapes import LLAMA3, QWEN3, QWEN3_SMALL, SMOLLM2, TINY
+from gpu.engines.theirs import Work, compare
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.decoder import Decoder
 
