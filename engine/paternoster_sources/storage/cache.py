@@ -22,9 +22,9 @@ from pydantic import BaseModel, Field, ValidationError
 from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
 from paternoster_sources import names
 from paternoster_sources.errors import CacheUnusable, NoSpace
-from paternoster_sources.eviction import Entry, choose
-from paternoster_sources.lock import FileLock
 from paternoster_sources.plan import Plan
+from paternoster_sources.storage.eviction import Entry, choose
+from paternoster_sources.storage.lock import FileLock
 
 DEFAULT_FOLDER = "~/.cache/paternoster/models"
 PARTIAL = ".partial"
