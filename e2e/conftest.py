@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from paternoster_e2e.cluster import Cluster, running_cluster
-from paternoster_e2e.components import ensure_programs
-from paternoster_e2e.images import ensure_images
+from paternoster_e2e.artifacts.components import ensure_programs
+from paternoster_e2e.artifacts.images import ensure_images
+from paternoster_e2e.cluster.cluster import Cluster, running_cluster
+from paternoster_e2e.cluster.network import isolated
 from paternoster_e2e.kubectl import Kubectl
-from paternoster_e2e.network import isolated
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from control.contenders import contenders
+from control.outcome.table import markdown
 from control.scenarios import QUICK, SCENARIOS
 from control.search import Bench, Row
-from control.table import markdown
 
 QUICK_BUDGET = 2
 

@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from control.contenders import contenders
 from control.evaluate import Memory, Score, evaluate
+from control.outcome.small_multiples import figure
 from control.scenarios import SCENARIOS, Scenario
-from control.small_multiples import figure
 from paternoster_simulator.policies.registry import OURS
 
 PACKAGE = "paternoster_operator.autoscaling"

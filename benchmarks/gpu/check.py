@@ -22,7 +22,7 @@ def check() -> list[dict[str, Any]]:
     """Every case against its reference; a case that raises has failed, and the next one is still run."""
     import torch
 
-    from gpu.cases import cases
+    from gpu.kernels.cases import cases
 
     major, minor = torch.cuda.get_device_capability()
     rows: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ def check() -> list[dict[str, Any]]:
 
 def measure(seconds: float) -> dict[str, Any]:
     """Ceilings, then every kernel's speed that ``seconds`` allow, one line each as they come."""
-    from gpu.speed import ceilings, speeds
+    from gpu.kernels.speed import ceilings, speeds
 
     began = time.perf_counter()
     limits = ceilings()
@@ -101,9 +101,9 @@ def main() -> int:
         print(f"gpu-check: torch {torch.__version__} sees no CUDA device here: nothing was checked", file=sys.stderr)
         return 2
 
-    from gpu import engine_parts
     from gpu.budget import Budget
     from gpu.ceilings import Ceilings
+    from gpu.engines import engine_parts
 
     budget = Budget(arguments.seconds)
     device = {"name": "cpu", "torch": torch.__version__, "triton": triton.__version__}

@@ -18,8 +18,8 @@ from unittest import mock
 
 import torch
 
-from gpu.ahead_of_time import TARGETS, compile_for, recorded
-from gpu.cases import cases
+from gpu.kernels.ahead_of_time import TARGETS, compile_for, recorded
+from gpu.kernels.cases import cases
 
 BUDGETS = Path(__file__).with_name("compiled.json")
 TOO_LARGE = {("attention mixed 8/1x256: unified_attention_kernel", "gfx942")}

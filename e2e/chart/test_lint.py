@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from paternoster_e2e.components import MissingComponent
-from paternoster_e2e.linters import Finding, Linters, ensure_linters
+from paternoster_e2e.artifacts.components import MissingComponent
+from paternoster_e2e.artifacts.linters import Finding, Linters, ensure_linters
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.network_policy import Peers

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from paternoster_e2e.cluster.node import PAUSE_IMAGE
 from paternoster_e2e.kubectl import CommandError, Document, condition, until
-from paternoster_e2e.node import PAUSE_IMAGE
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from paternoster_e2e.cluster import Cluster
+from paternoster_e2e.artifacts.images import build_image
+from paternoster_e2e.cluster.cluster import Cluster
 from paternoster_e2e.fleet import default_model
-from paternoster_e2e.images import build_image
 from paternoster_e2e.kubectl import Kubectl, condition
 
 pytestmark = pytest.mark.timeout(600)

@@ -12,10 +12,10 @@ import pytest
 from file_server import Answer
 from loopback_hub import LoopbackHub
 
+from paternoster_e2e.artifacts.images import version
+from paternoster_e2e.cluster.network import NODE_ADDRESS, isolated
 from paternoster_e2e.fleet import default_model
-from paternoster_e2e.images import version
 from paternoster_e2e.kubectl import Document, condition, until
-from paternoster_e2e.network import NODE_ADDRESS, isolated
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
-from paternoster_e2e.cluster import ROOT, Cluster
-from paternoster_e2e.images import version
+from paternoster_e2e.artifacts.images import version
+from paternoster_e2e.artifacts.previous import CHART as PREVIOUS
+from paternoster_e2e.artifacts.previous import TAG, previous_images
+from paternoster_e2e.cluster.cluster import ROOT, Cluster
 from paternoster_e2e.kubectl import Kubectl, until
 from paternoster_e2e.load import streams
 from paternoster_e2e.outage import NAME, NAMESPACE, fleet_document, settled
-from paternoster_e2e.previous import CHART as PREVIOUS
-from paternoster_e2e.previous import TAG, previous_images
 from paternoster_e2e.release import CHART, RELEASE, SYSTEM, gateway_url
 
 pytestmark = pytest.mark.timeout(900)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paternoster_e2e.cluster import ROOT
+from paternoster_e2e.cluster.cluster import ROOT
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
 from paternoster_e2e.load import streams
 from paternoster_e2e.release import RELEASE, SYSTEM, gateway_url, install, nothing_left, restricted_namespace, uninstall

@@ -3,7 +3,7 @@
 import signal
 import time
 
-from paternoster_e2e.cluster import Cluster
+from paternoster_e2e.cluster.cluster import Cluster
 from paternoster_e2e.kubectl import Kubectl, until
 from paternoster_e2e.load import streams
 from paternoster_e2e.outage import NAME, NAMESPACE, engine_pods, fleet, operator_pods, patch, restarts, settled

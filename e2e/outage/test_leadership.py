@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from paternoster_e2e.cluster import Cluster
+from paternoster_e2e.cluster.cluster import Cluster
 from paternoster_e2e.kubectl import Kubectl, until
 from paternoster_e2e.load import streams
 from paternoster_e2e.outage import NAME, SYSTEM, leader, operator_pods, patch, settled, writers

@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
-from paternoster_e2e import network
-from paternoster_e2e.cache import cache_folder
-from paternoster_e2e.cluster import ROOT, running_cluster
-from paternoster_e2e.components import MissingComponent, ensure_containerd, ensure_debian, ensure_programs
-from paternoster_e2e.images import ensure_images
+from paternoster_e2e.artifacts.cache import cache_folder
+from paternoster_e2e.artifacts.components import MissingComponent, ensure_containerd, ensure_debian, ensure_programs
+from paternoster_e2e.artifacts.images import ensure_images
+from paternoster_e2e.artifacts.linters import ensure_linters
+from paternoster_e2e.cluster import network
+from paternoster_e2e.cluster.cluster import ROOT, running_cluster
 from paternoster_e2e.kubectl import Kubectl
-from paternoster_e2e.linters import ensure_linters
 from paternoster_e2e.publish import listening, publish_gateway
 
 HINT = "paternoster-e2e run kubectl get nodes"

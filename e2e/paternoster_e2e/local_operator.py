@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from paternoster_e2e.cluster.processes import Service
 from paternoster_e2e.kubectl import Kubectl
 from paternoster_e2e.permissions import ChartPermissions, grant
-from paternoster_e2e.processes import Service
 
 PROGRAM = Path(sys.executable).with_name("paternoster")
 

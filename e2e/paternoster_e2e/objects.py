@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from paternoster_e2e.cluster import ROOT
+from paternoster_e2e.cluster.cluster import ROOT
 from paternoster_e2e.kubectl import Document, Kubectl
 
 CRD = "llmdeployments.paternoster.dev"

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from paternoster_e2e.cluster import ROOT
+from paternoster_e2e.cluster.cluster import ROOT
 from paternoster_e2e.kubectl import Document, Kubectl, until
 
 CHART = ROOT / "charts" / "paternoster"

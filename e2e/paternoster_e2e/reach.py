@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paternoster_e2e.images import version
+from paternoster_e2e.artifacts.images import version
 from paternoster_e2e.kubectl import Document, Kubectl, until
 
 PORTS = {"http": 8000, "admin": 8001}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from paternoster_e2e.cluster import ROOT
+from paternoster_e2e.cluster.cluster import ROOT
 from paternoster_e2e.kubectl import CommandError, Kubectl, until
 
 CHART = ROOT / "charts" / "paternoster"

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from paternoster_contract.labels import DELETION_COST, ENGINE_CONTAINER
-from paternoster_e2e.fake_node import FakeNode
+from paternoster_e2e.fakes.fake_node import FakeNode
+from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
 from paternoster_e2e.objects import merge
-from paternoster_e2e.stub_engine import StubEngines
 
 STAGES = (
     "lead", "renew", "keys", "service", "budget", "policy", "deployment", "ready", "cap", "restore", "price",

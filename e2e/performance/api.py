@@ -25,7 +25,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """The cluster of a kubeconfig that has a token in it, as :class:`paternoster_e2e.pki.Pki` writes it."""
+    """The cluster of a kubeconfig that has a token in it, as :class:`paternoster_e2e.cluster.pki.Pki` writes it."""
 
     def __init__(self, kubeconfig: Path) -> None:
         document = json.loads(kubeconfig.read_text())

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from paternoster_contract.labels import ADMIN_PORT, DEFAULT_ENGINE_IMAGE
-from paternoster_e2e.cluster import ROOT, Cluster, running_cluster
-from paternoster_e2e.components import ensure_programs
+from paternoster_e2e.artifacts.components import ensure_programs
+from paternoster_e2e.cluster.cluster import ROOT, Cluster, running_cluster
+from paternoster_e2e.cluster.processes import Service
 from paternoster_e2e.kubectl import Kubectl, until
-from paternoster_e2e.processes import Service
 from performance.fake_nodes import PODS_PER_NODE
 from performance.fleets import namespaces
 

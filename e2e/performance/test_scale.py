@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_e2e import network
+from paternoster_e2e.cluster import network
 from performance import budgets
 
 FLEETS = int(os.environ.get("PATERNOSTER_SCALE", "500"))

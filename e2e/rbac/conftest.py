@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from paternoster_e2e.fake_node import FakeNode, fake_node
+from paternoster_e2e.fakes.fake_node import FakeNode, fake_node
+from paternoster_e2e.fakes.stub_engine import StubEngines, stub_engines
 from paternoster_e2e.kubectl import Kubectl
 from paternoster_e2e.objects import apply_crd
 from paternoster_e2e.permissions import ChartPermissions, chart_permissions
-from paternoster_e2e.stub_engine import StubEngines, stub_engines
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_e2e.fake_node import FakeNode
+from paternoster_e2e.fakes.fake_node import FakeNode
+from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import Kubectl, until
 from paternoster_e2e.local_operator import LocalOperator, chart_flags, running
 from paternoster_e2e.objects import CRD, apply_crd, scratch_namespace
 from paternoster_e2e.permissions import ChartPermissions, grant, revoke
 from paternoster_e2e.scenario import STAGES, Scenario
-from paternoster_e2e.stub_engine import StubEngines
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_e2e.fake_node import FakeNode
+from paternoster_e2e.fakes.fake_node import FakeNode
+from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import Kubectl, until
 from paternoster_e2e.local_operator import namespaced_operator
 from paternoster_e2e.objects import scratch_namespace
 from paternoster_e2e.permissions import ChartPermissions, Permission
 from paternoster_e2e.scenario import STAGES, Scenario
-from paternoster_e2e.stub_engine import StubEngines
 
 AT_ONCE = 3
 STAY_SECONDS = 6

@@ -3,13 +3,13 @@
 import time
 from pathlib import Path
 
-from paternoster_e2e.fake_node import FakeNode
+from paternoster_e2e.fakes.fake_node import FakeNode
+from paternoster_e2e.fakes.stub_engine import StubEngines
 from paternoster_e2e.kubectl import Kubectl
 from paternoster_e2e.local_operator import namespaced_operator
 from paternoster_e2e.objects import scratch_namespace
 from paternoster_e2e.permissions import ChartPermissions
 from paternoster_e2e.scenario import Scenario
-from paternoster_e2e.stub_engine import StubEngines
 
 UNSEEN_SECONDS = 5
 

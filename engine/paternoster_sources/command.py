@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from paternoster_contract.fetch_status import FetchStatus
-    from paternoster_sources.cache import Model
     from paternoster_sources.progress import Progress
+    from paternoster_sources.storage.cache import Model
 
 HELP = "fetch a model from the hub, a bucket, a web server or an image into the local cache"
 

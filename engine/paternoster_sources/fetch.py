@@ -9,15 +9,15 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from paternoster_sources.address import IMAGE_FILES, Address, parse
-from paternoster_sources.cache import Cache, Model
 from paternoster_sources.download import Download
 from paternoster_sources.errors import CacheUnusable, SourceError, SourceNotFound, Unreachable
-from paternoster_sources.lock import POLL
 from paternoster_sources.names import base
 from paternoster_sources.plan import Plan, make_plan
 from paternoster_sources.progress import Progress, Report, Tally
 from paternoster_sources.remote.source import Source
 from paternoster_sources.retry import Retry, Stopped
+from paternoster_sources.storage.cache import Cache, Model
+from paternoster_sources.storage.lock import POLL
 
 SIDE_BY_SIDE = 4
 """Files at a time."""

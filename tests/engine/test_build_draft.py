@@ -9,7 +9,7 @@ import tokenizers
 import torch
 from safetensors.torch import save_file
 
-from gpu.random_weights import random_weights
+from gpu.engines.random_weights import random_weights
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine import build_draft
 from paternoster_engine.build import build_engine

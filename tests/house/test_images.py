@@ -7,7 +7,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(
-    file for pattern in ("*/Dockerfile", "*/*/*.Dockerfile") for file in ROOT.glob(pattern) if ".venv" not in file.parts
+    file
+    for pattern in ("*/Dockerfile", "*/*/*/*.Dockerfile")
+    for file in ROOT.glob(pattern)
+    if ".venv" not in file.parts
 )
 
 
@@ -24,7 +27,7 @@ def last_stage(file: Path) -> dict[str, str]:
 
 def test_all_are_looked_at() -> None:
     names = {file.parent.name for file in FILES}
-    assert names == {"operator", "gateway", "engine", "paternoster_e2e"}
+    assert names == {"operator", "gateway", "engine", "artifacts"}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)

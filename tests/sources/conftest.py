@@ -8,7 +8,7 @@ import pytest
 from loopback_hub import LoopbackHub
 
 from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
-from paternoster_sources.cache import Cache
+from paternoster_sources.storage.cache import Cache
 
 
 @pytest.fixture(autouse=True)

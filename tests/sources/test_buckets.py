@@ -13,9 +13,9 @@ from model_files import AT_ONCE, model_files
 from moto.server import ThreadedMotoServer
 
 from paternoster_sources import errors
-from paternoster_sources.cache import Cache
 from paternoster_sources.fetch import fetch
 from paternoster_sources.remote import buckets
+from paternoster_sources.storage.cache import Cache
 
 KEPT = ("content-type", "etag", "last-modified")
 WEIGHTS = "model.safetensors"

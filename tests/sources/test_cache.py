@@ -14,10 +14,10 @@ from model_files import AT_ONCE, model_files
 
 from paternoster_sources import errors
 from paternoster_sources.address import parse
-from paternoster_sources.cache import Cache, Model
-from paternoster_sources.eviction import Entry, choose
 from paternoster_sources.fetch import fetch
 from paternoster_sources.plan import Listing, RemoteFile, make_plan
+from paternoster_sources.storage.cache import Cache, Model
+from paternoster_sources.storage.eviction import Entry, choose
 
 WEIGHTS = "model.safetensors"
 TOTAL = 305_039

@@ -11,8 +11,8 @@ from file_server import Answer, FileServer, entity_tag
 from model_files import AT_ONCE
 
 from paternoster_sources import errors
-from paternoster_sources.cache import Cache
 from paternoster_sources.fetch import fetch
+from paternoster_sources.storage.cache import Cache
 
 DATA = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(DATA).hexdigest()

@@ -10,9 +10,9 @@ from loopback_hub import LoopbackHub, sha256
 from model_files import AT_ONCE, model_files
 
 from paternoster_sources import errors
-from paternoster_sources.cache import Cache
 from paternoster_sources.fetch import fetch
 from paternoster_sources.report import log_progress
+from paternoster_sources.storage.cache import Cache
 
 WEIGHTS = "model.safetensors"
 

@@ -22,8 +22,8 @@ from model_files import AT_ONCE, model_files
 
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_sources import errors
-from paternoster_sources.cache import Cache
 from paternoster_sources.fetch import fetch
+from paternoster_sources.storage.cache import Cache
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 WEIGHTS = "model.safetensors"

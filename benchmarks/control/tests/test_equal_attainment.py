@@ -7,7 +7,7 @@ from blank_score import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.equal_attainment import HEALTHY, NO_PEERS, UNTUNED, compared, mean_ratio
+from control.outcome.equal_attainment import HEALTHY, NO_PEERS, UNTUNED, compared, mean_ratio
 from control.search import DEFAULT, TARGETS, Row
 
 TUNED = [f"{target:.0%}" for target in TARGETS]

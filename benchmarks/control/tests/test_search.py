@@ -8,11 +8,11 @@ import pytest
 
 from control import search
 from control.contenders import Choice, Contender, contenders
-from control.equal_attainment import compared
 from control.evaluate import Score
+from control.outcome.equal_attainment import compared
+from control.outcome.table import markdown, peers_table, scenario_table, summary_table
 from control.scenarios import Part, Scenario
 from control.search import Bench, Row
-from control.table import markdown, peers_table, scenario_table, summary_table
 
 BLANK = replace(
     blank_score.BLANK,

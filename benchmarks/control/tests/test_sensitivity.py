@@ -13,9 +13,9 @@ from blank_score import BLANK
 
 from control import sensitivity
 from control.evaluate import Score
+from control.outcome.small_multiples import figure
 from control.scenarios import Scenario
 from control.sensitivity import CONSTANTS, PACKAGE, Point, Sensitivity, changed, scaled, table, value_of
-from control.small_multiples import figure
 
 BENCHMARKS = Path(__file__).parents[2]
 SCORE = replace(

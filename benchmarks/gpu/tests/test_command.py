@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu.tiny_models import OWN
+from gpu.engines.tiny_models import OWN
 
 CHECK = (Path(__file__).resolve().parents[2], "gpu.check")
 
@@ -49,7 +49,7 @@ def test_what_one_part_finds_outlives_the_failure_of_another(tmp_path: Path) -> 
     table = tmp_path / "check.json"
     broken = (
         "import sys; sys.path.insert(0, sys.argv[1]); "
-        "from gpu.check import main; from gpu import engine_parts; "
+        "from gpu.check import main; from gpu.engines import engine_parts; "
         "engine_parts.check_engine = lambda *_: [][0]; engine_parts.measure = lambda *_: [][0]; "
         "engine_parts.compare = lambda *_: []; sys.argv[1:2] = []; sys.exit(main())"
     )

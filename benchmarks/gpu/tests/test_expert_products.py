@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpu.expert_products import GPT_OSS_20B, QWEN3_30B, Mixture, products, route
+from gpu.kernels.expert_products import GPT_OSS_20B, QWEN3_30B, Mixture, products, route
 from paternoster_kernels import reference
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -54,9 +54,9 @@ sys.path[:0] = sys.argv[1:3]
 import interpreter
 interpreter.install()
 import torch
-from gpu import speed
+from gpu.kernels import speed
 from gpu.ceilings import Ceilings
-from gpu.expert_products import Mixture
+from gpu.kernels.expert_products import Mixture
 from paternoster_kernels.registry import triton_op
 
 def seconds(call):

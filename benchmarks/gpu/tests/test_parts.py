@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from gpu.budget import Budget
-from gpu.end_to_end import prefill_flops
-from gpu.engine_oracle import Verdict, _compare
-from gpu.engine_parts import FULL
-from gpu.random_weights import random_weights
-from gpu.setting import forced
-from gpu.shapes import LLAMA3, QWEN3, QWEN3_SMALL, SMOLLM2, TINY
-from gpu.theirs import Work
-from gpu.tiny_models import tiny_models
+from gpu.engines.end_to_end import prefill_flops
+from gpu.engines.engine_oracle import Verdict, _compare
+from gpu.engines.engine_parts import FULL
+from gpu.engines.random_weights import random_weights
+from gpu.engines.setting import forced
+from gpu.engines.shapes import LLAMA3, QWEN3, QWEN3_SMALL, SMOLLM2, TINY
+from gpu.engines.theirs import Work
+from gpu.engines.tiny_models import tiny_models
 from paternoster_engine.core.request import TokenLogprobs
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.families.registry import FAMILIES, find_family

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpu.random_weights import random_weights
+from gpu.engines.random_weights import random_weights
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.model_drafts import DRAFT
 from paternoster_engine.core.request import Request

@@ -11,9 +11,9 @@ from typing import Any
 
 from model_files import AT_ONCE
 
-from paternoster_sources.cache import Cache, Model
 from paternoster_sources.fetch import fetch
 from paternoster_sources.remote.layers import _zstd
+from paternoster_sources.storage.cache import Cache, Model
 
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 INDEX = "application/vnd.oci.image.index.v1+json"

@@ -10,7 +10,6 @@ import pytest
 from image_layouts import INDEX, LAYER, MANIFEST, Layout, fetched, files_layer, got, member, tar, whole
 from model_files import model_files
 
-from paternoster_sources.cache import Cache
 from paternoster_sources.errors import (
     Corrupted,
     NoWeights,
@@ -22,6 +21,7 @@ from paternoster_sources.errors import (
 )
 from paternoster_sources.remote import layers
 from paternoster_sources.remote import tar as tars
+from paternoster_sources.storage.cache import Cache
 
 FILES = model_files()
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from paternoster_engine.model.errors import ModelSourceError
 from paternoster_engine.model.source import resolve
-from paternoster_sources.cache import Cache
 from paternoster_sources.errors import (
     InvalidAddress,
 )
 from paternoster_sources.fetch import fetch
 from paternoster_sources.image import ImageAddress, parse_image
+from paternoster_sources.storage.cache import Cache
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from model_files import model_files
 
 from paternoster_engine.model.source import resolve
 from paternoster_sources import fetch as fetching
-from paternoster_sources.cache import Cache
 from paternoster_sources.errors import (
     AmbiguousWeights,
     Corrupted,
@@ -26,6 +25,7 @@ from paternoster_sources.plan import RemoteFile
 from paternoster_sources.remote import image_files, layers
 from paternoster_sources.remote.image_files import ImageFiles
 from paternoster_sources.remote.layers import Changes, Entry, lay_over
+from paternoster_sources.storage.cache import Cache
 
 FILES = model_files()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gpu.random_weights import random_weights
+from gpu.engines.random_weights import random_weights
 from paternoster_engine.model.config import Layer, ModelConfig
 from paternoster_engine.model.decoder import Decoder
 

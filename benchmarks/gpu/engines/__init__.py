@@ -1,0 +1,1 @@
+"""Whole engines: against the oracle, beside the ceilings, and beside transformers."""

@@ -1,0 +1,1 @@
+"""What stands in for a kubelet and its engines, where a test needs many pods or none that compute."""
