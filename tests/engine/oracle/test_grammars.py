@@ -163,11 +163,11 @@ def _requests(
     ("settings", "first", "step"),
     [
         ({"max_num_seqs": 64}, 0, 1),
-        ({"overlap": True}, 0, 1),
-        ({"force_preempt_every": 3}, 0, 1),
+        ({"overlap": True}, 0, 3),
+        ({"force_preempt_every": 3}, 2, 3),
         ({"force_preempt_every": 3, "speculative": "grammar"}, 0, 3),
         ({"force_preempt_every": 3, "speculative": "draft"}, 2, 6),
-        ({"prefix_cache": True, "max_num_seqs": 8, "speculative": "ngram"}, 0, 1),
+        ({"prefix_cache": True, "max_num_seqs": 8, "speculative": "ngram"}, 1, 3),
         ({"force_preempt_every": 3, "preemption": "swap", "host_blocks": 64}, 1, 3),
         ({"max_batched_tokens": 16, "max_num_seqs": 16}, 2, 3),
         ({"overlap": True, "speculative": "grammar"}, 1, 3),
@@ -184,7 +184,7 @@ def test_greedy_is_the_masked_reference(
     beginnings: list[list[int]],
     reference: list[list[int]],
 ) -> None:
-    """All grammars, and of each kind of grammar some where blocks are swapped and prompts go in chunks.
+    """All grammars in one batch, and of each kind of grammar some under every other schedule.
 
     A scheduler knows of a grammar that there is one: what a third of them shows of a schedule, all would.
     """
@@ -208,6 +208,28 @@ def test_most_of_what_is_asked_for_is_complete(reference: list[list[int]], token
     assert sum(output[-1] in tokenizer.eos_token_ids for output in reference) > len(reference) / 2
 
 
+@pytest.fixture(scope="module")
+def behind_a_thought(
+    engine: Any, tokenizer: Tokenizer, grammars: list[Grammar], beginnings: list[list[int]]
+) -> Callable[[Any], list[list[int]]]:
+    """What a scheduler lets be said by requests whose grammar rests until the first comma."""
+    free, seen = FreeText(Thought("<think>", ",", begun=True)), seen_tokens(tokenizer, AnswerFormat())
+
+    def say(scheduler: Any) -> list[list[int]]:
+        requests = _requests(tokenizer, grammars, beginnings, max_tokens=48)[17:30]
+        for request, grammar in zip(requests, grammars[17:30], strict=True):
+            request.matcher = LazyMatcher(grammar, free, seen)
+        engine.play(scheduler, requests)
+        return [request.output for request in requests]
+
+    return say
+
+
+@pytest.fixture(scope="module")
+def plainly_behind_a_thought(engine: Any, behind_a_thought: Callable[[Any], list[list[int]]]) -> list[list[int]]:
+    return behind_a_thought(engine.scheduler())
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -223,22 +245,14 @@ def test_behind_a_thought_any_schedule_gives_the_same(
     settings: dict[str, Any],
     engine: Any,
     tokenizer: Tokenizer,
-    grammars: list[Grammar],
-    beginnings: list[list[int]],
+    behind_a_thought: Callable[[Any], list[list[int]]],
+    plainly_behind_a_thought: list[list[int]],
 ) -> None:
-    """The thought is what comes before the first comma: the grammar rests until then."""
-    free, seen = FreeText(Thought("<think>", ",", begun=True)), seen_tokens(tokenizer, AnswerFormat())
-    told = []
-    for used in ({}, settings):
-        requests = _requests(tokenizer, grammars, beginnings, max_tokens=48)[17:30]
-        for request, grammar in zip(requests, grammars[17:30], strict=True):
-            request.matcher = LazyMatcher(grammar, free, seen)
-        scheduler = engine.scheduler(**used)
-        engine.play(scheduler, requests)
-        told.append([request.output for request in requests])
-    assert told[0] == told[1]
-    ends = sum("," in tokenizer.decode(output) for output in told[0])
-    assert ends > len(told[0]) / 2, "else nothing was held"
+    scheduler = engine.scheduler(**settings)
+    told = behind_a_thought(scheduler)
+    assert told == plainly_behind_a_thought
+    ends = sum("," in tokenizer.decode(output) for output in told)
+    assert ends > len(told) / 2, "else nothing was held"
     assert scheduler.counters.accepted_tokens["grammar"] > 0 or "speculative" not in settings
 
 
