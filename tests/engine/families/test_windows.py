@@ -15,7 +15,7 @@ from paternoster_engine.model.decoder import Decoder
 
 pytestmark = pytest.mark.timeout(600)
 NAMES = ("mistral", "gemma2", "gemma3_text", "gpt_oss")
-PROMPT, POSITIONS = 30, 120
+PROMPT, POSITIONS = 30, 100
 CheckpointOf = Callable[[str, str], Checkpoint]
 
 
@@ -55,7 +55,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 def test_tokens(
     windowed: tuple[str, Decoder], schedule: str, greedy: Callable[[str], list[int]], prompts: list[list[int]]
 ) -> None:
-    """Greedy, up to position 120, which is several windows."""
+    """Greedy, up to position 100, which is several windows."""
     name, model = windowed
     settings = dict(SCHEDULES[schedule])
     if settings.get("blocks") == 0:
