@@ -52,7 +52,7 @@ def test_modes_of_the_real_engine(capsys, tmp_path) -> None:
     trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,9,2\n0,5,9\n0,7,3\n0,6,8\n0,8,2\n0,4,7\n")
     engine = ["--max-num-seqs", "2", "--max-batched-tokens", "32", "--max-model-len", "64", "--threads", "1"]
     flags = ["--modes", "static,continuous", "--trace", str(trace), "--repeats", "2", "--ignore-eos", "--json"]
-    assert main(["bench", "compare", *flags, *engine, "--kv-cache-memory", "8000000", "--dtype", "float32"]) == 0
+    assert main(["bench", "compare", *flags, *engine, "--kv-cache-memory", "4000000"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["baseline"] == "static"
     for mode, reports in document["runs"].items():

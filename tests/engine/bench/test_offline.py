@@ -6,7 +6,7 @@ from paternoster_contract.command import main
 
 ENGINE = [
     "--max-num-seqs", "3", "--max-batched-tokens", "32", "--max-model-len", "32", "--threads", "1",
-    "--block-size", "4", "--kv-cache-memory", "1500000", "--dtype", "float32",
+    "--block-size", "4", "--kv-cache-memory", "750000",
 ]  # fmt: skip
 
 

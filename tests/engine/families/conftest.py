@@ -10,8 +10,8 @@ import torch
 
 from paternoster_engine.model.checkpoint import Checkpoint
 
-POSITIONS = 120
-"""Where answers end, three times the widest window."""
+POSITIONS = 100
+"""Where answers end, two and a half times the widest window."""
 PROMPT = 30
 
 

@@ -57,7 +57,7 @@ def test_logits(
         torch.testing.assert_close(logits(model, prompt, cuts), expected, rtol=1e-3, atol=1e-3)
 
 
-def answer(engine: Engine, prompts: list[list[int]], max_tokens: int = 90) -> list[list[int]]:
+def answer(engine: Engine, prompts: list[list[int]], max_tokens: int = 70) -> list[list[int]]:
     params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
     requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate(prompts)]
     for request in requests:
@@ -87,7 +87,7 @@ def test_tokens(
     greedy: Callable[[str], list[int]],
     prompts: list[list[int]],
 ) -> None:
-    """Greedy, up to position 120; of that, 60 more tokens are of the prompt where the schedule is about prompts."""
+    """Greedy, up to position 100; of that, 60 more tokens are of the prompt where the schedule is about prompts."""
     engine = tiny.engine(build(checkpoint_of(name, "safetensors")), **SCHEDULES[schedule])
     if "chunks" in schedule:
         told = greedy(name)

@@ -15,7 +15,7 @@ from paternoster_engine.model.decoder import Decoder
 
 pytestmark = pytest.mark.timeout(600)
 NAMES = ("mistral", "gemma2", "gemma3_text", "gpt_oss")
-PROMPT, POSITIONS = 30, 120
+PROMPT, POSITIONS = 30, 100
 CheckpointOf = Callable[[str, str], Checkpoint]
 
 
@@ -55,7 +55,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 def test_tokens(
     windowed: tuple[str, Decoder], schedule: str, greedy: Callable[[str], list[int]], prompts: list[list[int]]
 ) -> None:
-    """Greedy, up to position 120, which is several windows."""
+    """Greedy, up to position 100, which is several windows."""
     name, model = windowed
     settings = dict(SCHEDULES[schedule])
     if settings.get("blocks") == 0:
@@ -142,7 +142,7 @@ def test_more_long_sequences_fit_in_the_same_memory(windowed: tuple[str, Decoder
     ran = []
     for windows in (model.config.kv_windows, (None,) * len(model.config.kv_windows)):
         engine = tiny.engine(model, blocks=60 * len(windows), windows=windows, max_batched_tokens=16)
-        ask(engine, [[i, *prompt] for i in range(12)], 40)
+        ask(engine, [[i, *prompt] for i in range(9)], 40)
         most = 0
         while engine.scheduler.has_work:
             engine.step()

@@ -3,9 +3,13 @@
 Triton 3.6 interprets a cast from float32 to bfloat16 as a cut instead of a rounding, one from an integer as a cut of
 its bits, loses the carry when it rounds to fp8, and turns arrays of one element into loop bounds in a way that numpy
 2.4 refuses. Its products are numpy's, which on some processors sum a row otherwise where more rows are beside it.
+
+Half of its time went into sums of integers computed once more in 64 bits, to assert that none overflows; it builds
+these assertions and drops them, as it does not debug. They are not built here.
 """
 
 import inspect
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -48,6 +52,14 @@ def _wide(operand: Any) -> np.ndarray:
     return convert_float(operand.data, dtype.scalar, tl.float16, None).view(np.float16)
 
 
+def numpy_dtype(dtype: Any) -> Any:
+    """As Triton's, which makes its table of types anew at each call."""
+    return np.dtype(np.uint64) if dtype.scalar.is_ptr() else _scalar_numpy_dtype(dtype.scalar)
+
+
+_scalar_numpy_dtype = cache(interpreter._get_np_dtype)
+
+
 @cache
 def builtins(package: Any) -> list[tuple[str, Any]]:
     """Builtins of a part of the language, as they are before any kernel is interpreted."""
@@ -62,6 +74,9 @@ def patch_builtins(package: Any, builder: Any, scope: Any) -> None:
 
 
 def install() -> None:
+    builder = interpreter.interpreter_builder
+    assert not builder.options.debug, "else its assertions are not dropped"
+    builder.options = replace(builder.options, sanitize_overflow=False)
     patch_tensor = interpreter._patch_lang_tensor
 
     def patch(tensor: Any, scope: Any) -> None:
@@ -80,3 +95,4 @@ def install() -> None:
     interpreter._patch_lang_tensor = patch
     interpreter._patch_builtin = patch_builtins
     interpreter._convert_float = convert_float
+    interpreter._get_np_dtype = numpy_dtype

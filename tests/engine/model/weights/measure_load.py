@@ -1,6 +1,8 @@
-"""Loads a model in a process of its own and prints the peak of its memory, over the bytes of the weights it holds.
+"""Loads models, each in a process of its own, and prints the peak of its memory over the bytes of its weights.
 
-    python measure_load.py ADDRESS SMALL DTYPE RANK RANKS QUANTIZATION
+    echo '["ADDRESS", "SMALL", "DTYPE", RANK, RANKS, "QUANTIZATION"]' | python measure_load.py
+
+For each line of input it forks, before anything but imports was done, and prints a line.
 
 The peak is VmHWM's rise: all resident memory, mapped pages of files among it. The model at SMALL is loaded before, so
 that the pages of libraries and what they keep for themselves are none of the rise. Held is what is more than before of
@@ -9,6 +11,7 @@ memory that is no file's. Weights in the blocks of a GGUF file take what the fil
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -71,8 +74,14 @@ def main(address: str, small: str, dtype: torch.dtype, rank: int, ranks: int, qu
     model = load(address, dtype, rank, ranks, quantization)
     peak, held = memory("VmHWM") - before, memory("RssAnon") - others
     assert model.config.num_layers == config.num_layers
-    print(json.dumps({"peak": peak / weights, "held": held, "weights": weights}))
+    print(json.dumps({"peak": peak / weights, "held": held, "weights": weights}), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], getattr(torch, sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]), sys.argv[6])
+    for line in sys.stdin:
+        address, small, dtype, *others = json.loads(line)
+        if (child := os.fork()) == 0:
+            main(address, small, getattr(torch, dtype), *others)
+            os._exit(0)
+        if status := os.waitpid(child, 0)[1]:
+            sys.exit(os.waitstatus_to_exitcode(status))

@@ -1,9 +1,10 @@
-"""Loading holds the weights once: its peak of memory against the weights, in a process of its own."""
+"""Loading holds the weights once: its peak of memory against the weights, each in a process of its own."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,9 @@ class Size:
 
 LARGE, SMALL = Size(11, 8192), Size(1, 256)
 """319 MiB and 28 MiB in bfloat16; the largest tensor is a twentieth of the large one, as in models that are served."""
+
+
+Measure = Callable[..., dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -108,26 +112,42 @@ def _write_gguf(path: Path, size: Size) -> str:
     return path.as_uri()
 
 
-def measured(
-    model: Addresses, dtype: str, rank: int = 0, ranks: int = 1, quantization: str = "none"
-) -> dict[str, float]:
-    script = Path(__file__).with_name("measure_load.py")
-    command = [sys.executable, "-P", str(script), model.large, model.small, dtype, str(rank), str(ranks), quantization]
+@pytest.fixture(scope="module")
+def measuring() -> Iterator[subprocess.Popen[str]]:
+    """What forks for each model that it is told of, so that torch is imported once."""
     # What the allocator keeps of freed memory for itself, up to 64 MiB whatever the model, is given back at once.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, float] = json.loads(done.stdout)
-    assert found["weights"] > (300 if quantization == "none" else 150) * 2**20 / ranks
-    assert 0.9 < found["held"] / found["weights"] < 1.1, found
-    return found
+    command = [sys.executable, "-P", str(Path(__file__).with_name("measure_load.py"))]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+
+
+@pytest.fixture
+def measured(measuring: subprocess.Popen[str]) -> Measure:
+    def measure(
+        model: Addresses, dtype: str, rank: int = 0, ranks: int = 1, quantization: str = "none"
+    ) -> dict[str, float]:
+        assert measuring.stdin is not None
+        assert measuring.stdout is not None
+        print(
+            json.dumps([model.large, model.small, dtype, rank, ranks, quantization]), file=measuring.stdin, flush=True
+        )
+        line = measuring.stdout.readline()
+        assert line, f"exit code {measuring.wait()}"
+        found: dict[str, float] = json.loads(line)
+        assert found["weights"] > (300 if quantization == "none" else 150) * 2**20 / ranks
+        assert 0.9 < found["held"] / found["weights"] < 1.1, found
+        return found
+
+    return measure
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "quantization"), [("bfloat16", "none"), ("float32", "none"), ("bfloat16", "int8")])
 @pytest.mark.parametrize("form", ["folder", "gguf"])
 def test_the_weights_are_in_memory_once(
-    form: str, dtype: str, quantization: str, request: pytest.FixtureRequest
+    form: str, dtype: str, quantization: str, request: pytest.FixtureRequest, measured: Measure
 ) -> None:
     found = measured(request.getfixturevalue(form), dtype, quantization=quantization)
     assert found["peak"] <= MOST, found
@@ -135,14 +155,14 @@ def test_the_weights_are_in_memory_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["folder", "gguf"])
-def test_a_rank_holds_its_part_alone(form: str, request: pytest.FixtureRequest) -> None:
+def test_a_rank_holds_its_part_alone(form: str, request: pytest.FixtureRequest, measured: Measure) -> None:
     found = measured(request.getfixturevalue(form), "float32", rank=1, ranks=2)
     assert found["peak"] <= MOST, found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_blocks_take_what_the_file_does(ranks: int, gguf: Addresses) -> None:
+def test_blocks_take_what_the_file_does(ranks: int, gguf: Addresses, measured: Measure) -> None:
     if library() is None:
         pytest.skip("no native operations here")
     found = measured(gguf, "bfloat16", rank=ranks - 1, ranks=ranks, quantization="auto")

@@ -1,7 +1,7 @@
 """The real ``openai`` client against a real engine process."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -18,11 +18,10 @@ PROMPT: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is
 
 
 @pytest.fixture(scope="module")
-def engine(run_engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def engine(run_engine: Any, exact: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One real engine for all tests here."""
-    # In bfloat16 a row may depend on the others beside it, and then a seed's tokens on how many are drawn.
-    # Answers of 8,000 tokens, which are cut, need room.
-    settings = ("--max-num-seqs", "8", "--served-model-name", MODEL, "--dtype", "float32")
+    # A seed's tokens may not depend on how many are drawn. Answers of 8,000 tokens, which are cut, need room.
+    settings = ("--max-num-seqs", "8", "--served-model-name", MODEL, *exact)
     settings += ("--kv-cache-memory", str(2**29))
     keys = tmp_path_factory.mktemp("keys") / "admin"
     keys.write_text("admin-key\n")

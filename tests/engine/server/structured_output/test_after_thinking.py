@@ -1,6 +1,7 @@
 """What an answer must be comes after the thinking, and calls of tools may come in its place."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import openai
@@ -129,12 +130,12 @@ def test_calls_that_begin_as_json_may_not(tokenizer: Tokenizer) -> None:
     assert AnswerFormat.of("[TOOL_CALLS]", tokenizer.special_token_id).of_answer(CALLS, "") is None
 
 
-def test_a_real_model_answers_after_the_thinking(run_engine: Any) -> None:
+def test_a_real_model_answers_after_the_thinking(run_engine: Any, exact: Sequence[str]) -> None:
     """The template has it begin to think; it may write anything then, until it is told to stop by its own marks."""
     begins = QWEN3.replace(
         "assistant\n{% if", "assistant\n{% if enable_thinking is not defined %}<think>\n{% endif %}{% if"
     )
-    with run_engine("--chat-template", begins, "--dtype", "float32", "--max-model-len", "1024") as engine:
+    with run_engine("--chat-template", begins, *exact, "--max-model-len", "1024") as engine:
         client = openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
         name = client.models.list().data[0].id
         schema: Any = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}

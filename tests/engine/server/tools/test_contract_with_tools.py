@@ -1,7 +1,7 @@
 """A real engine whose template tells of tools: calls, and both newer APIs, with the official clients."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import anthropic
@@ -20,10 +20,10 @@ QUESTION = "What is the capital of Japan?"
 
 
 @pytest.fixture(scope="module")
-def engine(run_engine: Any) -> Iterator[Any]:
+def engine(run_engine: Any, exact: Sequence[str]) -> Iterator[Any]:
     """With a template that tells of tools, which the model's own does not."""
     with run_engine(
-        "--served-model-name", MODEL, "--dtype", "float32", "--chat-template", QWEN3, "--max-model-len", "1024"
+        "--served-model-name", MODEL, *exact, "--chat-template", QWEN3, "--max-model-len", "1024"
     ) as running:
         yield running
 

@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -232,7 +233,7 @@ def test_calls_after_thinking(tokenizer: Tokenizer, family: str) -> None:
     assert (follow(good) == "") == (family != "pythonic")
 
 
-def test_a_real_model_calls_what_it_must(run_engine: Any) -> None:
+def test_a_real_model_calls_what_it_must(run_engine: Any, exact: Sequence[str]) -> None:
     """By each of the APIs; the default model knows nothing of tools."""
     schema = {
         "type": "object",
@@ -245,7 +246,7 @@ def test_a_real_model_calls_what_it_must(run_engine: Any) -> None:
     }
     validator = jsonschema_rs.Draft202012Validator(schema)
     flags = ("--tool-parser", "qwen3_coder", "--reasoning-parser", "none", "--max-model-len", "1024")
-    with run_engine("--chat-template", QWEN3, "--dtype", "float32", *flags) as engine:
+    with run_engine("--chat-template", QWEN3, *exact, *flags) as engine:
         client = openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
         model = client.models.list().data[0].id
         function = {"name": "weather", "parameters": schema}
