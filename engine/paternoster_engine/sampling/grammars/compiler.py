@@ -88,6 +88,10 @@ class GrammarCache:
 
     def get(self, source: GrammarSource) -> Grammar | GrammarError | None:
         found = self._entries.get(source)
+        if isinstance(found, Grammar) and found.full:
+            del self._entries[source]
+            self._held -= _size(source)
+            return None
         if found is not None:
             self._entries.move_to_end(source)
         return found

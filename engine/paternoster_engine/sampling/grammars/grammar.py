@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Sequence
 from copy import copy
+from functools import partial
 from itertools import takewhile
 from typing import Self
 
@@ -16,6 +17,7 @@ from paternoster_engine.sampling.grammars.limits import FORCED_TIME, ITEMS, MASK
 TOO_SLOW = f"one of its masks takes more than {MASK_TIME:g} s of a processor: it forces too long a text"
 OPENINGS = (b'{"', b'[{"', b'"')
 """What may be before the first name in an answer."""
+FULL = "too many states"
 TOO_WIDE = re.compile(r"row has \d+ items|Too many items")
 """In llguidance's words."""
 MAX_REASON = 300
@@ -31,23 +33,29 @@ class Grammar:
         ``items``: most ways to go on at one place (:func:`most_items`).
         """
         self._tokenizer = tokenizer
+        self._compiled = partial(LLMatcher, tokenizer, text, log_level=0, limits=parser_limits(items))
         self.num_tokens = tokenizer.vocab_size
         """Of the tokenizer; a model may have more rows."""
-        self._start = LLMatcher(tokenizer, text, log_level=0, limits=parser_limits(items))
-        if self._start.is_error():
-            raise GrammarError(reason(self._start.get_error()))
+        started = time.thread_time()
+        self.start = self._compiled()
+        """Nothing taken yet; not to be changed."""
+        self._renews = time.thread_time() - started < MASK_TIME
+        self.full = False
+        """Its lexer has as many states as it may, and to compile it anew would hold up everybody."""
+        if self.start.is_error():
+            raise GrammarError(reason(self.start.get_error()))
         self.too_slow = False
         """One of its masks has held up everybody: it gets no other."""
         self.forces = True
         """What it forces is worth asking for: not where that is long to spell."""
-        warnings = self._start.get_grammar_warnings()
+        warnings = self.start.get_grammar_warnings()
         if warnings:
             # What llguidance only warns of it does not enforce.
             raise GrammarError(reason(warnings[0]))
 
     def check(self) -> None:
         """Raise :class:`GrammarError` if there is no answer that it allows, or its first mask reaches a limit."""
-        start, begun = self._start.deep_copy(), time.thread_time()
+        start, begun = self.start.deep_copy(), time.thread_time()
         mask = start.compute_bitmask()
         if time.thread_time() - begun > MASK_TIME:
             raise GrammarError(TOO_SLOW)
@@ -77,7 +85,16 @@ class Grammar:
 
     def begin(self) -> LLMatcher:
         """Nothing taken yet."""
-        return self._start.deep_copy()
+        return self.start.deep_copy()
+
+    def renew(self, full: LLMatcher) -> bool:
+        """Whether there is another lexer for those that begin now. All copies of a matcher share the states of one, as
+        many as :func:`parser_limits` says; ``full`` is the beginning of those that have no room left.
+        """
+        if full is self.start and self._renews:
+            self.start = self._compiled()
+        self.full = full is self.start
+        return not self.full
 
     def spelled(self, text: bytes) -> list[int]:
         """Tokens of ``text``, none of them a control token."""
@@ -98,6 +115,9 @@ class Matcher:
         """Why no token can be chosen any more; None while some can."""
         self.seconds = 0.0
         """Time that its masks took."""
+        self._start = grammar.start
+        """What :attr:`_matcher` is a copy of, with ``_since`` taken."""
+        self._since: list[int] = []
 
     def allowed(self, row: Row) -> bytes | None:
         """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; empty if any may, None, with a
@@ -109,9 +129,9 @@ class Matcher:
         """
         started, begun = time.perf_counter(), time.thread_time()
         then, ahead = self._at(row), row.num_proposed > 0
-        mask, fault = then._free_mask(row), None
-        if mask is None:
-            mask, fault = _held_mask(then._matcher, row)
+        mask, fault = then._mask(row)
+        if fault is not None and not ahead and self._renew():
+            mask, fault = self._mask(row)
         if time.thread_time() - begun > MASK_TIME:
             self._grammar.too_slow = True
         if self._grammar.too_slow:
@@ -165,13 +185,37 @@ class Matcher:
     def _copy(self) -> Self:
         """Of what :meth:`_take` changes."""
         made = copy(self)
-        made._matcher, made._ahead = self._matcher.deep_copy(), None
+        made._matcher, made._ahead, made._since = self._matcher.deep_copy(), None, []
         return made
 
     def _take(self, tokens: Sequence[int]) -> None:
         """Follow ``tokens``."""
         if tokens:
             self._matcher.consume_tokens(tokens)
+            self._since += tokens
+
+    def _begin(self, tokens: Sequence[int] = ()) -> bool:
+        """Whether the grammar begins with ``tokens``; nothing is taken where it does not."""
+        while True:
+            self._start, self._matcher = self._grammar.start, self._grammar.begin()
+            if self._matcher.try_consume_tokens(tokens) == len(tokens):
+                self._since = [*tokens]
+                return True
+            if not self._is_full() or not self._grammar.renew(self._start):
+                self._matcher, self._since = self._grammar.begin(), []
+                return False
+
+    def _renew(self) -> bool:
+        """Whether it goes on with another lexer, where its own is full."""
+        return self._is_full() and self._grammar.renew(self._start) and self._begin(self._since)
+
+    def _is_full(self) -> bool:
+        return self._matcher.is_error() and FULL in self._matcher.get_error()
+
+    def _mask(self, row: Row) -> tuple[bytes, str | None]:
+        """What is allowed, and why nothing is."""
+        mask = self._free_mask(row)
+        return _held_mask(self._matcher, row) if mask is None else (mask, None)
 
     def _free_mask(self, row: Row) -> bytes | None:
         """What is allowed where the grammar says nothing, empty if everything is; None where it says something."""

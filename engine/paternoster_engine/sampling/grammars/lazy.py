@@ -92,13 +92,24 @@ class LazyMatcher(Matcher):
         for token in tokens:
             held = self._held
             if held:
-                self._matcher.consume_token(token)
-                if self._free.several and self._matcher.is_accepting():
-                    self._matcher, self._held, self._looked = self._grammar.begin(), False, 0
-                    self._text.clear()
+                super()._take([token])
+                self._end_call()
             if self._opening or not held:
                 self._text += self._seen.spelled(token)
                 self._read()
+
+    def _end_call(self) -> None:
+        """Text is free behind one."""
+        if self._free.several and self._matcher.is_accepting():
+            self._begin()
+            self._held, self._looked = False, 0
+            self._text.clear()
+
+    def _renew(self) -> bool:
+        if not super()._renew():
+            return False
+        self._end_call()
+        return True
 
     def _free_mask(self, request: Row) -> bytes | None:
         if self._held:
@@ -143,7 +154,7 @@ class LazyMatcher(Matcher):
             del begun[: len(opening)]
             self._text, self._thinks, self._held = begun, True, False
             if self._call is None:
-                self._matcher = self._grammar.begin()
+                self._begin()
                 self._hold(opening)
         return True
 
@@ -173,7 +184,4 @@ class LazyMatcher(Matcher):
         for piece in pieces:
             special = marks.get(piece.decode(errors="replace"))
             tokens += self._grammar.spelled(piece) if special is None else [special]
-        if self._matcher.try_consume_tokens(tokens) == len(tokens):
-            return True
-        self._matcher = self._grammar.begin()
-        return False
+        return self._begin([*self._since, *tokens])

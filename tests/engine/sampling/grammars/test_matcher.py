@@ -17,7 +17,9 @@ from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.grammars import grammar as module
 from paternoster_engine.sampling.grammars.compiler import GrammarCache
 from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.free_text import FreeText
 from paternoster_engine.sampling.grammars.grammar import Grammar
+from paternoster_engine.sampling.grammars.lazy import LazyMatcher, SeenTokens
 from paternoster_engine.sampling.grammars.source import GrammarSource, Kind, most_items, to_grammar
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.sampling.row_sampler import RowSampler
@@ -182,6 +184,47 @@ def test_a_grammar_whose_mask_holds_everybody_up_gets_no_other(
     monkeypatch.undo()
     assert second.matcher.allowed(second) is None
     assert made.too_slow
+
+
+NOTES = {name: {"type": "string", "maxLength": 2000 + i * 37} for i, name in enumerate(("title", "body", "why"))}
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_answers_do_not_fill_the_lexer_of_those_that_follow(tokenizer: Tokenizer, grammar: Compile, lazy: bool) -> None:
+    """Each answer has its own text of limited length, whose states all copies of a matcher share."""
+    made = grammar("json", json.dumps({"type": "object", "properties": NOTES}))
+    seen = SeenTokens(tokenizer.largest_id + 1, tokenizer.token_bytes)
+    first = made.start
+    for name in (*NOTES, *NOTES):
+        request = _request(tokenizer, made)
+        request.matcher = LazyMatcher(made, FreeText(call="call:", several=True), seen) if lazy else request.matcher
+        for token in tokenizer.encode(f'{"call:" * lazy}{{"{name}": "{"the cat sat on the mat and " * 60}"}}'):
+            assert request.matcher is not None
+            mask = request.matcher.allowed(request)
+            assert mask is not None, (name, request.matcher.fault)
+            assert not mask or mask[token // 8] >> token % 8 & 1
+            request.output.append(token)
+    assert made.start is not first, "else nothing was full"
+
+
+def test_a_full_lexer_that_takes_long_to_make_is_left_to_the_compiler(
+    tokenizer: Tokenizer, grammar: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MASK_TIME", -1.0)
+    made = grammar("json", json.dumps({"type": "object", "properties": NOTES}))
+    monkeypatch.undo()
+    source = GrammarSource("json", json.dumps(NOTES))
+    cache = GrammarCache(2**20)
+    cache.put(source, made)
+    fault = None
+    for name in NOTES:
+        assert cache.get(source) is made
+        fault = _fault(tokenizer, made, f'{{"{name}": "{"the cat sat on the mat and " * 60}')
+        if fault is not None:
+            break
+    assert "too many states" in (fault or "")
+    assert cache.get(source) is None
+    cache.put(source, made)
 
 
 def _fault(tokenizer: Tokenizer, grammar: Grammar, answer: str) -> str | None:
