@@ -1,5 +1,6 @@
 """The default model, loaded once for all engine tests that need it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -49,3 +50,11 @@ def shallow(checkpoint: Checkpoint, few_layers: int) -> Decoder:
 
     config = replace(checkpoint.config, num_layers=few_layers)
     return Decoder(config, checkpoint.tensor, torch.float32, torch.device("cpu"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_mask_is_too_slow() -> Iterator[None]:
+    """Python's collector runs in some, over all that a test process holds; a server's heap is frozen."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paternoster_engine.sampling.grammars.grammar.MASK_TIME", 2.0)
+        yield

@@ -38,7 +38,7 @@ def follower(
         ids = tokenizer.encode(text)
         for place, token in enumerate([*ids, ends[0]]):
             mask = matcher.allowed(request)
-            assert matcher.fault is None
+            assert matcher.fault is None, matcher.fault
             assert mask is not None
             if mask and not mask[token // 8] >> token % 8 & 1:
                 return tokenizer.decode(ids[place:], skip_special_tokens=False) or "<end>"

@@ -1,8 +1,11 @@
 """JSON schemas: their parts, and what llguidance takes too widely said once more in words that it follows."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
 
 TIMES = ("time", "date-time")
 NO_LEAP = {"pattern": "^[^:]*:[^:]*:[0-5]"}
@@ -11,6 +14,15 @@ VALUES = ("const", "default", "enum", "examples")
 """Keywords with values in place of schemas."""
 NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 """Keywords with schemas by names, which are no keywords whatever they are."""
+
+OPTIONS: "JsonCompileOptions" = {
+    "lenient": False,
+    "coerce_one_of": False,
+    "json_allow_general_unicode_escapes": True,
+}
+"""For llguidance, whatever a schema says to it: nothing that it does not know is left out; and a model that has begun
+an escape with ``\\u`` may write any character so, not control characters alone.
+"""
 
 
 def with_parts(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
@@ -36,6 +48,12 @@ def narrowed(schema: Any) -> Any:
     if schema.get("format") in TIMES and isinstance(made.get("allOf", []), list):
         made["allOf"] = [*made.get("allOf", []), NO_LEAP]
     return made
+
+
+def with_options(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """``schema`` with :data:`OPTIONS`, where it stands within a grammar."""
+    given = schema.get("x-guidance")
+    return {**schema, "x-guidance": {**(given if isinstance(given, Mapping) else {}), **OPTIONS}}
 
 
 def referred(reference: Any, root: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from llguidance import LLMatcher, StructTag
 from llguidance.gbnf_to_lark import any_to_lark
 
-from paternoster_engine.sampling.grammars.json_schema import narrowed
+from paternoster_engine.sampling.grammars.json_schema import OPTIONS, narrowed, with_options
 from paternoster_engine.sampling.grammars.limits import ITEMS, ITEMS_OF_SCHEMAS
 
 Kind = Literal["json", "regex", "choice", "grammar", "structural_tag", "lark"]
@@ -39,8 +39,7 @@ def to_grammar(source: GrammarSource, specials: frozenset[str]) -> str:
 
 def _json(text: str, _: frozenset[str]) -> str:
     text = json.dumps(narrowed(json.loads(text)), allow_nan=False)
-    # A schema may carry options for llguidance; none may turn what it does not know into nothing.
-    return LLMatcher.grammar_from_json_schema(text, overrides={"lenient": False, "coerce_one_of": False})
+    return LLMatcher.grammar_from_json_schema(text, overrides=OPTIONS)
 
 
 def _regex(text: str, _: frozenset[str]) -> str:
@@ -69,7 +68,9 @@ def _structural_tag(text: str, specials: frozenset[str]) -> str:
         trigger = next((trigger for trigger in said["triggers"] if begin.startswith(trigger)), None)
         if trigger is None:
             raise ValueError(f"begin {begin!r} starts with none of the triggers {said['triggers']!r}")
-        tags.append(StructTag(trigger=trigger, begin=begin, grammar=structure["schema"], end=structure["end"]))
+        tags.append(
+            StructTag(trigger=trigger, begin=begin, grammar=with_options(structure["schema"]), end=structure["end"])
+        )
     special = {tag.trigger for tag in tags} <= specials
     return StructTag.to_grammar(tags, assume_special=special)
 

@@ -171,7 +171,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "exponential anyOf": (
         {"guided_json": _all({"anyOf": [_with(f"p{i}_{j}") for j in range(4)]} for i in range(12))}, "schema too large",
     ),
-    "forced text": ({"guided_json": {"const": "word " * 50_000}}, "forces too long a text"),
+    "forced text": ({"guided_json": {"const": "word " * 30_000}}, "forces too long a text"),
     "forced repetition": ({"guided_regex": "a{200000}"}, "forces too long a text"),
     "deep schema": ({"guided_json": _nested(400)}, "nested too deeply"),
     "deep regex": ({"guided_regex": "(" * 20_000 + "a" + ")" * 20_000}, "invalid regex"),

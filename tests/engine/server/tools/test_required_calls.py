@@ -154,6 +154,34 @@ async def test_what_cannot_be_required(
         assert "arguments_" not in error["message"], "the grammar that is made of it is not the client's"
 
 
+def test_arguments_have_the_names_of_the_schema_alone_unless_it_says_otherwise(tokenizer: Tokenizer) -> None:
+    """Behind a later one no name may begin that of an earlier one: it could only go on as another."""
+    made, form = _form_of(tokenizer, "hermes")
+    schema: dict[str, Any] = {"properties": {"limit": {"type": "integer"}, "query": {"type": "string"}}}
+    beside = '{"query": "x", "limits": 1}'
+    for said, allowed in (
+        ({}, False),
+        ({"required": ["query"]}, False),
+        ({"additionalProperties": True}, True),
+        ({"required": ["limits"]}, True),
+        ({"patternProperties": {"^l": {"type": "integer"}}}, True),
+    ):
+        outline = form.required(RequiredCalls([("f", schema | said)], several=False), "")
+        assert outline is not None
+        follow = follower(made, form, outline)
+        assert (follow(_written(form, [("f", beside)])) == "") == allowed, said
+        assert said == {"required": ["limits"]} or follow(_written(form, [("f", '{"limit": 1, "query": "x"}')])) == ""
+
+
+def test_any_character_may_be_escaped(tokenizer: Tokenizer) -> None:
+    made, form = _form_of(tokenizer, "hermes")
+    outline = form.required(RequiredCalls([("f", {"properties": {"a": {"minLength": 1}}})], several=False), "")
+    assert outline is not None
+    follow = follower(made, form, outline)
+    for text in ("caf\\u00e9", "\\u4f60", "\\ud83d\\ude00", "\\n", "\\u001f"):
+        assert follow(_written(form, [("f", f'{{"a": "{text}"}}')])) == "", text
+
+
 def test_schemas_that_are_too_long_together_are_not_all_looked_at(tokenizer: Tokenizer) -> None:
     form = AnswerFormat.of(QWEN3, tokenizer.special_token_id)
     calls = RequiredCalls([(name, {"enum": ["a" * 60_000]}) for name in "abcde"], several=True)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import MAX_BYTES
-from paternoster_engine.server.parsers.arguments.json_object import json_of
+from paternoster_engine.server.parsers.arguments.json_object import OF_OBJECTS, json_of
 from paternoster_engine.server.parsers.arguments.plain_text import ANY, PlainTexts, regex, without
 from paternoster_engine.server.parsers.arguments.terms import SPACE, terms
 from paternoster_engine.server.parsers.schemas import standing_alone, types_of
@@ -16,16 +16,10 @@ from paternoster_engine.server.parsers.schemas import standing_alone, types_of
 NAME = r"[^<>\s\x00-\x1f](?:[^<>\n]*[^<>\s\x00-\x1f])?"
 """Of an argument between marks, around which there may be white space."""
 _NOTHING = '""'
-_OF_OBJECTS = (
-    "$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const",
-    "patternProperties", "propertyNames", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas",
-    "dependencies", "unevaluatedProperties",
-)  # fmt: skip
-"""Keywords of all arguments together that are not enforced where they are written one by one."""
 _OF_VALUES = (
     "enum", "const", "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength",
     "maxLength", "pattern", "format", "items", "prefixItems", "additionalItems", "contains", "minItems", "maxItems",
-    "uniqueItems", "properties", "required", "additionalProperties", "unevaluatedItems", *_OF_OBJECTS,
+    "uniqueItems", "properties", "required", "additionalProperties", "unevaluatedItems", *OF_OBJECTS,
 )  # fmt: skip
 _BEGINNINGS = {
     "null": "null|None", "boolean": "true|false|True|False", "integer": "-?[0-9]", "number": "-?[0-9]",
@@ -153,7 +147,7 @@ def _read(schema: Mapping[str, Any]) -> tuple[dict[str, Any], set[str], Any]:
 
     Others may be where the schema says what they are, or nothing of any argument.
     """
-    for key in _OF_OBJECTS:
+    for key in OF_OBJECTS:
         if key in schema:
             raise GrammarError(f"{key!r} of all arguments together is not supported for how this model writes calls")
     types = schema.get("type", "object")
