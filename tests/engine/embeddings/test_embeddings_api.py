@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import threading
 from array import array
 from base64 import b64decode
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from leaving import leaves, listening, until
 from openai.types import CreateEmbeddingResponse
+from scripted_server import WAIT
 
 from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.embeddings.requests import MAX_TEXTS, MAX_TOKENS
 
 URL = "/v1/embeddings"
@@ -114,6 +118,33 @@ async def test_a_call_of_more_texts_than_may_wait_is_answered(serve):
     async with serve(max_num_seqs=8, max_queued_per_tenant=3) as server:
         answer = await server.client.post(URL, json={"input": texts, "user": "a"})
     assert (answer.status_code, len(answer.json()["data"])) == (200, 20)
+
+
+async def test_texts_that_nobody_waits_for_are_not_tokenized(serve, monkeypatch):
+    read = []
+    gate, encoding = threading.Event(), Tokenizer.text_encoding
+
+    def gated(tokenizer, text, *rest, **more):
+        read.append(text)
+        assert gate.wait(WAIT)
+        return encoding(tokenizer, text, *rest, **more)
+
+    async with serve() as server, listening(server.state) as url, httpx.AsyncClient(base_url=url) as client:
+        monkeypatch.setattr(Tokenizer, "text_encoding", gated)
+        stays = asyncio.create_task(client.post("/v1/embeddings", json={"input": "stays"}))
+        await until(lambda: read)
+        lane = server.state.served.text_work._short
+        alone = lane._taken
+        for path, body in (
+            ("/v1/embeddings", {"input": ["leaves"]}),
+            ("/v1/rerank", {"query": "leaves", "documents": ["too"]}),
+            ("/v1/score", {"text_1": "leaves", "text_2": "too"}),
+        ):
+            await leaves(url, path, body, lambda: lane._taken > alone)
+            await until(lambda: lane._taken == alone)
+        gate.set()
+        assert (await stays).status_code == 200
+        assert len(read) == 1
 
 
 async def test_longer_texts_are_cut_where_it_is_asked_for(serve):
