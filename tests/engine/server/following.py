@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from paternoster_engine.core.matching import ProposedRow
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -46,3 +47,31 @@ def follower(
         return ""
 
     return follow
+
+
+def follow_proposals(fresh: Callable[[list[int]], Request], tokens: list[int]) -> None:
+    """Wherever an answer of ``tokens`` stands, proposals are taken as far as its masks would have allowed each, and
+    rows of proposals have the masks that the request would have there. ``fresh``: a request with that output.
+    """
+
+    def allowed(end: int) -> bytes | None:
+        request = fresh(tokens[:end])
+        assert request.matcher is not None
+        return request.matcher.allowed(request)
+
+    masks = [allowed(end) for end in range(len(tokens))]
+    right = [
+        mask is not None and (not mask or bool(mask[t // 8] >> t % 8 & 1))
+        for mask, t in zip(masks, tokens, strict=True)
+    ]
+    for known in range(len(tokens)):
+        request = fresh(tokens[:known])
+        assert request.matcher is not None
+        if masks[known] is None:
+            continue
+        accepted = request.matcher.accepts(request, tokens[known:])
+        assert accepted == [*right[known:], False].index(False), known
+        assert request.matcher.allowed(request) == masks[known]
+        for count in range(1, min(accepted + 1, len(tokens) - known)):
+            row = ProposedRow(request, tokens[known : known + count])
+            assert request.matcher.allowed(row) == masks[known + count], (known, count)

@@ -185,7 +185,7 @@ class Matcher:
     def _copy(self) -> Self:
         """Of what :meth:`_take` changes."""
         made = copy(self)
-        made._matcher, made._ahead, made._since = self._matcher.deep_copy(), None, []
+        made._matcher, made._ahead, made._since = self._matcher.deep_copy(), None, self._since.copy()
         return made
 
     def _take(self, tokens: Sequence[int]) -> None:
@@ -196,14 +196,16 @@ class Matcher:
 
     def _begin(self, tokens: Sequence[int] = ()) -> bool:
         """Whether the grammar begins with ``tokens``; nothing is taken where it does not."""
-        while True:
+        # The newest lexer may be full as well, but one that is made for this is not: what fills it alone is too much.
+        for _ in range(2):
             self._start, self._matcher = self._grammar.start, self._grammar.begin()
             if self._matcher.try_consume_tokens(tokens) == len(tokens):
                 self._since = [*tokens]
                 return True
             if not self._is_full() or not self._grammar.renew(self._start):
-                self._matcher, self._since = self._grammar.begin(), []
-                return False
+                break
+        self._start, self._matcher, self._since = self._grammar.start, self._grammar.begin(), []
+        return False
 
     def _renew(self) -> bool:
         """Whether it goes on with another lexer, where its own is full."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from llguidance import LLParserLimits
 
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig
@@ -205,6 +206,18 @@ def test_answers_do_not_fill_the_lexer_of_those_that_follow(tokenizer: Tokenizer
             assert not mask or mask[token // 8] >> token % 8 & 1
             request.output.append(token)
     assert made.start is not first, "else nothing was full"
+
+
+def test_an_answer_that_fills_a_lexer_by_itself_ends(
+    tokenizer: Tokenizer, grammar: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        module, "parser_limits", lambda items: LLParserLimits(max_items_in_row=items, max_lexer_states=500)
+    )
+    made = grammar("json", json.dumps({"type": "string", "maxLength": 5000}))
+    assert _fault(tokenizer, made, '"The cat sat') is None
+    assert "too many states" in (_fault(tokenizer, made, '"' + "The cat sat on the mat and " * 50) or "")
+    assert _fault(tokenizer, made, '"The cat sat') is None
 
 
 def test_a_full_lexer_that_takes_long_to_make_is_left_to_the_compiler(

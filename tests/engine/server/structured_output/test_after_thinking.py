@@ -6,7 +6,7 @@ from typing import Any
 
 import openai
 import pytest
-from following import follower, seen_tokens
+from following import follow_proposals, follower, seen_tokens
 from test_required_calls import CALLS, FAMILIES
 from tool_templates import DEEPSEEK_R1, QWEN3
 from tools_tokenizer import with_special
@@ -71,6 +71,26 @@ def test_no_token_ends_the_thought_and_begins_what_is_not_asked_for(tokenizer: T
     allowed = {tokenizer.token_bytes(t) for t in range(tokenizer.vocab_size) if mask[t // 8] >> t % 8 & 1}
     assert b"{" in allowed
     assert not [token for token in allowed if token.strip()[:1] not in (b"", b"{")]
+
+
+def test_proposals_go_through_a_thought_and_out_of_it(tokenizer: Tokenizer) -> None:
+    form = AnswerFormat.of(QWEN3, tokenizer.special_token_id)
+    outline = form.of_answer(None, "<|im_start|>assistant\n")
+    assert outline is not None
+    source = FORMAT._replace(outline=outline.lark)
+    grammar = Grammar(Vocabulary.of(tokenizer).tokenizer(tokenizer.encode), to_grammar(source, frozenset()))
+    seen = seen_tokens(tokenizer, form)
+
+    def fresh(output: list[int]) -> Request:
+        matcher = LazyMatcher(grammar, outline.free, seen)
+        request = Request(
+            "r", [1], SamplingParams(max_tokens=9), eos_token_ids=tokenizer.eos_token_ids, matcher=matcher
+        )
+        request.output += output
+        return request
+
+    for text in ('{"a": 1}', '<think>\nHm: {"a\n</think>\n\n{"a": 1}', '<think>\n</think>{"a": 2}'):
+        follow_proposals(fresh, tokenizer.encode(text))
 
 
 def test_thinking_that_the_prompt_has_begun_or_ended(tokenizer: Tokenizer) -> None:

@@ -8,13 +8,12 @@ from typing import Any
 import jsonschema_rs
 import numpy as np
 import pytest
-from following import follower, seen_tokens
+from following import follow_proposals, follower, seen_tokens
 from scripted_server import scripted_server
 from test_required_calls import FAMILIES
 from tool_templates import QWEN3
 from tools_tokenizer import with_special
 
-from paternoster_engine.core.matching import ProposedRow
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -280,20 +279,7 @@ def test_proposals_go_into_a_call_and_out_of_it(tokenizer: Tokenizer, name: str)
 
     for written in WRITTEN[name]:
         for arguments in (ROME, '{"city": "Rome", "unit": "K"}'):
-            tokens = made.encode(written % arguments)
-            for known in range(len(tokens)):
-                request = fresh(tokens[:known])
-                assert request.matcher is not None
-                accepted = request.matcher.accepts(request, tokens[known:])
-                masks = [fresh(tokens[:end]) for end in range(known, len(tokens))]
-                allowed = [each.matcher.allowed(each) for each in masks if each.matcher is not None]
-                right = [not mask or bool(mask[t // 8] >> t % 8 & 1)
-                         for mask, t in zip(allowed, tokens[known:], strict=True) if mask is not None]  # fmt: skip
-                assert accepted == [*right, False].index(False), (written, known)
-                assert request.matcher.allowed(request) == allowed[0]
-                for count in range(1, accepted + 1 - (accepted == len(right))):
-                    row = ProposedRow(request, tokens[known : known + count])
-                    assert request.matcher.allowed(row) == allowed[count], (written, known, count)
+            follow_proposals(fresh, made.encode(written % arguments))
 
 
 def test_what_comes_out_of_free_text(tokenizer: Tokenizer) -> None:
