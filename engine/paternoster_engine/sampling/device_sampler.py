@@ -10,7 +10,7 @@ import torch
 
 from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.columns import column, columns
-from paternoster_engine.sampling.grammars.masks import forbid_outside_grammar, masks_of
+from paternoster_engine.sampling.grammars.masks import masks_of
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import forbid_early_end
 from paternoster_kernels import pick
@@ -30,20 +30,20 @@ class DeviceSampler:
 
     def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
         """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
-        tokens: list[int] = self._sample(self._adjusted(logits, requests), *columns(requests, self._device)).tolist()
+        masks = masks_of(requests, self._device)
+        logits = self._adjusted(logits, requests)
+        tokens: list[int] = self._sample(logits, *columns(requests, self._device), masks).tolist()
         return tokens
 
     def _adjusted(self, logits: torch.Tensor, requests: Sequence[Row]) -> torch.Tensor:
-        """``logits`` with biases and penalties and without tokens that may not come; a copy where it has any."""
+        """``logits`` with biases and penalties and without ends that are too early; a copy where it has any."""
         penalised = [i for i, request in enumerate(requests) if request.params.has_penalties]
         early = [i for i, request in enumerate(requests) if len(request.output) < request.params.min_tokens]
         biased = any(request.params.logit_bias for request in requests)
-        masks = masks_of(requests)
-        if not penalised and not early and not biased and not masks:
+        if not penalised and not early and not biased:
             return logits
         logits = logits.to(torch.float32, copy=True)
         add_logit_bias(logits, requests)
-        forbid_outside_grammar(logits, masks)
         if penalised:
             index = self._column(penalised, torch.int64)
             logits[index] = self._penalised(logits[index], [requests[i] for i in penalised])

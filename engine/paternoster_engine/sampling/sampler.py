@@ -7,7 +7,7 @@ import torch
 from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.columns import columns
 from paternoster_engine.sampling.filters import Filters, thresholds
-from paternoster_engine.sampling.grammars.masks import forbid_outside_grammar, masks_of
+from paternoster_engine.sampling.grammars.masks import masks_of
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import apply_penalties, forbid_early_end
 from paternoster_engine.sampling.random import gumbel_noise, row_keys
@@ -26,22 +26,23 @@ class Sampler:
 
     def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
         """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
-        masks = masks_of(requests)
+        masks = masks_of(requests, logits.device)
         adjusted = [i for i, request in enumerate(requests) if _adjusts(request)]
         drawing = [i for i, request in enumerate(requests) if not request.params.greedy]
-        if adjusted or masks:
+        if adjusted:
             logits = logits.to(torch.float32, copy=True)
             add_logit_bias(logits, requests)
-            forbid_outside_grammar(logits, masks)
             for i in adjusted:
                 apply_penalties(logits[i], requests[i])
                 forbid_early_end(logits[i], requests[i])
+        if self._device_sample is not plain_sample and (drawing or masks):
+            drawn: list[int] = self._device_sample(logits, *columns(requests, logits.device), masks).tolist()
+            return drawn
+        if masks:
+            logits = masks.forbid(logits)
         if not drawing:
             tokens: list[int] = self._argmax(logits).tolist()
             return tokens
-        if self._device_sample is not plain_sample:
-            drawn: list[int] = self._device_sample(logits, *columns(requests, logits.device)).tolist()
-            return drawn
         if len(drawing) == len(requests):
             return self._draw(logits, requests)
         tokens = self._argmax(logits).tolist()

@@ -42,7 +42,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "paged_attention": (_P, _P, _N, _P, _T, _N, _N, _N, _N, _P, _P, _P, _N, _N, _F, _N, _F, _P, _T),
     "rms_norm": (_P, _P, _P, _P, _N, _N, _F, _T),
     "rope_kv_write": (_P, _P, _P, _P, _T, _P, _N, _N, _N, _N, _N, _N, _T),
-    "sample": (_P, _P, _T, _P, _P, _P, _P, _P, _P, _N, _N, _T),
+    "sample": (_P, _P, _T, _P, _P, _P, _P, _P, _P, _P, _N, _P, _N, _N, _T),
 }
 """Arguments of each function, as ``native`` declares them; the last is the number of threads. None returns anything."""
 

@@ -4,6 +4,7 @@ import torch
 
 from paternoster_kernels import reference
 from paternoster_kernels.cpu.library import library
+from paternoster_kernels.token_masks import TokenMasks
 
 
 def sample(
@@ -14,19 +15,29 @@ def sample(
     min_p: torch.Tensor,
     seeds: torch.Tensor,
     positions: torch.Tensor,
+    masks: TokenMasks | None = None,
 ) -> torch.Tensor:
     """As the reference, each row by itself; what float32 sums round may move a token across the edge of top-p."""
     if logits.dtype not in (torch.float32, torch.bfloat16):
-        return reference.sample(logits, temperature, top_k, top_p, min_p, seeds, positions)
+        return reference.sample(logits, temperature, top_k, top_p, min_p, seeds, positions, masks)
     logits = logits.contiguous()
     rows, vocab = logits.shape
     out = torch.empty(rows, dtype=torch.int64)
     columns = [column.contiguous() for column in (temperature, top_k, top_p, min_p.log(), seeds, positions)]
+    mask_of = torch.full((rows,), -1, dtype=torch.int64)
+    pointer, width = None, 0
+    if masks is not None:
+        mask_of[masks.rows] = torch.arange(len(masks.rows))
+        packed = masks.packed.contiguous()
+        pointer, width = packed.data_ptr(), packed.shape[1]
     library().sample(
         out.data_ptr(),
         logits.data_ptr(),
         logits.dtype == torch.float32,
         *(column.data_ptr() for column in columns),
+        pointer,
+        width,
+        mask_of.data_ptr(),
         rows,
         vocab,
         torch.get_num_threads(),

@@ -2,6 +2,8 @@
 
 import torch
 
+from paternoster_kernels.token_masks import TokenMasks
+
 GOLDEN = -7046029254386353131
 """2**64 over the golden ratio, as a signed number."""
 
@@ -14,14 +16,15 @@ def sample(
     min_p: torch.Tensor,
     seeds: torch.Tensor,
     positions: torch.Tensor,
+    masks: TokenMasks | None = None,
 ) -> torch.Tensor:
-    """Tokens ``[rows]`` int64 for ``logits [rows, vocab]``.
+    """Tokens ``[rows]`` int64 for ``logits [rows, vocab]``, of those that ``masks`` allow.
 
     ``temperature``, ``top_p``, ``min_p`` ``[rows]`` float32; ``top_k [rows]`` int32; ``seeds``, ``positions``
     ``[rows]`` int64. Temperature 0 takes the best token, the first of equals. Top-k 0, top-p 1, min-p 0 are off.
     Gumbel-max: the best of score plus noise is a draw from the softmax; noise is a function of seed, position, token.
     """
-    scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    scores = logits.to(torch.promote_types(logits.dtype, torch.float32)) if masks is None else masks.forbid(logits)
     greedy = temperature == 0
     scores = scores / torch.where(greedy, 1.0, temperature)[:, None]
     noisy = scores + gumbel_noise(seeds, positions, scores.shape[1]).to(scores.dtype)

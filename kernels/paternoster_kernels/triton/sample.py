@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from paternoster_kernels.token_masks import TokenMasks
 from paternoster_kernels.triton.gumbel import gumbel_noise, row_key
 
 BLOCK = 1024
@@ -123,8 +124,11 @@ def sample(
     min_p: torch.Tensor,
     seeds: torch.Tensor,
     positions: torch.Tensor,
+    masks: TokenMasks | None = None,
 ) -> torch.Tensor:
     """As the reference; ``logits`` may have any row stride. A token is in the vocabulary whatever the logits are."""
+    if masks is not None:
+        logits = masks.forbid(logits)
     rows, vocab = logits.shape
     out = torch.empty(rows, dtype=torch.int64, device=logits.device)
     sample_kernel[(rows,)](

@@ -8,6 +8,7 @@ import torch
 from paternoster_kernels import reference
 from paternoster_kernels.cpu.sample import sample
 from paternoster_kernels.reference.sample import gumbel_noise
+from paternoster_kernels.token_masks import TokenMasks
 
 pytestmark = pytest.mark.usefixtures("instructions")
 
@@ -63,6 +64,31 @@ def test_a_draw_is_the_best_of_score_plus_noise() -> None:
 def test_rows_that_allow_nothing_give_the_first_token() -> None:
     logits = torch.full((3, 40), -float("inf"))
     assert sample(logits, *_columns([(0.0, 0, 1.0, 0.0), (1.0, 0, 1.0, 0.0), (1.0, 3, 0.5, 0.1)])).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize(("vocab", "known"), [(3, 8), (70, 72), (1203, 1200), (1203, 616), (48, 8)])
+def test_masks(vocab: int, known: int, dtype: torch.dtype) -> None:
+    """Of some of the rows, in no order; the model has more logits than the tokenizer has tokens, or fewer."""
+    generator = torch.Generator().manual_seed(vocab + known)
+    logits = (3 * torch.randn(len(SETTINGS), vocab, generator=generator)).to(dtype)
+    rows = torch.randperm(len(SETTINGS), generator=generator)[: 2 * len(SETTINGS) // 3]
+    allowed = torch.rand(len(rows), known, generator=generator) < torch.rand(len(rows), 1, generator=generator) ** 2
+    allowed[torch.arange(len(rows)), torch.arange(len(rows)) % min(known, vocab)] = True
+    packed = (allowed.view(len(rows), -1, 8) << torch.arange(8)).sum(-1, dtype=torch.uint8)
+    columns, masks = _columns(SETTINGS), TokenMasks(packed, rows)
+    tokens = sample(logits, *columns, masks)
+    assert torch.equal(tokens, reference.sample(logits, *columns, masks))
+    assert all(allowed[i, token] for i, token in enumerate(tokens[rows].tolist()))
+    others = torch.ones(len(SETTINGS), dtype=torch.bool).index_fill_(0, rows, False)
+    assert torch.equal(tokens[others], sample(logits, *columns)[others])
+
+
+def test_a_mask_of_one_token_rules_out_broken_logits_too() -> None:
+    masks = TokenMasks.of([(1, bytes([0, 0, 0b100]))], torch.device("cpu"))
+    logits = torch.full((2, 24), float("nan"))
+    logits[:, 18] = -1000.0
+    assert sample(logits, *_columns([(0.0, 0, 1.0, 0.0), (1.0, 0, 0.9, 0.1)]), masks)[1] == 18
 
 
 @pytest.mark.parametrize("vocab", [1, 37, 48])

@@ -6,6 +6,7 @@ from guard_bands import guarded_outputs
 
 from paternoster_kernels import reference
 from paternoster_kernels.reference.sample import gumbel_noise, threshold
+from paternoster_kernels.token_masks import TokenMasks
 from paternoster_kernels.triton.apply_penalties import apply_penalties
 from paternoster_kernels.triton.sample import argmax, sample
 
@@ -72,6 +73,17 @@ def test_filters_keep_neither_more_nor_less(
     row[0, [7, 30, 31, 59]] = torch.tensor([1e-3, 3e-3, fourth, 2e-3], device=generator.device)
     chosen = settings(40, generator, temperature=1.0, **filters)
     assert set(sample(row.expand(40, -1), *chosen).tolist()) == {7, 30, 59}
+
+
+def test_masked_rows_draw_from_what_their_masks_allow(generator: torch.Generator) -> None:
+    """Of a tokenizer that has fewer tokens than the model has logits."""
+    logits = torch.randn(40, 60, generator=generator, device=generator.device)
+    chosen = settings(40, generator)
+    masks = TokenMasks.of([(row, bytes([0b10010000, 0, 1])) for row in range(0, 40, 2)], generator.device)
+    got = sample(logits, *chosen, masks)
+    assert {*got[::2].tolist()} <= {4, 7, 16}
+    assert torch.equal(got[1::2], sample(logits, *chosen)[1::2])
+    assert torch.equal(got, sample(masks.forbid(logits), *chosen))
 
 
 def test_draws_follow_the_softmax(generator: torch.Generator) -> None:

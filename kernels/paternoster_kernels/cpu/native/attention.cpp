@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "operations.h"
 #include "pages.h"
 #if defined(__AMX_TILE__)
 #include "attention_amx.h"

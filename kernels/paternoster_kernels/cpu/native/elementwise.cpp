@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "gate.h"
+#include "operations.h"
 
 namespace {
 

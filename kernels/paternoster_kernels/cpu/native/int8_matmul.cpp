@@ -4,7 +4,7 @@
 // Packed weights are tiles of 16 outputs and 64 inputs, a tile's inputs in fours: packed[outputs / 16, inputs / 64, 16,
 // 16, 4], where entry [.., .., k, n, j] is input 4 * k + j of output n. So a tile is 1 KiB in one piece and weights are
 // read from memory once, in order.
-#include "vectors.h"
+#include "operations.h"
 #if defined(__AMX_INT8__)
 #include "int8_amx.h"
 #else

@@ -1,4 +1,5 @@
 // Keys and values into the pages of the cache, as they are or after the rotary embedding.
+#include "operations.h"
 #include "pages.h"
 
 namespace {

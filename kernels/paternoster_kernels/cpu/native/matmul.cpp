@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "blocks.h"
-#include "gate.h"
+#include "operations.h"
 #if defined(__AMX_TILE__)
 #include "matmul_amx.h"
 #else

@@ -27,7 +27,7 @@ void rope_kv_write(bf16* qkv, const int64_t* positions, const float* angles, voi
                    const int64_t* slots, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim,
                    int64_t rotary_dim, int64_t block_size, int threads);
 void sample(int64_t* out, const void* logits, int wide, const float* temperature, const int32_t* top_k,
-            const float* top_p, const float* floors, const int64_t* seeds, const int64_t* positions, int64_t rows,
-            int64_t vocab, int threads);
+            const float* top_p, const float* floors, const int64_t* seeds, const int64_t* positions,
+            const uint8_t* masks, int64_t mask_bytes, const int64_t* mask_of, int64_t rows, int64_t vocab, int threads);
 
 }  // extern "C"

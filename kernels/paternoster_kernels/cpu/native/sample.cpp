@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "vectors.h"
+#include "operations.h"
 
 namespace {
 
@@ -66,6 +66,22 @@ float read_scores(const void* logits, bool wide, int64_t vocab, float temperatur
     }
     scores[whole] = load_row(last) / temperature;
     best = max(scores[whole], best);
+  }
+  return highest(best);
+}
+
+// Rules out the tokens that a mask does not allow; returns the best of the others. Bit t % 8 of byte t / 8 allows token
+// t, and none is allowed behind the last byte.
+float forbid(const uint8_t* mask, int64_t bytes, Numbers& scores) {
+  const Words places = (Words)(Ints{} + 1) << (Words)lane_numbers();
+  Row best = all(LEAST);
+  for (size_t i = 0; i < scores.size(); i++) {
+    const int64_t byte = i * LANES / 8;
+    uint32_t bits = byte < bytes ? mask[byte] : 0;
+    if (LANES > 8 && byte + 1 < bytes) bits |= uint32_t(mask[byte + 1]) << 8;
+    const Ints allowed = (Ints)((bits >> i * LANES % 8) & places) != 0;
+    scores[i] = allowed ? scores[i] : all(LEAST);
+    best = max(scores[i], best);
   }
   return highest(best);
 }
@@ -171,17 +187,19 @@ int64_t first_of(const Numbers& scores, float best, int64_t vocab) {
 }  // namespace
 
 // out[rows] for logits[rows, vocab], float32 where `wide` and else bfloat16; the others have one number a row. floors: the
-// logarithm of min-p. Temperature 0: the best.
+// logarithm of min-p. Temperature 0: the best. mask_of: the mask that a row has of masks[.., mask_bytes]; -1 is none.
 extern "C" void sample(int64_t* out, const void* logits, int wide, const float* temperature, const int32_t* top_k,
                        const float* top_p, const float* floors, const int64_t* seeds, const int64_t* positions,
-                       int64_t rows, int64_t vocab, int threads) {
+                       const uint8_t* masks, int64_t mask_bytes, const int64_t* mask_of, int64_t rows, int64_t vocab,
+                       int threads) {
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (rows * vocab > PARALLEL_ELEMENTS)
   for (int64_t row = 0; row < rows; row++) {
     static thread_local Numbers scores, shares;
     scores.resize((vocab + LANES - 1) / LANES);
     const bool greedy = temperature[row] == 0.0f;
     const char* from = (const char*)logits + row * vocab * (wide ? sizeof(float) : sizeof(bf16));
-    const float best = read_scores(from, wide, vocab, greedy ? 1.0f : temperature[row], scores);
+    float best = read_scores(from, wide, vocab, greedy ? 1.0f : temperature[row], scores);
+    if (mask_of[row] >= 0) best = forbid(masks + mask_of[row] * mask_bytes, mask_bytes, scores);
     if (greedy) {
       out[row] = first_of(scores, best, vocab);
       continue;

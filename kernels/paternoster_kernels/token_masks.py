@@ -1,0 +1,52 @@
+"""Which tokens may come next in some rows of logits, a bit each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from paternoster_kernels.upload import upload
+
+
+@dataclass(frozen=True)
+class TokenMasks:
+    """Rows without a mask may have any token. Tokens beyond a mask's last may not come.
+
+    There are some where a model has more logits than its tokenizer has tokens.
+    """
+
+    packed: torch.Tensor
+    """``[masks, bytes]`` uint8: bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come."""
+    rows: torch.Tensor
+    """``[masks]`` int64: the row that each is of, each row once."""
+
+    @classmethod
+    def of(cls, masks: Sequence[tuple[int, bytes]], device: torch.device) -> "TokenMasks | None":
+        """Of rows and their masks, all as long; None where there are none."""
+        if not masks:
+            return None
+        packed = torch.frombuffer(bytearray(b"".join(mask for _, mask in masks)), dtype=torch.uint8)
+        rows = torch.tensor([row for row, _ in masks])
+        return cls(upload(packed.view(len(masks), -1), device), upload(rows, device))
+
+    def forbid(self, logits: torch.Tensor) -> torch.Tensor:
+        """A copy of ``logits [rows, vocab]``, in float32 or wider, in which what may not come has -inf."""
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
+        vocab = logits.shape[1]
+        penalties = _penalties(logits.device).index_select(0, self.packed.view(-1).int())
+        penalties = penalties.view(len(self.rows), -1)[:, :vocab]
+        known = penalties.shape[1]
+        logits[:, :known].index_add_(0, self.rows, penalties.to(logits.dtype))
+        logits[:, known:].index_fill_(0, self.rows, float("-inf"))
+        return logits
+
+
+@cache
+def _penalties(device: torch.device) -> torch.Tensor:
+    """``[byte, bit]``: what is added to the logits of eight tokens.
+
+    For 64 rows of 49,152 tokens looking it up took 4 ms of a core, taking bits apart 20 ms.
+    """
+    bits = (torch.arange(256).unsqueeze(-1) >> torch.arange(8)) & 1
+    return torch.zeros(256, 8).masked_fill_(bits == 0, float("-inf")).to(device)
