@@ -90,22 +90,24 @@ class GrammarCache:
         found = self._entries.get(source)
         if isinstance(found, Grammar) and found.full:
             del self._entries[source]
-            self._held -= _size(source)
+            self._held -= _size(source, found)
             return None
         if found is not None:
             self._entries.move_to_end(source)
         return found
 
     def put(self, source: GrammarSource, made: Grammar | GrammarError) -> None:
-        if source in self._entries:
+        if source in self._entries or _size(source, made) > self._most:
             return
         self._entries[source] = made
-        self._held += _size(source)
+        self._held += _size(source, made)
         while self._held > self._most:
-            oldest, _ = self._entries.popitem(last=False)
-            self._held -= _size(oldest)
+            self._held -= _size(*self._entries.popitem(last=False))
 
 
-def _size(source: GrammarSource) -> int:
-    """Bytes: small schemas were seen to take 120 KiB each, and one of 1.2 MB 24 times its text."""
-    return 128 * 2**10 + 24 * (len(source.text) + len(source.outline))
+def _size(source: GrammarSource, made: Grammar | GrammarError) -> int:
+    """Bytes. Answers add states to a grammar's lexer: most were seen to take 0.3 MiB then, one of wide character
+    classes 13 MiB; one of 1.2 MB of text took 24 times that before any answer.
+    """
+    text = len(source.text) + len(source.outline)
+    return 2**20 + 24 * text if isinstance(made, Grammar) else 2**10 + 4 * text

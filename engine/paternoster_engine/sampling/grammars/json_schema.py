@@ -25,6 +25,10 @@ an escape with ``\\u`` may write any character so, not control characters alone.
 """
 
 
+MAX_DIGITS = 18
+"""Of a place in a list that a ``$ref`` leads to."""
+
+
 def with_parts(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """``schema`` with each part of it as ``change`` makes it: schemas, and what keywords say besides but values."""
 
@@ -63,7 +67,7 @@ def referred(reference: Any, root: Any) -> Any:
     found = root
     for part in unquote(reference[1:]).split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and key.isascii() and key.isdigit():
+        if isinstance(found, list) and key.isascii() and key.isdigit() and len(key) <= MAX_DIGITS:
             found = found[int(key)] if int(key) < len(found) else None
         else:
             found = found.get(key) if isinstance(found, Mapping) else None

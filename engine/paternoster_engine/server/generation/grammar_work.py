@@ -18,7 +18,7 @@ from paternoster_engine.server.generation.turns import Turns
 from paternoster_engine.server.metrics.histograms import Histograms
 
 CACHE = 64 * 2**20
-"""Bytes of compiled grammars that are kept: about 480 small schemas."""
+"""Bytes of compiled grammars that are kept: about 60 schemas."""
 MAX_WAITING = 64
 """Grammars that may wait to be compiled, the one under way included."""
 MAX_OF_TENANT = MAX_WAITING // 2

@@ -8,8 +8,10 @@ from paternoster_engine.sampling.grammars.json_schema import referred, with_part
 
 MAX_DEPTH = 32
 """Schemas in one another, and references that one leads to the other."""
-MOST_PARTS = 4096
-"""Schemas and values of one argument that are looked at for its types."""
+MOST_PARTS = 2**16
+"""Options of all arguments of a tool that are looked at for their types."""
+MAX_REFERENCE = 1024
+"""Characters of a ``$ref``; a longer one leads to nothing."""
 TYPES: Mapping[str, tuple[type, ...]] = {
     "null": (type(None),),
     "boolean": (bool,),
@@ -20,23 +22,39 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
 }
 ALL = frozenset(TYPES)
+NAMES: Mapping[type, frozenset[str]] = {
+    kind: frozenset(name for name, kinds in TYPES.items() if kind in kinds)
+    for kinds in TYPES.values()
+    for kind in kinds
+}
+"""Of the types that a value read from JSON has; a float may be an integer besides."""
 DEFINITIONS = ("$defs", "definitions")
 
 
-def types_of(said: Any, root: Mapping[str, Any]) -> frozenset[str]:
-    """Names of the types that a value of ``said``, a part of ``root``, may have: all where it does not say."""
-    return _Types(root).of(said, MAX_DEPTH) or ALL
-
-
-class _Types:
-    """Looks at each part of a schema once, and at :data:`MOST_PARTS`: beyond them a value may be anything."""
+class ArgumentTypes:
+    """Types that the values of a tool's arguments may have. Each part of their schemas is looked at once."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._known: dict[int, frozenset[str]] = {}
         self._looked = 0
 
-    def of(self, said: Any, left: int) -> frozenset[str]:
+    @property
+    def over(self) -> bool:
+        """Whether there was more to look at than :data:`MOST_PARTS`: a value beyond them may be anything."""
+        return self._looked > MOST_PARTS
+
+    def of(self, said: Any) -> frozenset[str]:
+        """Their names, for a value of ``said``, a part of the root: all where it does not say."""
+        return self._of(said, MAX_DEPTH) or ALL
+
+    def of_argument(self, name: str) -> frozenset[str]:
+        """Of the argument ``name`` where the root says what all of them are."""
+        properties = self._root.get("properties")
+        said = properties.get(name) if isinstance(properties, Mapping) else None
+        return self.of(self._root.get("additionalProperties") if said is None else said)
+
+    def _of(self, said: Any, left: int) -> frozenset[str]:
         """``left``: how many schemas deep it may still go."""
         if not isinstance(said, Mapping) or left == 0:
             return ALL
@@ -47,16 +65,16 @@ class _Types:
             names = said["type"] if isinstance(said["type"], list) else [said["type"]]
             types &= {name for name in names if isinstance(name, str)} | ({"integer"} if "number" in names else set())
         for values in (said.get("enum"), [said["const"]] if "const" in said else None):
-            if self._may_look(values):
-                types &= {name for value in values for name in _types_of_value(value)}
+            if isinstance(values, list):
+                types &= _types_of_values(values)
         for key in ("anyOf", "oneOf"):
             if self._may_look(said.get(key)):
-                types &= {name for option in said[key] for name in self.of(option, left - 1)}
+                types &= {name for option in said[key] for name in self._of(option, left - 1)}
         if self._may_look(said.get("allOf")):
             for part in said["allOf"]:
-                types &= self.of(part, left - 1)
+                types &= self._of(part, left - 1)
         if "$ref" in said:
-            types &= self.of(referred(said["$ref"], self._root), left - 1)
+            types &= self._of(target_of(said["$ref"], self._root), left - 1)
         self._known[id(said)] = types
         return types
 
@@ -64,14 +82,18 @@ class _Types:
         if not isinstance(parts, list):
             return False
         self._looked += len(parts)
-        return self._looked <= MOST_PARTS
+        return not self.over
 
 
-def _types_of_value(value: Any) -> set[str]:
-    if isinstance(value, bool):
-        return {"boolean"}
-    whole = {"integer"} if isinstance(value, float) and value.is_integer() else set()
-    return {name for name, kinds in TYPES.items() if isinstance(value, kinds)} | whole
+def _types_of_values(values: list[Any]) -> frozenset[str]:
+    kinds = {type(value) for value in values}
+    whole = float in kinds and any(isinstance(value, float) and value.is_integer() for value in values)
+    return frozenset({"integer"} if whole else ()).union(*(NAMES[kind] for kind in kinds))
+
+
+def target_of(reference: Any, root: Mapping[str, Any]) -> Any:
+    """What a ``$ref`` leads to, None where that is nothing."""
+    return None if isinstance(reference, str) and len(reference) > MAX_REFERENCE else referred(reference, root)
 
 
 def standing_alone(said: Any, root: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,9 +115,9 @@ def standing_alone(said: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
     def name_of(reference: str) -> str:
         if reference not in names:
-            target = referred(reference, root)
+            target = target_of(reference, root)
             if target is None:
-                raise GrammarError(f"$ref {reference!r} leads to nothing")
+                raise GrammarError(f"$ref {reference!r:.60} leads to nothing")
             names[reference] = name = f"d{len(names)}"
             definitions[name] = moved(target)
         return names[reference]

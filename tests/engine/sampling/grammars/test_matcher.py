@@ -227,7 +227,7 @@ def test_a_full_lexer_that_takes_long_to_make_is_left_to_the_compiler(
     made = grammar("json", json.dumps({"type": "object", "properties": NOTES}))
     monkeypatch.undo()
     source = GrammarSource("json", json.dumps(NOTES))
-    cache = GrammarCache(2**20)
+    cache = GrammarCache(2**21)
     cache.put(source, made)
     fault = None
     for name in NOTES:
@@ -275,15 +275,18 @@ def test_texts_are_spelled_by_tokens_of_text(tokenizer: Tokenizer, vocabulary: V
             assert not any(tokenizer.is_special(i) for i in ids)
 
 
-def test_the_cache_is_bounded_in_bytes() -> None:
-    cache = GrammarCache(3 * 2**20)
+def test_the_cache_is_bounded_in_bytes(grammar: Compile) -> None:
+    cache, made = GrammarCache(20 * 2**20), grammar("regex", "a")
     sources = [GrammarSource("regex", f"{i}" * 10) for i in range(60)]
     for source in sources:
-        cache.put(source, GrammarError("x"))
+        cache.put(source, made)
         cache.get(sources[0])
     kept = [source for source in sources if cache.get(source) is not None]
-    assert 10 < len(kept) < 30
-    assert kept[0] == sources[0]
-    assert kept[1:] == sources[-len(kept) + 1 :]
-    cache.put(GrammarSource("regex", "x" * 2**20), GrammarError("x"))
-    assert all(cache.get(source) is None for source in sources)
+    assert kept == [sources[0], *sources[-18:]]
+    for i in range(1000):
+        cache.put(GrammarSource("regex", f"refused {i}"), GrammarError("x"))
+        assert cache.get(kept[0]) is made
+    assert len(kept) - sum(cache.get(source) is None for source in kept) == 18
+    cache.put(GrammarSource("regex", "x" * 2**20), made)
+    assert cache.get(kept[0]) is made
+    assert cache.get(GrammarSource("regex", "x" * 2**20)) is None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from paternoster_engine.server.parsers.calls.typed_values import json_of
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, joined
 from paternoster_engine.server.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, AnswerFormat, Tools
+from paternoster_engine.server.parsers.schemas import ArgumentTypes
 
 NAMES = ("f", "get_weather", "a.b-c")
 ANY: Tools = {name: {} for name in NAMES}
@@ -335,6 +336,6 @@ TYPED: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_plain_text_becomes_what_the_schema_says(name: str, text: str, value: Any) -> None:
-    said = json.loads(json_of(text, name, TYPED))
+    said = json.loads(json_of(text, ArgumentTypes(TYPED).of_argument(name)))
     assert said == value
     assert type(said) is type(value)

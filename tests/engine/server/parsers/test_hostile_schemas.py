@@ -1,19 +1,26 @@
 """Schemas of arguments that are written one by one, as hostile clients send them: refused by name, and soon."""
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.server.parsers.calls import glm45, pythonic, qwen3_coder
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
-from paternoster_engine.server.parsers.schemas import MAX_DEPTH, types_of
+from paternoster_engine.server.parsers.schemas import MAX_DEPTH, MOST_PARTS, ArgumentTypes
 
 FORMS = {"qwen3_coder": qwen3_coder.FORM, "glm45": glm45.FORM, "pythonic": pythonic.FORM}
 
 
 def _grammar(form: str, schema: dict[str, Any]) -> list[str]:
     return list(FORMS[form].arguments("a", schema, {}))
+
+
+def _types(said: Any) -> frozenset[str]:
+    return ArgumentTypes({}).of(said)
 
 
 def _of_one(said: Any, **root: Any) -> dict[str, Any]:
@@ -73,9 +80,48 @@ def test_options_that_share_what_follows_take_no_power_of_two() -> None:
 
 
 def test_of_more_options_than_are_looked_at_any_type_is_told() -> None:
-    options = [{"type": "null"}] * 10_000
-    assert types_of({"anyOf": options[:10]}, {}) == {"null"}
-    assert "string" in types_of({"anyOf": options}, {})
+    options = [{"type": "null"}] * (MOST_PARTS + 1)
+    assert _types({"anyOf": options[1:]}) == {"null"}
+    assert "string" in _types({"anyOf": options})
+
+
+@pytest.mark.parametrize("form", ["qwen3_coder", "glm45"])
+def test_of_more_options_than_are_looked_at_no_grammar_is_made(form: str) -> None:
+    with pytest.raises(GrammarError, match="its arguments have more than 65536 options"):
+        _grammar(form, _of_one({"anyOf": [{}] * (MOST_PARTS + 1)}))
+
+
+@pytest.mark.parametrize("form", ["qwen3_coder", "glm45"])
+@pytest.mark.parametrize(
+    "shared",
+    [{"anyOf": [{"enum": [""] * 4096}] * 126}, {"anyOf": [{"const": i} for i in range(4000)]}, {"type": ["x"] * 9999}],
+)
+def test_schemas_that_arguments_share_are_looked_at_once(form: str, shared: dict[str, Any]) -> None:
+    """Each time would be a thousand times a million values."""
+    said = {"type": "string", "anyOf": [{"type": "string"}, {"$ref": "#/$defs/a"}]}
+    properties = json.loads(json.dumps({f"x{i}": said for i in range(1000)}))
+    assert _grammar(form, {"properties": properties, "$defs": {"a": json.loads(json.dumps(shared))}})
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/" + "%61" * 700_000, "#/x/" + "0" * 5000])
+def test_a_reference_of_thousands_of_characters_leads_to_nothing(reference: str) -> None:
+    with pytest.raises(GrammarError, match="leads to nothing"):
+        _grammar("glm45", _of_one({"$ref": reference}, x=[{}], **{"$defs": {"a" * 700_000: {}}}))
+
+
+def test_types_of_a_list_of_countries() -> None:
+    countries = [{"const": f"C{i}", "title": f"Country {i}"} for i in range(249)]
+    assert _types({"anyOf": countries}) == {"string"}
+
+
+@given(st.lists(st.sampled_from([None, True, 1, 0, 1.0, 2.5, "a", [], [1], {}]), min_size=1))
+def test_types_of_an_enumeration(values: list[Any]) -> None:
+    expected: set[str] = set()
+    for value in values:
+        kinds = {bool: ["boolean"], int: ["integer", "number"], float: ["number"], str: ["string"], list: ["array"]}
+        expected.update(kinds.get(type(value), ["null" if value is None else "object"]))
+        expected.update(["integer"] if value == 1.0 and not isinstance(value, bool) else [])
+    assert _types({"enum": values}) == expected
 
 
 def test_a_string_that_never_ends_is_looked_at_once_for_each_mark() -> None:

@@ -11,7 +11,7 @@ from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.server.parsers.arguments.json_object import OF_OBJECTS, json_of
 from paternoster_engine.server.parsers.arguments.plain_text import ANY, PlainTexts, regex, without
 from paternoster_engine.server.parsers.arguments.terms import SPACE, terms
-from paternoster_engine.server.parsers.schemas import standing_alone, types_of
+from paternoster_engine.server.parsers.schemas import MOST_PARTS, ArgumentTypes, standing_alone
 
 NAME = r"[^<>\s\x00-\x1f](?:[^<>\n]*[^<>\s\x00-\x1f])?"
 """Of an argument between marks, around which there may be white space."""
@@ -32,6 +32,13 @@ class _Member(NamedTuple):
     required: bool
 
 
+class _Kinds(NamedTuple):
+    """What values may be, of all arguments of a tool."""
+
+    types: ArgumentTypes
+    texts: PlainTexts
+
+
 @dataclass(frozen=True, slots=True)
 class NamedArguments:
     """How they are written; an object of this class is an ``Arguments``."""
@@ -49,7 +56,7 @@ class NamedArguments:
     def __call__(self, rule: str, schema: Mapping[str, Any], special: Mapping[str, int]) -> Iterator[str]:
         """Raises :class:`GrammarError`, which names what of ``schema`` is not supported."""
         properties, required, others = _read(schema)
-        members, size, texts = [], 0, PlainTexts(schema)
+        members, size, kinds = [], 0, _Kinds(ArgumentTypes(schema), PlainTexts(schema))
         for i, (name, said) in enumerate(properties.items()):
             if said is False and name not in required:
                 continue
@@ -57,7 +64,7 @@ class NamedArguments:
                 raise GrammarError(f"the argument {name!r} has a name that this model's calls cannot have")
             members.append(_Member(f"{rule}_{i}", name in required))
             begin = " ".join(terms(self.before % name, special))
-            for line in self._valued(members[-1].rule, begin, said, schema, texts, special):
+            for line in self._valued(members[-1].rule, begin, said, schema, kinds, special):
                 size += len(line)
                 if size > MAX_BYTES:
                     raise GrammarError(f"the grammar of its arguments has more than {MAX_BYTES} bytes")
@@ -66,7 +73,7 @@ class NamedArguments:
         if others is not False:
             other = f"{rule}_other"
             begin, terminal = self._other(other, properties, special)
-            yield from self._valued(other, begin, others, schema, texts, special)
+            yield from self._valued(other, begin, others, schema, kinds, special)
             yield terminal
         yield from (self._separated if self.between else _one_by_one)(rule, members, other)
 
@@ -76,16 +83,18 @@ class NamedArguments:
         begin: str,
         said: Any,
         root: Mapping[str, Any],
-        texts: PlainTexts,
+        kinds: _Kinds,
         special: Mapping[str, int],
     ) -> Iterator[str]:
-        """``begin``, a value, and what ends it; ``texts``: of ``root``."""
-        types = types_of(said, root)
+        """``begin``, a value, and what ends it; ``kinds``: of ``root``."""
+        types = kinds.types.of(said)
+        if kinds.types.over:
+            raise GrammarError(f"its arguments have more than {MOST_PARTS} options")
         after = list(terms(self.after, special))
         if not self.marks or "string" not in types:
             yield " ".join([f"{rule}: {begin}", json_of(standing_alone(said, root)), *after])
             return
-        text, others = texts.of(said), types - {"string"}
+        text, others = kinds.texts.of(said), types - {"string"}
         if others and _is_free(said):
             # However a text is read, it is of the schema; but marks within a list or an object do not end it.
             text, others = ANY, others & {"array", "object"}

@@ -9,7 +9,7 @@ from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.server.parsers.arguments.formats import FORMATS
 from paternoster_engine.server.parsers.arguments.patterns import ANYTHING, whole
-from paternoster_engine.server.parsers.schemas import MAX_DEPTH, referred
+from paternoster_engine.server.parsers.schemas import MAX_DEPTH, target_of
 
 ANY = f"/{ANYTHING}/"
 _LENGTH = "(?s:.{"
@@ -82,9 +82,9 @@ class PlainTexts:
             for part in said["allOf"]:
                 yield self.of(part, left - 1)
         if "$ref" in said:
-            target = referred(said["$ref"], self._root)
+            target = target_of(said["$ref"], self._root)
             if target is None:
-                raise GrammarError(f"$ref {said['$ref']!r} leads to nothing")
+                raise GrammarError(f"$ref {said['$ref']!r:.60} leads to nothing")
             yield self.of(target, left - 1)
 
 

@@ -13,6 +13,7 @@ from paternoster_engine.server.parsers.call_form import Begun, CallForm
 from paternoster_engine.server.parsers.calls.typed_values import json_of, read_value
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
+from paternoster_engine.server.parsers.schemas import ArgumentTypes
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
@@ -40,11 +41,13 @@ MAX_NAME = 1024
 
 def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
     """White space between calls, and before the first, is none of the answer's."""
+    types: dict[str, ArgumentTypes] = {}
     while marker := (yield from reader.pass_until((BEGIN, FUNCTION), Content)):
         opened = reader.place
         if marker == BEGIN:
             yield from reader.peek_solid()
-        if (marker == BEGIN and not (yield from reader.take(FUNCTION))) or not (yield from _read_call(reader, tools)):
+        begun = marker == FUNCTION or (yield from reader.take(FUNCTION))
+        if not begun or not (yield from _read_call(reader, tools, types)):
             yield Content(reader.reject(opened))
             continue
         yield from reader.peek_solid()
@@ -53,7 +56,8 @@ def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
         reader.commit()
 
 
-def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[bool]:
+def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]], types: dict[str, ArgumentTypes]) -> Read[bool]:
+    """``types``: of tools that have been called."""
     name = yield from _named(reader)
     if name is None or name not in tools:
         return False
@@ -61,13 +65,15 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[b
     yield Call(name)
     yield Arguments("{")
     seen: set[str] = set()
+    of_tool = types.setdefault(name, ArgumentTypes(tools[name]))
     while True:
         yield from reader.peek_solid()
         if not (yield from reader.take(PARAMETER)):
             break
         key = yield from _named(reader)
         key = None if key is None else key.strip()
-        text = None if key is None else (yield from read_value(reader, VALUE_ENDS, key, tools[name]))
+        kinds = of_tool.of_argument(key or "")
+        text = None if key is None else (yield from read_value(reader, VALUE_ENDS, kinds))
         if key is None or text is None:
             # Cut off.
             reader.reject(len(reader.held))
@@ -75,7 +81,7 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[b
         yield from reader.take(PARAMETER_END)
         reader.commit()
         if key not in seen:
-            value = json_of(text.removeprefix("\n").removesuffix("\n"), key, tools[name])
+            value = json_of(text.removeprefix("\n").removesuffix("\n"), kinds)
             yield Arguments(f"{', ' if seen else ''}{json.dumps(key, ensure_ascii=False)}: {value}")
             seen.add(key)
     if (yield from reader.take(FUNCTION_END)) or (yield from reader.peek()) != "":

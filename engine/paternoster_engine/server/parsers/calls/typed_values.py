@@ -4,12 +4,11 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from paternoster_engine.server.parsers.events import Read
 from paternoster_engine.server.parsers.reader import Reader
-from paternoster_engine.server.parsers.schemas import TYPES, types_of
+from paternoster_engine.server.parsers.schemas import TYPES
 
 MAX_VALUE = 2**14
 """Characters of a value in which a mark within one of its strings is no end."""
@@ -18,12 +17,12 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*("?)', re.DOTALL)
 """Of JSON, to its end or that of the text: so it is looked at once, wherever it ends."""
 
 
-def read_value(reader: Reader, markers: tuple[str, ...], name: str, schema: Mapping[str, Any]) -> Read[str | None]:
-    """The text of the argument ``name`` up to the first marker that is in no string of its JSON; None without one."""
+def read_value(reader: Reader, markers: tuple[str, ...], types: frozenset[str]) -> Read[str | None]:
+    """The text of an argument up to the first marker that is in no string of its JSON; None without one."""
     start = reader.place
     text = yield from reader.until(markers)
     begins = {"[": "array", "{": "object"}.get("" if text is None else text.lstrip()[:1])
-    if text is None or begins not in _types(name, schema):
+    if text is None or begins not in types:
         return text
     first, found = reader.place, text
     while reader.place - start < MAX_VALUE and any(not string[1] for string in _STRING.finditer(found)):
@@ -36,9 +35,8 @@ def read_value(reader: Reader, markers: tuple[str, ...], name: str, schema: Mapp
     return reader.held[start : reader.place]
 
 
-def json_of(text: str, name: str, schema: Mapping[str, Any]) -> str:
-    """The argument ``name`` of a tool whose arguments are of ``schema``, as JSON; text where it is nothing else."""
-    types = _types(name, schema)
+def json_of(text: str, types: frozenset[str]) -> str:
+    """An argument of one of ``types``, as JSON; text where it is nothing else."""
     if types == {"string"}:
         return json.dumps(text, ensure_ascii=False)
     solid = text.strip()
@@ -59,12 +57,6 @@ def is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _types(name: str, schema: Mapping[str, Any]) -> frozenset[str]:
-    properties = schema.get("properties")
-    said = properties.get(name) if isinstance(properties, Mapping) else None
-    return types_of(schema.get("additionalProperties") if said is None else said, schema)
 
 
 def _literal(text: str) -> Any:
