@@ -38,6 +38,7 @@ async def test_a_short_call_is_not_behind_all_of_a_long_one(serve):
         long = asyncio.create_task(embed(server.client, 100))
         await until(server.runner.entered.is_set)
         short = asyncio.create_task(embed(server.client, 1))
+        await until(lambda: server.loop._inbox.qsize() == 1)
         scheduler = server.loop.engine.scheduler
         before = len(scheduler.waiting)
         server.runner.gate.set()
