@@ -24,20 +24,17 @@ def sample(
     rows, vocab = logits.shape
     out = torch.empty(rows, dtype=torch.int64)
     columns = [column.contiguous() for column in (temperature, top_k, top_p, min_p.log(), seeds, positions)]
-    mask_of = torch.full((rows,), -1, dtype=torch.int64)
-    pointer, width = None, 0
+    allowed: tuple[int | None, ...] = (None, 0, None)
     if masks is not None:
+        packed, mask_of = masks.packed.contiguous(), torch.full((rows,), -1, dtype=torch.int64)
         mask_of[masks.rows] = torch.arange(len(masks.rows))
-        packed = masks.packed.contiguous()
-        pointer, width = packed.data_ptr(), packed.shape[1]
+        allowed = (packed.data_ptr(), packed.shape[1], mask_of.data_ptr())
     library().sample(
         out.data_ptr(),
         logits.data_ptr(),
         logits.dtype == torch.float32,
         *(column.data_ptr() for column in columns),
-        pointer,
-        width,
-        mask_of.data_ptr(),
+        *allowed,
         rows,
         vocab,
         torch.get_num_threads(),

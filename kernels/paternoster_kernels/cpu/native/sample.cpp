@@ -187,7 +187,8 @@ int64_t first_of(const Numbers& scores, float best, int64_t vocab) {
 }  // namespace
 
 // out[rows] for logits[rows, vocab], float32 where `wide` and else bfloat16; the others have one number a row. floors: the
-// logarithm of min-p. Temperature 0: the best. mask_of: the mask that a row has of masks[.., mask_bytes]; -1 is none.
+// logarithm of min-p. Temperature 0: the best. mask_of: the mask that a row has of masks[.., mask_bytes], -1 for none;
+// null where no row has one.
 extern "C" void sample(int64_t* out, const void* logits, int wide, const float* temperature, const int32_t* top_k,
                        const float* top_p, const float* floors, const int64_t* seeds, const int64_t* positions,
                        const uint8_t* masks, int64_t mask_bytes, const int64_t* mask_of, int64_t rows, int64_t vocab,
@@ -199,7 +200,7 @@ extern "C" void sample(int64_t* out, const void* logits, int wide, const float* 
     const bool greedy = temperature[row] == 0.0f;
     const char* from = (const char*)logits + row * vocab * (wide ? sizeof(float) : sizeof(bf16));
     float best = read_scores(from, wide, vocab, greedy ? 1.0f : temperature[row], scores);
-    if (mask_of[row] >= 0) best = forbid(masks + mask_of[row] * mask_bytes, mask_bytes, scores);
+    if (mask_of != nullptr && mask_of[row] >= 0) best = forbid(masks + mask_of[row] * mask_bytes, mask_bytes, scores);
     if (greedy) {
       out[row] = first_of(scores, best, vocab);
       continue;
