@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class SamplingParams:
     """Validated sampling settings of one request; meanings as in the OpenAI API and vLLM's extensions.
 
-    ``temperature`` 0 is greedy. ``top_k`` 0 and ``min_p`` 0 and ``top_p`` 1 switch that filter off. ``seed`` None
-    draws from a per-request seed chosen at arrival.
+    ``temperature`` 0 is greedy. ``top_p`` 0 leaves the likeliest token and its equals. ``top_k`` 0 and ``min_p`` 0 and
+    ``top_p`` 1 switch that filter off. ``seed`` None draws from a per-request seed chosen at arrival.
     """
 
     max_tokens: int

@@ -35,7 +35,7 @@ def test_same_tokens_as_the_plain_sampler(device: str, seed: int, count: int, dt
                 max_tokens=50,
                 temperature=pick.choice([0.0, 0.5, 1.0, 1.8]),
                 top_k=pick.choice([0, 0, 1, 7]),
-                top_p=pick.choice([1.0, 1.0, 0.3, 0.9]),
+                top_p=pick.choice([1.0, 1.0, 0.3, 0.9, 0.0]),
                 min_p=pick.choice([0.0, 0.0, 0.2]),
                 presence_penalty=pick.choice([0.0, 0.0, 1.3]),
                 frequency_penalty=pick.choice([0.0, 0.0, -0.4]),

@@ -25,7 +25,9 @@ def _plain(scores: list[float], top_k: int, top_p: float, min_p: float) -> set[i
 rows = st.lists(st.integers(-20, 20).map(lambda x: x / 4), min_size=2, max_size=40)
 # Odd fractions, so that no sum of these probabilities lands on the edge.
 filters = st.tuples(
-    st.integers(0, 50), st.sampled_from([0.0123, 0.3137, 0.7719, 0.9531, 1.0]), st.sampled_from([0.0, 0.0371, 0.5003])
+    st.integers(0, 50),
+    st.sampled_from([0.0, 0.0123, 0.3137, 0.7719, 0.9531, 1.0]),
+    st.sampled_from([0.0, 0.0371, 0.5003]),
 )
 
 

@@ -211,7 +211,7 @@ class MessagesRequest(CountTokensRequest):
     stop_sequences: StopStrings = Field(default_factory=list)
     stream: bool = False
     temperature: float = Field(default=1.0, ge=0, le=2)
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, ge=0, le=1, description="0 is greedy")
     top_k: int = Field(default=0, ge=-1, lt=2**31, description="0 and -1 switch it off")
     metadata: MessageMetadata = Field(default_factory=MessageMetadata)
     service_tier: Literal["auto", "standard_only"] = Field(default="auto", description="of no effect")

@@ -16,7 +16,7 @@ WITH_BEAMS: Mapping[str, tuple[Any, ...]] = {
     "top_p": (1.0,),
     "top_k": (0, -1),
     "min_p": (0.0,),
-    "seed": (None,),
+    "seed": (None, -1),
     # ... beams are ranked by what the model itself says, ...
     "presence_penalty": (0.0,),
     "frequency_penalty": (0.0,),

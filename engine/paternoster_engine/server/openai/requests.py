@@ -32,6 +32,8 @@ from paternoster_engine.server.openai.messages import Messages
 
 LEAST_TEMPERATURE = 1e-5
 """Below it is greedy, as in vLLM: a logit over a temperature near 0 is no number of float32 any more."""
+RANDOM_SEED = -1
+"""What clients that must send a seed mean none by, as in vLLM and llama.cpp."""
 LEAST_PENALTY = 1e-5
 """Of repetition: nor is a logit over one near 0, and what a grammar forbids times 0 is none either."""
 
@@ -52,13 +54,13 @@ class GenerationRequest(StructuredFields, UnservedFields):
     stream_options: StreamOptions | None = None
 
     temperature: float = Field(default=1.0, ge=0, le=2, description="0 is greedy, and so is what is below 0.00001")
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, ge=0, le=1, description="0 is greedy: the likeliest token, as in the OpenAI API")
     top_k: int = Field(default=0, ge=-1, lt=2**31, description="0 and -1 switch it off")
     min_p: float = Field(default=0.0, ge=0, le=1)
     presence_penalty: float = Field(default=0.0, ge=-2, le=2)
     frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
     repetition_penalty: float = Field(default=1.0, ge=LEAST_PENALTY, le=2)
-    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63, description="-1 draws one, as leaving it out does")
     stop: StopStrings = Field(default_factory=list)
     stop_token_ids: TokenIds = Field(default_factory=list, max_length=64)
     min_tokens: int = Field(default=0, ge=0, description="no end of text and no stop string before so many tokens")
@@ -152,11 +154,16 @@ class GenerationRequest(StructuredFields, UnservedFields):
     def continuous_usage(self) -> bool:
         return self.include_usage and self.stream_options is not None and self.stream_options.continuous_usage_stats
 
+    @property
+    def greedy(self) -> bool:
+        """Whether each token is the likeliest one, which beams are ranked by, too."""
+        return self.use_beam_search or self.temperature < LEAST_TEMPERATURE or self.top_p == 0
+
     def sampling_params(self, max_tokens: int) -> SamplingParams:
         ranks_samples = not self.use_beam_search and self.sequences > self.n
         return SamplingParams(
             max_tokens=max_tokens,
-            temperature=0.0 if self.use_beam_search or self.temperature < LEAST_TEMPERATURE else self.temperature,
+            temperature=0.0 if self.greedy else self.temperature,
             top_k=max(0, self.top_k),
             top_p=self.top_p,
             min_p=self.min_p,
@@ -164,7 +171,7 @@ class GenerationRequest(StructuredFields, UnservedFields):
             frequency_penalty=self.frequency_penalty,
             repetition_penalty=self.repetition_penalty,
             logit_bias=tuple(self.logit_bias.items()),
-            seed=self.seed,
+            seed=None if self.seed == RANDOM_SEED else self.seed,
             stop=tuple(self.stop),
             stop_token_ids=tuple(self.stop_token_ids),
             min_tokens=self.min_tokens,

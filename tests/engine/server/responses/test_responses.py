@@ -278,7 +278,7 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"max_output_tokens": 0}, "max_output_tokens"),
     ({"max_output_tokens": 4000}, None),
     ({"temperature": 3}, "temperature"),
-    ({"top_p": 0}, "top_p"),
+    ({"top_p": -0.1}, "top_p"),
     ({"priority": 1}, "priority"),
     ({"stop": ["x"] * 17}, "stop"),
     ({"logit_bias": {"1": 101}}, "logit_bias.1"),
