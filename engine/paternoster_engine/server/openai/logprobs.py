@@ -69,7 +69,10 @@ class LogprobsWriter:
         return [self._chat_token(token.logprobs) for token in tokens if token.logprobs is not None]
 
     async def text(self, tokens: Sequence[TokenText], num_top: int) -> TextLogprobs:
-        """The token itself is told besides the ``num_top`` best; tokens that are spelled alike share an entry."""
+        """The token itself is told besides the ``num_top`` best, all from the most likely on.
+
+        Tokens that are spelled alike share an entry, which tells of the most likely of them.
+        """
 
         def best(tokens: Sequence[TokenText]) -> Iterator[dict[str, float] | None]:
             for token in tokens:
@@ -99,10 +102,11 @@ class LogprobsWriter:
         return TopLogprob(token=self._named(token), logprob=_finite(logprob), bytes=list(spelled))
 
     def _best(self, told: TokenLogprobs, num_top: int) -> dict[str, float]:
-        # Backwards: of tokens that are spelled alike the most likely one is kept.
-        best = {self._named(token): _finite(logprob) for token, logprob in reversed(told.top[:num_top])}
-        ordered = dict(reversed(best.items()))
-        return ordered | {self._named(told.token): _finite(told.logprob)}
+        best: dict[str, float] = {}
+        for token, logprob in (*told.top[:num_top], (told.token, told.logprob)):
+            # From the most likely on: of tokens that are spelled alike the first one is kept, in its place.
+            best.setdefault(self._named(token), _finite(logprob))
+        return best
 
     def _prompt_token(self, told: TokenLogprobs, num_top: int) -> dict[int, PromptLogprob]:
         ranked = [(told.token, told.logprob, told.rank)]

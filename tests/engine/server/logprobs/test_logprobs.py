@@ -1,9 +1,12 @@
 """Log probabilities on the wire: whole and streamed, of outputs and prompts, and what ``best_of`` makes of them."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -203,6 +206,29 @@ async def test_what_json_cannot_say_and_tokens_that_are_spelled_alike(tokenizer:
     ]
     assert alike is not None
     assert json.loads(text.model_dump_json())["token_logprobs"] == [LOWEST]
+
+
+@given(
+    st.lists(st.floats(-50, 0), min_size=1, max_size=8, unique=True).map(lambda found: sorted(found, reverse=True)),
+    st.integers(0, 8), st.integers(0, 8), st.integers(1, 8),
+)  # fmt: skip
+def test_the_best_come_in_order_also_where_tokens_are_spelled_alike(
+    logprobs: list[float], num_top: int, sampled: int, spellings: int
+) -> None:
+    class Alike:
+        def token_bytes(self, token: int) -> bytes:
+            return b"abcdefgh"[token % spellings :][:1]
+
+    place = sampled % len(logprobs)
+    top = tuple(enumerate(logprobs))[:num_top]
+    told = TokenLogprobs(place, logprobs[place], place + 1, top)
+    (best,) = asyncio.run(LogprobsWriter(Alike()).text([TokenText(place, 0, told)], num_top)).top_logprobs  # type: ignore[arg-type]
+    assert best is not None
+    assert list(best.values()) == sorted(best.values(), reverse=True)
+    likeliest = {
+        "abcdefgh"[token % spellings]: logprob for token, logprob in reversed([*top, (place, logprobs[place])])
+    }
+    assert best == likeliest
 
 
 def test_tokens_wait_for_their_text(tokenizer: Tokenizer) -> None:
