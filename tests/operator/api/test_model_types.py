@@ -30,6 +30,7 @@ ADDRESSES = st.one_of(
 @example("s3://bucket/")
 @example("https://[::1]:8443/model.gguf")
 @example("oci-archive:///image.tar#")
+@example("hf://org/name/")
 def test_what_can_be_fetched_may_be_asked_for(source: str) -> None:
     try:
         parse(source)

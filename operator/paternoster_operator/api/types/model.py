@@ -15,7 +15,7 @@ _SOURCES = (
     r"package://[A-Za-z_][A-Za-z0-9_.]*",
     r"file:///.+",
     r"pvc://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/.*)?",
-    rf"hf://{_NAME}/{_NAME}([@/][^\s?#]+)?",
+    rf"hf://{_NAME}/{_NAME}(/|[@/][^\s?#]+)?",
     rf"(s3|gs)://{_NAME}(/[^\s?#]*)?",
     r"https://[^\s?#/]+/[^\s?#]+(#sha256=[0-9a-fA-F]{64})?",
     r"oci-(archive|layout):///[^\s?#]+(#[^\s#]*)?",
