@@ -9,6 +9,7 @@ POD_RANGE = "10.88.0.0/16"
 SERVICE_RANGE = "10.96.0.0/16"
 API_SERVICE_ADDRESS = "10.96.0.1"
 API_PORT = 6443
+POD_NAMESPACES = Path("/run/netns")
 
 ISOLATE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=SIGTERM", "--mount-proc")
 """Runs a command in new namespaces. When it ends the kernel ends every process, mount and link made inside."""
@@ -34,3 +35,6 @@ def lay_out() -> None:
     ):
         subprocess.run(["ip", *words.split()], check=True)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    # containerd names the namespaces of pods by files here: on the machine's disk they would outlive the cluster.
+    POD_NAMESPACES.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "netns", POD_NAMESPACES], check=True)
