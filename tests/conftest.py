@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Generator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 # A busy machine is no fault: examples may take their time. All else is as hypothesis has it here, or in CI.
 settings.register_profile(
@@ -17,6 +18,18 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("suite")
+
+# httpx waits 5 s for an answer unless a call says otherwise, which a busy machine exceeds; every client of the tests
+# copies these defaults when it is made.
+for _part in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, _part, 60.0)
+
+FOUND_EXAMPLE = (
+    "Hypothesis drew an input for which this property does not hold; it stands above, below 'Failing test case'.\n"
+    "The fault is real, even if your change has nothing to do with it. Add the input to the test as @example(...),\n"
+    "so that every run tries it, and mend the code; or open an issue with those lines."
+)
+"""Printed below a failed property, for someone who runs the suite for the first time."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -35,6 +48,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     finally:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failed property what to do with the input that Hypothesis found."""
+    report = yield
+    if report.failed and report.when == "call" and is_hypothesis_test(getattr(item, "obj", None)):
+        report.sections.append(("What to do with a found example", FOUND_EXAMPLE))
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
