@@ -135,6 +135,8 @@ def _tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
         tokenizer = checkpoint.tokenizer()
     except RecursionError as error:
         raise ModelError(str(error)) from error
+    for note in tokenizer.notes:
+        log.warning("%s: %s", checkpoint.config.name, note)
     if tokenizer.largest_id >= checkpoint.config.vocab_size:
         raise ModelError(
             f"the tokenizer has the token id {tokenizer.largest_id}: must be below {checkpoint.config.vocab_size}, "

@@ -81,6 +81,8 @@ def build_encoder_engine(
     checkpoint = EncoderCheckpoint(source)
     config = replace(checkpoint.config, pooling=_asked(args, checkpoint.config.pooling))
     tokenizer = checkpoint.tokenizer()
+    for note in tokenizer.notes:
+        log.warning("%s: %s", config.name, note)
     if tokenizer.largest_id >= config.vocab_size:
         raise ModelError(
             f"the tokenizer has the token id {tokenizer.largest_id}: must be below {config.vocab_size}, "

@@ -8,10 +8,10 @@ from typing import Any
 import tokenizers
 
 from paternoster_engine.chat.marks import MARK, Marker
-from paternoster_engine.model.fields import Fields, parse_object
+from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.vocabulary.from_gguf import vocabulary_of
-from paternoster_engine.model.vocabulary.library import refused_by_library
-from paternoster_engine.model.vocabulary.spelling import ByteLevel, Spelling, spelling_of
+from paternoster_engine.model.vocabulary.from_json import TokenizerFiles, vocabulary_of_files
+from paternoster_engine.model.vocabulary.spelling import ByteLevel, Spelling
 
 COMPOSED = 3
 """NFC makes at most so many bytes into one: three letters of Hangul with three bytes each are one syllable of three."""
@@ -34,6 +34,8 @@ class Tokenizer:
         self.eos_token_ids = tuple(dict.fromkeys(eos_token_ids))
         self.chat_template, self.special_names = chat_template, special_names
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.notes: Sequence[str] = ()
+        """What of the files has no effect, a line each."""
         self.largest_id = max((*backend.get_vocab(with_added_tokens=True).values(), *self.eos_token_ids), default=0)
 
     @classmethod
@@ -43,37 +45,13 @@ class Tokenizer:
         return cls(said.backend, said.eos_token_ids, said.chat_template, said.special_names, said.spelling)
 
     @classmethod
-    def from_json(
-        cls,
-        tokenizer_json: str,
-        tokenizer_config: Mapping[str, Any],
-        eos_token_ids: Any,
-        chat_template: str | None,
-    ) -> "Tokenizer":
-        """From a ``tokenizer.json``; raises :class:`ModelError`."""
-        document = Fields(parse_object(tokenizer_json, "tokenizer.json"), "tokenizer.json")
-        spelling = spelling_of(document.mapping("decoder"))
-        with refused_by_library("tokenizer.json"):
-            backend = tokenizers.Tokenizer.from_str(tokenizer_json)
-        # Both are of how the model was trained, and would change texts without a word.
-        backend.no_truncation()
-        backend.no_padding()
-        config = Fields(tokenizer_config, "tokenizer_config.json")
-        names: dict[str, str] = {}
-        for key in ("bos_token", "eos_token", "unk_token", "pad_token"):
-            token = tokenizer_config.get(key)
-            if token is not None:
-                inner = Fields(token, f"{key} of tokenizer_config.json") if isinstance(token, Mapping) else None
-                names[key] = config.text(key) if inner is None else inner.text("content")
-        if eos_token_ids is None:
-            eos = backend.token_to_id(names["eos_token"]) if "eos_token" in names else None
-            eos_token_ids = [] if eos is None else [eos]
-        elif not isinstance(eos_token_ids, list):
-            eos_token_ids = [eos_token_ids]
-        for i in eos_token_ids:
-            if type(i) is not int or i < 0:
-                raise config.refusal("eos_token_id", i, "a token's id, or a list of them")
-        return cls(backend, eos_token_ids, chat_template or _default_template(config), names, spelling)
+    def from_json(cls, files: TokenizerFiles, chat_template: str | None = None) -> "Tokenizer":
+        """From the files of a folder; ``chat_template``: of a file of its own. Raises :class:`ModelError`."""
+        said = vocabulary_of_files(files)
+        template = chat_template or _default_template(Fields(files.tokenizer_config, "tokenizer_config.json"))
+        made = cls(said.backend, said.eos_token_ids, template, said.special_names, said.spelling)
+        made.notes = said.notes
+        return made
 
     def with_template(self, chat_template: str) -> "Tokenizer":
         """The same with another chat template."""

@@ -1,6 +1,5 @@
 """A folder with an encoder: its shape, its tensors by name and its tokenizer."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +10,8 @@ from paternoster_engine.model.encoders.pooling_files import read_pooling
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.model.weights.model_folder import LONGEST_TOKENIZER, ModelFolder
+from paternoster_engine.model.tokenizer_folder import tokenizer_files
+from paternoster_engine.model.weights.model_folder import ModelFolder
 
 
 def is_encoder(source: ModelSource) -> bool:
@@ -47,15 +47,7 @@ class EncoderCheckpoint:
         return tensor
 
     def tokenizer(self) -> Tokenizer:
-        config: Mapping[str, Any] = {}
-        if self._folder.has("tokenizer_config.json"):
-            config = self._folder.json("tokenizer_config.json")
-        return Tokenizer.from_json(
-            self._folder.text("tokenizer.json", LONGEST_TOKENIZER),
-            tokenizer_config=config,
-            eos_token_ids=[],
-            chat_template=None,
-        )
+        return Tokenizer.from_json(tokenizer_files(self._folder, None, self.config.vocab_size))
 
     def _find(self, name: str, shape: tuple[int, ...]) -> tuple[str, str]:
         """(``name``, the file's name for it); checks its shape."""

@@ -7,10 +7,11 @@ from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.fields import parse_object
 
 MOST_WEIGHT_FILES = 1024
-LONGEST_TOKENIZER = 128 * 2**20
-"""Bytes of tokenizer.json: four times the largest known."""
 LONGEST_JSON = 2**20
-"""Bytes of any other JSON file and of a chat template."""
+"""Bytes of a JSON file or a chat template that is not in :data:`LONGER`."""
+INDEX = "model.safetensors.index.json"
+LONGER = {"tokenizer.json": 128 * 2**20, "tokenizer_config.json": 16 * 2**20, INDEX: 64 * 2**20}
+"""Bytes by file: four times the largest known and more; Gemma 3 lists 6,000 tokens in its tokenizer_config.json."""
 
 
 class ModelFolder:
@@ -41,9 +42,9 @@ class ModelFolder:
             raise ModelError(f"{self.path} has {len(paths)} safetensors files: must be at most {MOST_WEIGHT_FILES}")
         return [self.file(path) for path in paths]
 
-    def text(self, name: str, longest: int = LONGEST_JSON) -> str:
-        """A file in UTF-8 of ``longest`` bytes at most."""
-        path = self.path / name
+    def text(self, name: str) -> str:
+        """A file in UTF-8 of bounded size."""
+        path, longest = self.path / name, LONGER.get(name, LONGEST_JSON)
         try:
             with self.file(path).open("rb") as file:
                 data = file.read(longest + 1)
@@ -58,3 +59,7 @@ class ModelFolder:
     def json(self, name: str) -> dict[str, Any]:
         """A file that has one JSON object."""
         return parse_object(self.text(name), str(self.path / name))
+
+    def optional_json(self, name: str) -> dict[str, Any]:
+        """As :meth:`json`; empty for a file that is not there."""
+        return self.json(name) if self.has(name) else {}

@@ -13,7 +13,8 @@ from paternoster_engine.model.families.read import config_from_hf
 from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.model.weights.model_folder import LONGEST_TOKENIZER, ModelFolder
+from paternoster_engine.model.tokenizer_folder import chat_template, tokenizer_files
+from paternoster_engine.model.weights.model_folder import ModelFolder
 from paternoster_engine.model.weights.quantized import QuantizedMatrices
 from paternoster_engine.model.weights.safetensors_file import FLOATS, TYPES, FileTensor, read_safetensors
 from paternoster_engine.model.weights.stored import Part, Stored
@@ -27,6 +28,7 @@ class SafetensorsCheckpoint:
         self._config = self._folder.json("config.json")
         self.architecture = Fields(self._config, "config.json").text("model_type")
         self._quantized = QuantizedMatrices(Fields(self._config, "config.json").mapping("quantization_config"))
+        self._generation = self._folder.optional_json("generation_config.json")
         self._files: dict[str, FileTensor] = {}
         for weights in self._folder.weights():
             self._files.update(read_safetensors(weights))
@@ -60,20 +62,11 @@ class SafetensorsCheckpoint:
         return tensor if rows is None else Part(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
 
     def tokenizer(self) -> Tokenizer:
-        optional = {
-            name: self._folder.json(name) if self._folder.has(name) else {}
-            for name in ("tokenizer_config.json", "generation_config.json")
-        }
-        return Tokenizer.from_json(
-            self._folder.text("tokenizer.json", LONGEST_TOKENIZER),
-            tokenizer_config=optional["tokenizer_config.json"],
-            eos_token_ids=optional["generation_config.json"].get("eos_token_id", self._config.get("eos_token_id")),
-            chat_template=self._chat_template(),
-        )
-
-    def _chat_template(self) -> str | None:
-        name = "chat_template.jinja"
-        return self._folder.text(name) if self._folder.has(name) else None
+        ends = self._generation.get("eos_token_id")
+        for said in (self._config, Fields(self._config, "config.json").mapping("text_config")):
+            ends = said.get("eos_token_id") if ends is None else ends
+        files = tokenizer_files(self._folder, ends, self.config.vocab_size)
+        return Tokenizer.from_json(files, chat_template(self._folder, files))
 
     def _numbers(self, stored: str) -> FileTensor:
         tensor = self._files[stored]

@@ -10,6 +10,7 @@ from vocabularies import CONTROL, OWN, check_lines, corpus, lines_of, pair_of
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.vocabulary.byte_level import CUTS
+from paternoster_engine.model.vocabulary.from_json import TokenizerFiles
 
 LINES = 10_000
 EACH_CUT = list({id(cut): name for name, cut in reversed(CUTS.items())}.values())
@@ -31,7 +32,7 @@ def test_from_a_tokenizer_json(kind: str, tmp_path: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=json_tokenizer(kind), **named).save_pretrained(tmp_path)
     theirs = PreTrainedTokenizerFast.from_pretrained(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    ours = Tokenizer.from_json((tmp_path / "tokenizer.json").read_text(), config, None, None)
+    ours = Tokenizer.from_json(TokenizerFiles((tmp_path / "tokenizer.json").read_text(), config))
     lines = lines_of("qwen2", LINES) if kind == "qwen2" else list(corpus(LINES))
     marks = [*CONTROL[3:], *OWN]
     lines = [f"{line}{marks[i % 4]}x" if i % 10 == 0 else line for i, line in enumerate(lines)]

@@ -13,6 +13,7 @@ from vocabularies import DIGITS, KINDS, SPACE, Pair, corpus, lines_of, pair_of, 
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.vocabulary.from_json import TokenizerFiles
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +224,7 @@ def test_pieces_that_would_take_long_are_refused(pieces: list[str], tmp_path: Pa
 def test_a_tokenizer_json_of_pieces_is_read(made: Callable[[str], Pair]) -> None:
     for kind in ("llama", "gemma"):
         ours, theirs = made(kind)
-        read = Tokenizer.from_json(theirs.to_str(), {"bos_token": "<s>"}, None, None)
+        read = Tokenizer.from_json(TokenizerFiles(theirs.to_str(), {"bos_token": "<s>"}))
         for line in corpus(100, seed=9):
             assert read.encode(line) == theirs.encode(line, add_special_tokens=False).ids
             assert read.decode(read.encode(line)) == ours.decode(ours.encode(line)) == line
@@ -255,6 +256,6 @@ def test_the_default_of_named_templates(made: Callable[[str], Pair], said: Any, 
     document = made("gemma")[1].to_str()
     if template is UnsupportedModelError:
         with pytest.raises(UnsupportedModelError, match="chat_template is"):
-            Tokenizer.from_json(document, {"chat_template": said}, None, None)
+            Tokenizer.from_json(TokenizerFiles(document, {"chat_template": said}))
     else:
-        assert Tokenizer.from_json(document, {"chat_template": said}, None, None).chat_template == template
+        assert Tokenizer.from_json(TokenizerFiles(document, {"chat_template": said})).chat_template == template

@@ -1,0 +1,107 @@
+"""Added tokens of a folder's tokenizer files: those beside tokenizer.json, and those that the model has no row for."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken
+
+from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.model.fields import Fields, shown
+
+SHOWN = 8
+"""Tokens in a message."""
+
+
+def drop_tokens_without_row(document: dict[str, Any], rows: int) -> list[str]:
+    """Remove from a parsed tokenizer.json the added tokens whose id is ``rows`` or more, and return what they are.
+
+    The model has no embedding for them (``<image_soft_token>`` in text models of Gemma 3), so their text is plain
+    text, as llama.cpp's converter has it. Other tokens stay: without those it is another model's tokenizer.
+    """
+    added = document.get("added_tokens")
+    if not isinstance(added, list):
+        return []
+    beyond = [token for token in added if isinstance(token, dict) and _id(token) >= rows]
+    if not beyond:
+        return []
+    document["added_tokens"] = [token for token in added if token not in beyond]
+    model = document.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocabulary, dict):
+        for token in beyond:
+            if vocabulary.get(token.get("content")) == token["id"]:
+                del vocabulary[token["content"]]
+    return [_named(str(token.get("content")), token["id"]) for token in beyond]
+
+
+def add_tokens_beside(
+    backend: tokenizers.Tokenizer, config: Mapping[str, Any], legacy: Mapping[str, Any], rows: int | None
+) -> list[str]:
+    """Add what tokenizer.json lacks of ``added_tokens_decoder``, or of added_tokens.json where there is none of that.
+
+    As transformers does; returns the tokens that the model has no row for, which are not added. ``config``: a
+    tokenizer_config.json; ``legacy``: an added_tokens.json. Raises :class:`UnsupportedModelError` for a token that
+    would get another id than its file says.
+    """
+    if "added_tokens_decoder" in config:
+        field = "tokenizer_config.json: added_tokens_decoder"
+        listed = Fields(config, "tokenizer_config.json").mapping("added_tokens_decoder")
+        tokens = [(key, *_parsed(key, token, field)) for key, token in listed.items()]
+    else:
+        field = "added_tokens.json"
+        tokens = [(content, _whole(content, i, field), AddedToken(content, normalized=False))
+                  for content, i in legacy.items()]  # fmt: skip
+    known = {token.content for token in backend.get_added_tokens_decoder().values()}
+    beyond = []
+    for key, token_id, token in sorted(tokens, key=lambda item: item[1]):
+        if token.content in known:
+            continue
+        if rows is not None and token_id >= rows:
+            beyond.append(_named(token.content, token_id))
+            continue
+        present = backend.token_to_id(token.content)
+        becomes = backend.get_vocab_size(with_added_tokens=True) if present is None else present
+        if becomes != token_id:
+            raise UnsupportedModelError(
+                f"{field} has {shown(key)}, the token {shown(token.content)} with the id {token_id}: must be in "
+                f"tokenizer.json, or have the id {becomes}"
+            )
+        backend.add_tokens([token])
+    return beyond
+
+
+def name_tokens(tokens: list[str]) -> str:
+    """Some of ``tokens``, for a message."""
+    more = "" if len(tokens) <= SHOWN else f" and {len(tokens) - SHOWN} more"
+    return ", ".join(tokens[:SHOWN]) + more
+
+
+def _named(content: str, token_id: int) -> str:
+    return f"{shown(content)} ({token_id})"
+
+
+def _id(token: Mapping[str, Any]) -> int:
+    value = token.get("id")
+    return value if type(value) is int else -1
+
+
+def _whole(key: Any, value: Any, field: str) -> int:
+    if type(value) is not int or value < 0:
+        raise UnsupportedModelError(f"{field}: {shown(key)} is {shown(value)}: must be a token's id")
+    return value
+
+
+def _parsed(key: str, token: Any, field: str) -> tuple[int, AddedToken]:
+    if not key.isascii() or not key.isdigit() or len(key) > 10:
+        raise UnsupportedModelError(f"{field} has the name {shown(key)}: must be a token's id")
+    said = Fields(token if isinstance(token, Mapping) else {}, f"{field}.{key}")
+    flags = {name: said.flag(name) for name in ("lstrip", "rstrip", "single_word", "special")}
+    content = said.text("content")
+    return int(key), AddedToken(content, normalized=said.flag("normalized", default=not flags["special"]), **flags)
+
+
+def tokenizer_text(document: dict[str, Any]) -> str:
+    """A tokenizer.json again."""
+    return json.dumps(document, ensure_ascii=False)

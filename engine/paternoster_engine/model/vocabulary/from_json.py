@@ -1,0 +1,106 @@
+"""The library's tokenizer from the tokenizer files of a folder, which may contradict each other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tokenizers
+
+from paternoster_engine.model.errors import UnsupportedModelError
+from paternoster_engine.model.fields import Fields, parse_object, shown
+from paternoster_engine.model.vocabulary.added_tokens import (
+    add_tokens_beside,
+    drop_tokens_without_row,
+    name_tokens,
+    tokenizer_text,
+)
+from paternoster_engine.model.vocabulary.library import refused_by_library
+from paternoster_engine.model.vocabulary.spelling import Spelling, spelling_of
+
+NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
+"""Special tokens that chat templates name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerFiles:
+    """What a folder has; an empty mapping stands for a file that it lacks."""
+
+    tokenizer_json: str
+    tokenizer_config: Mapping[str, Any] = field(default_factory=dict)
+    special_tokens_map: Mapping[str, Any] = field(default_factory=dict)
+    added_tokens: Mapping[str, Any] = field(default_factory=dict)
+    eos_token_ids: Any = None
+    """``eos_token_id`` of generation_config.json, or of config.json where that has none."""
+    rows: int | None = None
+    """Of the model's embedding; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonVocabulary:
+    """What the files say together."""
+
+    backend: tokenizers.Tokenizer
+    spelling: Spelling
+    eos_token_ids: Sequence[int]
+    special_names: Mapping[str, str]
+    """Such as ``bos_token`` -> ``<s>``."""
+    notes: Sequence[str]
+    """What of the files has no effect, a line each."""
+
+
+def vocabulary_of_files(files: TokenizerFiles) -> JsonVocabulary:
+    """Raises :class:`ModelError` naming the file and the field."""
+    document = parse_object(files.tokenizer_json, "tokenizer.json")
+    spelling = spelling_of(Fields(document, "tokenizer.json").mapping("decoder"))
+    beyond = [] if files.rows is None else drop_tokens_without_row(document, files.rows)
+    with refused_by_library("tokenizer.json"):
+        backend = tokenizers.Tokenizer.from_str(tokenizer_text(document) if beyond else files.tokenizer_json)
+    # Both are of how the model was trained, and would change texts without a word.
+    backend.no_truncation()
+    backend.no_padding()
+    beyond += add_tokens_beside(backend, files.tokenizer_config, files.added_tokens, files.rows)
+    notes = []
+    if beyond:
+        told = name_tokens(list(dict.fromkeys(beyond)))
+        notes.append(f"the model has {files.rows} embeddings, and none for {told}: this text is plain text to it")
+    names = _special_names(files)
+    eos_token_ids, note = _eos_token_ids(files, backend, names)
+    return JsonVocabulary(backend, spelling, eos_token_ids, names, [*notes, *note])
+
+
+def _special_names(files: TokenizerFiles) -> dict[str, str]:
+    """Of tokenizer_config.json; files from before it had ``added_tokens_decoder`` have them in a map of their own."""
+    sources = [(files.tokenizer_config, "tokenizer_config.json")]
+    if "added_tokens_decoder" not in files.tokenizer_config:
+        sources.append((files.special_tokens_map, "special_tokens_map.json"))
+    names: dict[str, str] = {}
+    for values, file in sources:
+        for key in NAMES:
+            token = values.get(key)
+            if token is not None:
+                inner = Fields(token, f"{key} of {file}") if isinstance(token, Mapping) else None
+                names[key] = Fields(values, file).text(key) if inner is None else inner.text("content")
+    return names
+
+
+def _eos_token_ids(
+    files: TokenizerFiles, backend: tokenizers.Tokenizer, names: Mapping[str, str]
+) -> tuple[list[int], list[str]]:
+    """Tokens that end an answer, as vLLM has them: those of the model's files, and the tokenizer's own beside them."""
+    listed = files.eos_token_ids if isinstance(files.eos_token_ids, list) else [files.eos_token_ids]
+    ids = [i for i in listed if i is not None]
+    for i in ids:
+        if type(i) is not int or i < 0:
+            refused = Fields({}, "generation_config.json or config.json")
+            raise refused.refusal("eos_token_id", i, "a token's id, or a list of them")
+    own = backend.token_to_id(names["eos_token"]) if "eos_token" in names else None
+    every = list(dict.fromkeys([*ids, *([] if own is None else [own])]))
+    known = every if files.rows is None else [i for i in every if i < files.rows]
+    if every and not known:
+        raise UnsupportedModelError(f"eos_token_id is {shown(every)}: must have one below {files.rows}, the vocabulary")
+    notes = []
+    if unknown := [i for i in every if i not in known]:
+        notes.append(f"eos_token_id has {shown(unknown)}, of a vocabulary of {files.rows}: no answer ends with these")
+    if "eos_token" in names and own is None:
+        notes.append(f"eos_token is {shown(names['eos_token'])}, which tokenizer.json does not have")
+    return known, notes
