@@ -2,7 +2,9 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from paternoster_e2e.kubectl import CommandError, Document, Kubectl
 from paternoster_e2e.objects import merge
 
 Manifest = Callable[..., Document]
+PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 
 HEADER = "NAME READY REASON REPLICAS DESIRED SEQS TOK/S AGE"
 WIDE_HEADER = f"{HEADER} MODEL QUEUE PREEMPT/1K KV% COST/1M MODE URL MESSAGE"
@@ -46,6 +49,21 @@ def test_columns_show_the_status(kubectl: Kubectl, manifest: Manifest, namespace
     header, row = table(kubectl, "llmd", "shown", namespace, "--output=wide")
     assert header == WIDE_HEADER.split()
     assert row[8:] == ["smollm2", "7", "12", "81", "Auto", "http://gateway", "served"]
+
+
+@pytest.mark.parametrize("flags", [(), ("--output=wide",), ("--all-namespaces",)])
+def test_paternoster_get_prints_what_kubectl_does(
+    kubectl: Kubectl, manifest: Manifest, namespace: str, flags: tuple[str, ...]
+) -> None:
+    kubectl("apply", "--filename=-", document=manifest("both"))
+    where = () if flags == ("--all-namespaces",) else (f"--namespace={namespace}",)
+    command = [PATERNOSTER, "get", "--kubeconfig", *where, *flags]
+    done = subprocess.run(command, env=kubectl.environment, capture_output=True, text=True, check=True)
+    ours = [line.split() for line in done.stdout.splitlines()]
+    theirs = [line.split() for line in kubectl("get", "llmd", *where, *flags).splitlines()]
+    assert ours[0] == theirs[0]
+    # Ages are a second apart.
+    assert [row[:3] for row in ours] == [row[:3] for row in theirs]
 
 
 def test_short_name_and_categories_find_it(kubectl: Kubectl, manifest: Manifest, namespace: str) -> None:

@@ -1,7 +1,9 @@
-"""Reading one LLMDeployment as a user, from the cluster of the kubeconfig."""
+"""Reading LLMDeployments as a user, from the cluster of the kubeconfig."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 from kubernetes.aio import config
@@ -12,32 +14,74 @@ from paternoster_contract import labels
 TIMEOUT_SECONDS = 10
 
 
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """The kubeconfig's current context: its name, its namespace, and its API server."""
+
+    name: str
+    namespace: str
+    api: CustomObjectsApi
+
+
 def read_resource(name: str, namespace: str | None) -> Mapping[str, Any]:
-    """The LLMDeployment in the kubeconfig's current context; ``namespace`` is the context's own when None.
+    """Read one LLMDeployment of the kubeconfig's current context; ``namespace`` is the context's own when None.
 
-    Raises ``OSError`` that says where it was looked for and why it could not be read.
+    Raises ``OSError`` that says where it was searched and why it could not be read.
     """
-    return asyncio.run(_read(name, namespace))
+
+    async def read() -> Mapping[str, Any]:
+        async with _current_context() as context:
+            where = namespace or context.namespace
+            try:
+                found = await context.api.get_namespaced_custom_object(
+                    labels.GROUP, labels.VERSION, where, labels.PLURAL, name, _request_timeout=TIMEOUT_SECONDS
+                )
+            except ApiException as error:
+                if error.status != 404:
+                    raise
+                raise OSError(
+                    f"there is no LLMDeployment {where}/{name} in the cluster of context {context.name}"
+                ) from error
+        return cast(Mapping[str, Any], found)
+
+    return asyncio.run(read())
 
 
-async def _read(name: str, namespace: str | None) -> Mapping[str, Any]:
+def read_resources(namespace: str | None, *, all_namespaces: bool) -> Sequence[Mapping[str, Any]]:
+    """Read the LLMDeployments of one namespace, or of all, in the kubeconfig's current context.
+
+    Raises ``OSError`` that says which API server could not be read and why.
+    """
+
+    async def read() -> Sequence[Mapping[str, Any]]:
+        async with _current_context() as context:
+            kind = labels.GROUP, labels.VERSION
+            if all_namespaces:
+                found = await context.api.list_cluster_custom_object(
+                    *kind, labels.PLURAL, _request_timeout=TIMEOUT_SECONDS
+                )
+            else:
+                found = await context.api.list_namespaced_custom_object(
+                    *kind, namespace or context.namespace, labels.PLURAL, _request_timeout=TIMEOUT_SECONDS
+                )
+        return cast(Sequence[Mapping[str, Any]], cast(Mapping[str, Any], found)["items"])
+
+    return asyncio.run(read())
+
+
+@asynccontextmanager
+async def _current_context() -> AsyncIterator[_Context]:
+    """The context to read from; an error of its API server becomes an ``OSError`` that names the server."""
     try:
         _, context = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
         await config.load_kube_config()  # type: ignore[no-untyped-call]
     except (config.ConfigException, OSError) as error:
         raise OSError(f"no usable kubeconfig: {error}") from error
-    where = namespace or context["context"].get("namespace") or "default"
-    async with ApiClient() as api:
+    async with ApiClient() as client:
+        host = client.configuration.host
         try:
-            found = await CustomObjectsApi(api).get_namespaced_custom_object(
-                labels.GROUP, labels.VERSION, where, labels.PLURAL, name, _request_timeout=TIMEOUT_SECONDS
-            )
+            yield _Context(context["name"], context["context"].get("namespace") or "default", CustomObjectsApi(client))
         except ApiException as error:
-            if error.status == 404:
-                raise OSError(
-                    f"there is no LLMDeployment {where}/{name} in the cluster of context {context['name']}"
-                ) from error
-            raise OSError(f"{api.configuration.host}: HTTP {error.status}: {error.reason}") from error
-        except (OSError, TimeoutError) as error:
-            raise OSError(f"{api.configuration.host}: {error or type(error).__name__}") from error
-    return cast(Mapping[str, Any], found)
+            raise OSError(f"{host}: HTTP {error.status}: {error.reason}") from error
+        except (ConnectionError, TimeoutError) as error:
+            raise OSError(f"{host}: {error or type(error).__name__}") from error

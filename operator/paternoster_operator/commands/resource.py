@@ -1,13 +1,20 @@
-"""The LLMDeployment that a command is asked about: of ``paternoster up`` on this machine, or of a cluster."""
+"""The LLMDeployments that a command reads: of ``paternoster up`` on this machine, or of a cluster."""
 
 import argparse
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Its name, and where to look."""
+    """The name of one LLMDeployment, and where to read it."""
     parser.add_argument("name", help="the LLMDeployment")
+    add_source_arguments(parser)
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where to read LLMDeployments."""
     parser.add_argument("-n", "--namespace", help="its namespace (default: the kubeconfig's; on this machine, any)")
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
@@ -20,21 +27,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def find_resource(args: argparse.Namespace) -> Mapping[str, Any]:
-    """The object; raises ``OSError`` that says where it was looked for."""
+    """Return the LLMDeployment ``args.name``; raises ``OSError`` that says where it was searched."""
     from paternoster_operator.cluster.kubeconfig import read_resource
-    from paternoster_operator.local.client import fetch_objects, running_server
 
-    server = None if args.kubeconfig else args.server or running_server()
+    server = _server(args)
     if server is None:
-        try:
-            return read_resource(args.name, args.namespace)
-        except OSError as error:
-            nowhere = "" if args.kubeconfig else "no 'paternoster up' runs on this machine, and "
-            raise OSError(f"{nowhere}{error}") from error
-    for item in fetch_objects(server):
-        metadata = item["metadata"]
-        if metadata["name"] == args.name and args.namespace in (None, metadata["namespace"]):
+        return _read_cluster(args, lambda: read_resource(args.name, args.namespace))
+    for item in _from_server(server, args.namespace):
+        if item["metadata"]["name"] == args.name:
             return item
     named = args.name if args.namespace is None else f"{args.namespace}/{args.name}"
     elsewhere = "" if args.server else "; --kubeconfig asks a cluster"
     raise OSError(f"there is no LLMDeployment {named} at {server}{elsewhere}")
+
+
+def list_resources(args: argparse.Namespace, *, all_namespaces: bool) -> Sequence[Mapping[str, Any]]:
+    """Return the LLMDeployments of ``args.namespace``, or of all; raises ``OSError`` that says where it searched."""
+    from paternoster_operator.cluster.kubeconfig import read_resources
+
+    server = _server(args)
+    if server is None:
+        return _read_cluster(args, lambda: read_resources(args.namespace, all_namespaces=all_namespaces))
+    return _from_server(server, args.namespace)
+
+
+def _server(args: argparse.Namespace) -> str | None:
+    """The operator that answers by HTTP; None for the kubeconfig's cluster."""
+    from paternoster_operator.local.client import running_server
+
+    return None if args.kubeconfig else args.server or running_server()
+
+
+def _from_server(server: str, namespace: str | None) -> list[dict[str, Any]]:
+    from paternoster_operator.local.client import fetch_objects
+
+    return [item for item in fetch_objects(server) if namespace in (None, item["metadata"]["namespace"])]
+
+
+def _read_cluster(args: argparse.Namespace, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except OSError as error:
+        nowhere = "" if args.kubeconfig else "no 'paternoster up' runs on this machine, and "
+        raise OSError(f"{nowhere}{error}") from error

@@ -8,15 +8,18 @@ from rich.table import Table
 
 from paternoster_operator.api.columns import COLUMNS, Column
 
+NAMESPACE = Column("Namespace", ".metadata.namespace")
+NAME = Column("Name", ".metadata.name")
 
-def columns_table(objects: Sequence[Mapping[str, Any]], *, wide: bool) -> Table:
-    """As ``kubectl get`` lays them out: the name first, then the columns."""
-    shown = [column for column in COLUMNS if wide or column.priority == 0]
+
+def columns_table(objects: Sequence[Mapping[str, Any]], *, wide: bool, namespaces: bool = False) -> Table:
+    """The table of ``kubectl get``: the name, after its namespace if ``namespaces``, then the printer columns."""
+    shown = [NAMESPACE] * namespaces + [NAME] + [column for column in COLUMNS if wide or column.priority == 0]
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for title in ("NAME", *(column.name.upper() for column in shown)):
-        table.add_column(title, no_wrap=True)
+    for column in shown:
+        table.add_column(column.name.upper(), no_wrap=True)
     for document in objects:
-        table.add_row(document["metadata"]["name"], *(cell(document, column) for column in shown))
+        table.add_row(*(cell(document, column) for column in shown))
     return table
 
 

@@ -97,6 +97,27 @@ def paternoster(environment: dict[str, str]) -> Callable[..., subprocess.Complet
 
 
 @pytest.fixture
+def write_kubeconfig(tmp_path: Path, environment: dict[str, str]) -> Callable[[str], None]:
+    """Write a kubeconfig with one context ``home``, of namespace ``lifts``, and make the commands read it."""
+
+    def write(server: str) -> None:
+        path = tmp_path / "kubeconfig"
+        context = {"cluster": "house", "user": "rider", "namespace": "lifts"}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "home",
+            "contexts": [{"name": "home", "context": context}],
+            "clusters": [{"name": "house", "cluster": {"server": server}}],
+            "users": [{"name": "rider", "user": {"token": "none"}}],
+        }
+        path.write_text(yaml.safe_dump(document))
+        environment["KUBECONFIG"] = str(path)
+
+    return write
+
+
+@pytest.fixture
 def up(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[[Any], Up]]:
     """Start ``paternoster up`` with a manifest; it is ended with the test."""
     started: list[Up] = []

@@ -9,7 +9,6 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 
 from paternoster_contract.labels import OBJECTS
@@ -82,20 +81,9 @@ async def server() -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def kubeconfig(server: str, tmp_path: Path, environment: dict[str, str]) -> None:
+def kubeconfig(server: str, write_kubeconfig: Callable[[str], None]) -> None:
     """A kubeconfig whose only cluster is ``server``."""
-    path = tmp_path / "kubeconfig"
-    context = {"cluster": "house", "user": "rider", "namespace": "lifts"}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "home",
-        "contexts": [{"name": "home", "context": context}],
-        "clusters": [{"name": "house", "cluster": {"server": server}}],
-        "users": [{"name": "rider", "user": {"token": "none"}}],
-    }
-    path.write_text(yaml.safe_dump(document))
-    environment["KUBECONFIG"] = str(path)
+    write_kubeconfig(server)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -37,13 +38,24 @@ BARE = {**OBJECT, "metadata": {**OBJECT["metadata"], "name": "new"}, "status": {
 
 @pytest.fixture
 async def server() -> AsyncIterator[str]:
-    """An operator that knows two LLMDeployments."""
+    """An operator that has two LLMDeployments, and an API server that has the same."""
 
     async def objects(_: web.Request) -> web.Response:
         return web.json_response({"items": [OBJECT, BARE]})
 
+    async def some(request: web.Request) -> web.Response:
+        found = [OBJECT] if request.match_info["namespace"] == "lifts" else []
+        return web.json_response({"items": found})
+
+    async def one(request: web.Request) -> web.Response:
+        if (request.match_info["namespace"], request.match_info["name"]) == ("lifts", "ride"):
+            return web.json_response(OBJECT)
+        return web.json_response({"kind": "Status", "message": "not found"}, status=404)
+
     app = web.Application()
-    app.add_routes([web.get(OBJECTS, objects)])
+    group, plural = OBJECTS.rsplit("/", 1)
+    namespaced = f"{group}/namespaces/{{namespace}}/{plural}"
+    app.add_routes([web.get(OBJECTS, objects), web.get(namespaced, some), web.get(namespaced + "/{name}", one)])
     runner, port = await serve(app, "127.0.0.1", 0)
     yield f"http://127.0.0.1:{port}"
     await runner.cleanup()
@@ -65,22 +77,42 @@ async def test_the_columns(server: str, get: Any) -> None:
     assert {"smol", "5", "Auto"} <= set(wide[1].split())
 
 
+async def test_a_cluster(server: str, get: Any, write_kubeconfig: Callable[[str], None]) -> None:
+    """Without a 'paternoster up' on this machine the kubeconfig's context is read, in its own namespace."""
+    write_kubeconfig(server)
+    title, ride = (await get()).stdout.splitlines()
+    assert title.split()[:3] == ["NAME", "READY", "REASON"]
+    assert ride.split()[:-1] == ["ride", "True", "MinimumReplicasAvailable", "2", "3", "12", "0"]
+    assert json.loads((await get("ride", "-o", "json")).stdout) == OBJECT
+    assert len((await get("-n", "elsewhere")).stdout.splitlines()) == 1
+    title, ride, new = (await get("-A")).stdout.splitlines()
+    assert title.split()[:2] == ["NAMESPACE", "NAME"]
+    assert [line.split()[:2] for line in (ride, new)] == [["lifts", "ride"], ["lifts", "new"]]
+    done = await get("down", "--kubeconfig")
+    assert done.returncode == 1
+    assert done.stderr == "paternoster get: there is no LLMDeployment lifts/down in the cluster of context home\n"
+    done = await get("-A", "-n", "lifts")
+    assert done.returncode == 2
+    assert done.stderr == "paternoster get: --all-namespaces goes with neither a name nor --namespace\n"
+
+
 async def test_whole_objects(server: str, get: Any) -> None:
     assert json.loads((await get("ride", "--server", server, "-o", "json")).stdout) == OBJECT
     assert yaml.safe_load((await get("--server", server, "-o", "yaml")).stdout)["items"] == [OBJECT, BARE]
 
 
-async def test_what_is_not_there_is_named(server: str, get: Any) -> None:
+async def test_what_is_not_there_is_named(server: str, get: Any, environment: dict[str, str], tmp_path: Path) -> None:
+    environment["KUBECONFIG"] = str(tmp_path / "nothing")
     for words, said in (
         (("down", "--server", server), "there is no LLMDeployment down"),
         (("--server", "http://127.0.0.1:1"), "http://127.0.0.1:1 does not answer: [Errno 111] Connection refused"),
         (("--server", server + "/elsewhere"), "does not answer: Not Found"),
         (("--server", "nowhere"), "nowhere is no operator's address"),
-        ((), "no 'paternoster up' runs on this machine; give --server"),
+        ((), "no 'paternoster up' runs on this machine, and no usable kubeconfig: "),
     ):
         done = await get(*words)
         assert done.returncode == 1
-        (line,) = done.stderr.splitlines()
+        line = done.stderr.splitlines()[-1]  # the Kubernetes client logs a line of its own first
         assert line.startswith("paternoster get: ")
         assert said in line
 
