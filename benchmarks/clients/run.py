@@ -133,8 +133,6 @@ def engine() -> Iterator[str]:
     """The URL of one that has the default model."""
     command = [str(Path(sys.executable).with_name("paternoster")), "serve", "--port", "0"]
     settings = ["--served-model-name", MODEL, "--max-model-len", "1024", "--kv-cache-memory", "150Mi"]
-    # The model's own template reads no tools.
-    settings += ["--chat-template", str(HERE / "tools.jinja")]
     process = subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

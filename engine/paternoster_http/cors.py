@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 
-TOLD = ("X-Request-Id", "X-Paternoster-Ignored", "Retry-After", "x-should-retry")
+TOLD = ("X-Request-Id", "X-Paternoster-Ignored", "X-Paternoster-Tool-Template", "Retry-After", "x-should-retry")
 """Headers of an answer that a page may read."""
 METHODS = ("GET", "POST")
 

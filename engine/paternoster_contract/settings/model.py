@@ -37,6 +37,11 @@ class ModelSettings(Settings):
         default="auto",
         description="how the model writes calls of tools (auto: by marks in its chat template; none: calls are text)",
     )
+    tool_template: Literal["auto", "none"] = Field(
+        default="auto",
+        description="what writes tools into a prompt where the chat template reads none (auto: a built-in template, "
+        "whose calls tool_parser hermes reads; none: nothing, requests with tools are refused)",
+    )
     reasoning_parser: Literal["auto", "none", "think", "mistral", "harmony"] = Field(
         default="auto",
         description="how the model marks what it thinks before it answers (auto: by its chat template; none: as text)",

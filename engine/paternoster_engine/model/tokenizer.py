@@ -8,6 +8,7 @@ from typing import Any
 import tokenizers
 
 from paternoster_engine.chat.marks import MARK, Marker
+from paternoster_engine.chat.tool_prompt import MARKS
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.vocabulary.from_gguf import vocabulary_of
 from paternoster_engine.model.vocabulary.from_json import TokenizerFiles, vocabulary_of_files
@@ -127,7 +128,7 @@ class Tokenizer:
         added = self._backend.get_added_tokens_decoder().values()
         special = [token.content for token in added if token.special]
         others = [token.content for token in added if not token.special]
-        return Marker(special, others, self.chat_template or "")
+        return Marker(special, others, (self.chat_template or "") + MARKS)
 
     @cached_property
     def _unmarking(self) -> tokenizers.Tokenizer:

@@ -8,6 +8,7 @@ from paternoster_contract import __version__
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.http.routes import Kind, guarded_prefixes
 from paternoster_engine.server import errors, routes_admin, routes_health
+from paternoster_engine.server.answer_headers import AnswerHeaders
 from paternoster_engine.server.auth import BearerKeys
 from paternoster_engine.server.embeddings import routes as routes_embeddings
 from paternoster_engine.server.identity import TenantRules
@@ -65,5 +66,6 @@ def _app(title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers:
     app.add_middleware(InFlight, state=state)
     app.add_middleware(AnthropicErrors)
     app.add_middleware(IgnoredFields)
+    app.add_middleware(AnswerHeaders)
     app.add_middleware(RequestId)
     return app

@@ -148,6 +148,7 @@ class EngineProcess:
             start_seconds=timer.seconds,
             parse_special_tokens=self._args.parse_special_tokens,
             tool_parser=self._args.tool_parser,
+            tool_template=self._args.tool_template,
             reasoning_parser=self._args.reasoning_parser,
             fingerprint=fingerprint(self._args, model),
             pooling=model.pooling,

@@ -36,6 +36,7 @@ class ServedModel:
     parse_special_tokens: bool = False
     """Whether control tokens that are spelled in messages are those tokens."""
     tool_parser: str = "auto"
+    tool_template: str = "auto"
     reasoning_parser: str = "auto"
     fingerprint: str = ""
     """The same for engines of one version, model and way to compute."""
@@ -76,8 +77,28 @@ class ServedModel:
     @cached_property
     def answer_format(self) -> AnswerFormat:
         """How the model writes calls of tools and reasoning."""
+        return self._format("hermes") if self.uses_tool_prompt else self.template_format
+
+    @cached_property
+    def template_format(self) -> AnswerFormat:
+        """The same as its chat template has it, which may have calls of earlier turns and read no tools."""
+        return self._format(self.tool_parser)
+
+    def _format(self, tool_parser: str) -> AnswerFormat:
         template = self.tokenizer.chat_template
-        return AnswerFormat.of(template, self.tokenizer.special_token_id, self.tool_parser, self.reasoning_parser)
+        return AnswerFormat.of(template, self.tokenizer.special_token_id, tool_parser, self.reasoning_parser)
+
+    @cached_property
+    def uses_tool_prompt(self) -> bool:
+        """Whether :mod:`paternoster_engine.chat.tool_prompt` writes tools: the chat template reads none."""
+        template = self.tokenizer.chat_template
+        allowed = self.tool_template == "auto" and self.tool_parser in ("auto", "hermes")
+        return allowed and template is not None and "tools" not in template
+
+    @cached_property
+    def reads_calls(self) -> bool:
+        """Whether the chat template writes calls of earlier turns itself."""
+        return "tool_calls" in (self.tokenizer.chat_template or "")
 
     @cached_property
     def grammars(self) -> GrammarWork:

@@ -14,6 +14,7 @@ _OF_SPEC: Mapping[str, str] = {
     "served_model_name": "model.servedName",
     "chat_template": "model.chatTemplate",
     "tool_parser": "model.toolParser",
+    "tool_template": "model.toolTemplate",
     "reasoning_parser": "model.reasoningParser",
     "task": "model.task",
     "pooling": "model.pooling",

@@ -42,6 +42,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         served_model_name=resource.served_name,
         chat_template=spec.model.chat_template,
         tool_parser=spec.model.tool_parser,
+        tool_template=spec.model.tool_template,
         reasoning_parser=spec.model.reasoning_parser,
         task=spec.model.task or "auto",
         pooling=spec.model.pooling or "auto",

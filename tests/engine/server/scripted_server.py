@@ -3,9 +3,10 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -118,7 +119,10 @@ Serve = Callable[..., AbstractAsyncContextManager[Server]]
 
 
 def scripted_server(tokenizer: Tokenizer) -> Serve:
-    """``async with serve("what the model says") as server``; keyword arguments are fields of the scheduler's config."""
+    """``async with serve("what the model says") as server``; keyword arguments are fields of the scheduler's config.
+
+    ``served``: fields of the :class:`ServedModel`.
+    """
 
     @asynccontextmanager
     async def serving(
@@ -132,6 +136,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         clock: Callable[[], float] = time.monotonic,
         tenants: TenantRules | None = None,
         name: str = "scripted",
+        served: Mapping[str, Any] = MappingProxyType({}),
         **config: int | float | str,
     ) -> AsyncIterator[Server]:
         script = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
@@ -145,7 +150,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         )
         state = ServerState()
         loop.start()
-        served = ServedModel(
+        model = ServedModel(
             name,
             tokenizer,
             tokenizer.vocab_size,
@@ -154,16 +159,17 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
             registry,
             parse_special_tokens,
             fingerprint="fp_scripted",
+            **served,
         )
         if loaded:
-            state.serve(served)
+            state.serve(model)
         async with _client(create_app(state, tenants=tenants)) as client, _client(create_admin_app(state)) as admin:
             try:
                 yield Server(state, loop, runner, client, admin)
             finally:
                 runner.gate.set()
                 await loop.stop()
-                served.close()
+                model.close()
 
     return serving
 

@@ -70,6 +70,7 @@ ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
     "served_model_name": ({"model": {"source": "file:///m", "servedName": "m/8b"}}, "m/8b"),
     "chat_template": ({"model": {"source": "file:///m", "chatTemplate": "{{ messages }}"}}, "{{ messages }}"),
     "tool_parser": ({"model": {"source": "file:///m", "toolParser": "hermes"}}, "hermes"),
+    "tool_template": ({"model": {"source": "file:///m", "toolTemplate": "none"}}, "none"),
     "reasoning_parser": ({"model": {"source": "file:///m", "reasoningParser": "think"}}, "think"),
     "task": ({"model": {"source": "file:///m", "task": "embed"}}, "embed"),
     "pooling": ({"model": {"source": "file:///m", "pooling": "cls"}}, "cls"),

@@ -9,9 +9,11 @@ from typing import Any
 from tokenizers import Encoding
 
 from paternoster_engine.chat.marks import END, MARK
+from paternoster_engine.chat.tool_prompt import has_calls, write_tools
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.beam_search import BeamSearch
+from paternoster_engine.server.answer_headers import TOOL_TEMPLATE, set_answer_header
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.beams import beam_params
@@ -55,8 +57,11 @@ async def encode_chat(
     last = messages[-1]
     if continues and (last.role != "assistant" or not last.text or last.tool_calls):
         raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
-    told = for_template(messages, served.answer_format.id_for_template)
-    for name in ("tools", "documents"):
+    told = for_template(messages, served.template_format.id_for_template)
+    by_prompt = served.uses_tool_prompt and ("tools" in variables or (has_calls(told) and not served.reads_calls))
+    if by_prompt:
+        set_answer_header(TOOL_TEMPLATE, "built-in")
+    for name in ("documents",) if by_prompt else ("tools", "documents"):
         if name in variables and name not in (served.tokenizer.chat_template or ""):
             raise InvalidValue(name, f"{name}: this model's chat template reads none: leave them out")
     given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
@@ -69,6 +74,9 @@ async def encode_chat(
             marked, values = marker.mark(told), {name: marker.mark_value(value) for name, value in variables.items()}
         if continues:
             marked = [*marked[:-1], marked[-1] | {"content": marked[-1]["content"] + END}]
+        if by_prompt:
+            values = dict(values)
+            marked = write_tools(marked, values.pop("tools", None))
         marks = json.dumps([marked, values], ensure_ascii=False).count(MARK)
         most = served.longest_text + (marks + continues) * len(MARK.encode())
         text = served.renderer.render(marked, most, add_generation_prompt=generates, **values)

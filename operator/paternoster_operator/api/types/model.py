@@ -91,6 +91,9 @@ class Model(Document):
         "auto", "none", "hermes", "llama3_json", "mistral", "pythonic", "harmony", "qwen3_coder", "glm45"
     ] = "auto"
     """How the model writes calls of tools; auto: by the marks in its chat template, none: calls are text."""
+    tool_template: Literal["auto", "none"] = "auto"
+    """What writes tools into a prompt where the chat template reads none; auto: a built-in template, none: nothing,
+    requests with tools are refused."""
     reasoning_parser: Literal["auto", "none", "think", "mistral", "harmony"] = "auto"
     """How the model marks what it thinks before it answers; auto: by its chat template, none: it is text."""
     task: Literal["generate", "embed"] | None = None
