@@ -15,24 +15,25 @@ from starlette.requests import ClientDisconnect
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
 from paternoster_contract.http import paths
+from paternoster_contract.http.headers import REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
 from paternoster_gateway.admission import admit, only_model, open_to
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.body import named_model
-from paternoster_gateway.drain import CloseWhileLeaving, Leaving
 from paternoster_gateway.errors import GatewayError, client_gone, install
+from paternoster_gateway.headers import PASSED_ON
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
-from paternoster_gateway.proxy import PASSED_ON, Answer, Call, Proxy
+from paternoster_gateway.process.drain import CloseWhileLeaving, Leaving
+from paternoster_gateway.proxy import Answer, Call, Proxy
 from paternoster_gateway.table import TableSource
 from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.cors import allow_origins
 from paternoster_http.unforeseen import UnforeseenErrors
 
-REQUEST_ID = "X-Request-Id"
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -50,8 +51,12 @@ def create_app(
     liveness = Liveness(lambda url: proxy.healthy(url), lambda url: source.table.has(url), metrics.hangs.inc)
     metrics.hung_gauge.set_function(lambda: len(liveness.hung))
     balancer = Balancer(lambda: source.table, hung=lambda: liveness.hung)
-    source = TableSource(routes, balancer.release_held, SentKeys(roots, GATEWAY_TO_OPERATOR))
+    source = TableSource(routes, lambda: table_changed(), SentKeys(roots, GATEWAY_TO_OPERATOR))
     proxy = Proxy(balancer, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness)
+
+    def table_changed() -> None:
+        balancer.release_held()
+        proxy.budgets.forget_all_but({(model, route.fleet) for model, route in source.table.models.items()})
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -99,10 +104,12 @@ def create_app(
             finally:
                 metrics.in_flight[model] -= 1
 
-        streamed = answer.headers.get("Content-Type", "").startswith("text/event-stream")
-        headers = {**answer.headers, **(_NO_BUFFERING if streamed else {})}
-        headers[REQUEST_ID] = answer.headers.get(REQUEST_ID, call.headers[REQUEST_ID])
-        return StreamingResponse(chunks(), answer.status, headers)
+        response = StreamingResponse(chunks(), answer.status)
+        response.raw_headers = answer.headers
+        if response.headers.get("Content-Type", "").startswith("text/event-stream"):
+            response.headers.update(_NO_BUFFERING)
+        response.headers[REQUEST_ID] = call.headers[REQUEST_ID]
+        return response
 
     for path in FORWARDED:
         app.add_api_route(path, forward, methods=["POST"])
@@ -162,7 +169,7 @@ async def _read(request: Request, table: RoutingTable) -> Call:
         body = await request.body()
     except ClientDisconnect:
         raise client_gone() from None
-    headers = {name: value for name, value in request.headers.items() if name in PASSED_ON - {REQUEST_ID.lower()}}
+    headers = {name: value for name, value in request.headers.items() if name in PASSED_ON}
     headers[REQUEST_ID] = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
     key = client_key(request.headers)
     named = named_model(body)

@@ -16,6 +16,8 @@ from paternoster_gateway.routing import ReadyReplicas
 
 ASIDE_SECONDS = 1.0
 """Time for which a replica that could not be reached is not asked again: the routing table soon knows better."""
+FULL_SECONDS = 1.0
+"""Time for which requests go to other replicas, where there are any, than to one that refused a request as full."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +48,7 @@ class Balancer:
         self._clock = clock
         self._hung = hung
         self._aside: dict[str, float] = {}
+        self._full: dict[str, float] = {}
         self._held: dict[tuple[str, str], list[_Held]] = {}
         """By model and fleet, as ``_refused``."""
         self._refused: dict[tuple[str, str], deque[float]] = {}
@@ -67,6 +70,18 @@ class Balancer:
     def put_aside(self, replica: Replica) -> None:
         """It could not be reached: ask others for a moment."""
         self._aside[replica.url] = self._clock() + ASIDE_SECONDS
+
+    def mark_full(self, replica: Replica) -> None:
+        """It refused a request: prefer others for a moment."""
+        self._full[replica.url] = self._clock() + FULL_SECONDS
+
+    def another(self, admission: Admission, tried: Collection[str]) -> Replica | None:
+        """A ready replica outside ``tried`` (URLs) that did not refuse a request a moment ago; None without waiting.
+
+        Raises what :meth:`Admission.route` raises.
+        """
+        ready = self._replicas(admission.model, admission.route(self._table()))
+        return self._pick_outside(ready, {*tried, *self._at_present(self._full)})
 
     async def acquire(self, admission: Admission, tried: Collection[str] = ()) -> Replica:
         """A replica outside ``tried`` (URLs) for one request, held until one is ready.
@@ -127,10 +142,20 @@ class Balancer:
         return ready
 
     def _pick(self, ready: ReadyReplicas, tried: Collection[str]) -> Replica | None:
+        full = self._at_present(self._full)
+        spare = self._pick_outside(ready, {*tried, *full}) if full else None
+        return spare or self._pick_outside(ready, tried)
+
+    def _pick_outside(self, ready: ReadyReplicas, avoid: Collection[str]) -> Replica | None:
         self._turn += 1
+        return ready.pick(avoid={*avoid, *self._at_present(self._aside), *self._hung()}, turn=self._turn)
+
+    def _at_present(self, until: dict[str, float]) -> Collection[str]:
+        """The URLs whose time has not passed; the others are removed."""
         now = self._clock()
-        self._aside = {url: until for url, until in self._aside.items() if until > now}
-        return ready.pick(avoid={*tried, *self._aside, *self._hung()}, turn=self._turn)
+        for url in [url for url, end in until.items() if end <= now]:
+            del until[url]
+        return until.keys()
 
     def _change(self, url: str, difference: int) -> None:
         self.in_flight[url] += difference

@@ -62,6 +62,9 @@ class GatewayMetrics:
         self.retries = Counter(
             f"{prefix}retries", "Attempts repeated elsewhere, by reason.", ["reason"], registry=self.registry
         )
+        self.retries_denied = Counter(
+            f"{prefix}retries_denied", "Attempts not repeated: the retry budget was used up.", registry=self.registry
+        )
         self.broken = Counter(
             f"{prefix}broken_streams", "Answers a replica broke off.", ["model"], registry=self.registry
         )

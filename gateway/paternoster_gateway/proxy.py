@@ -1,41 +1,39 @@
 """Passing a request's body on and its answer back, byte by byte and without looking into them.
 
 Until the first byte of the answer a failed attempt can be repeated at another replica; after it the failure is told.
+A refusal is no failure: an engine whose queue is full says so at once, and asking again would only be more load. One
+other replica is asked, and only one that has not refused a request a moment ago; else the refusal is the answer. A
+budget bounds all retries of a fleet.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from enum import Enum
 
 import aiohttp
 
 from paternoster_contract.access.identity import HEADER
 from paternoster_contract.http import paths
+from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_contract.routing import Replica
 from paternoster_gateway import liveness
 from paternoster_gateway.admission import Admission
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
+from paternoster_gateway.headers import Headers, end_to_end
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
+from paternoster_gateway.retry_budget import RetryBudget, RetryBudgets
 
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 4
-RETRIED_STATUS = frozenset({502, 503, 504})
-PASSED_ON = frozenset(
-    {"accept", "accept-encoding", "content-type", "traceparent", "tracestate", "user-agent", "x-request-id"}
-)
-"""Headers of a request that engines get: none that says who the client is, such as its key, a cookie, or what a proxy
-before the gateway adds for whoever comes next."""
-_HOP_BY_HOP = frozenset(
-    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
-     "upgrade", "content-length"}
-)  # fmt: skip
-"""Headers of an answer that are of one connection and not of the message (RFC 9110, 7.6.1)."""
+REFUSALS = frozenset({502, 503, 504})
+"""Statuses for which one other replica is asked; 429 is about the client, and goes back to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +50,48 @@ class Call:
 
 @dataclass(slots=True)
 class Answer:
-    """An engine's answer whose body is still on its way; ``chunks`` must be read to its end or closed."""
+    """An engine's answer whose body is still on its way; ``chunks`` must be read to its end, or all of it discarded."""
 
     status: int
-    headers: dict[str, str]
+    headers: Headers
     chunks: AsyncIterator[bytes]
+    replica: str
+    """URL."""
+    attempts: int
+    """Replicas that were asked until this one answered, itself included."""
+    stack: AsyncExitStack = field(repr=False)
+
+    async def discard(self) -> None:
+        """End it before any of its chunks was read."""
+        await self.stack.aclose()
+
+
+class Next(Enum):
+    """Who may be asked after an attempt."""
+
+    NONE = "none"
+    """The answer is the client's."""
+    ONE_NOW = "one now"
+    """One other replica, if one is ready: this one answered at once, and its answer is as good as any other."""
+    ANY_NOW = "any now"
+    """Every other one that is ready: the client has no part in what went wrong."""
+    ANY = "any"
+    """Every one, also one that is not ready yet: this one does not serve."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What came of sending a call to one replica: an answer, or an error for the client where no other can be asked."""
+
+    outcome: Answer | GatewayError
+    next: Next = Next.NONE
+    reason: str = ""
+    """Of a retry, for the metrics."""
+
+    async def discard(self) -> None:
+        """Another one is made in its place."""
+        if isinstance(self.outcome, Answer):
+            await self.outcome.discard()
 
 
 class Proxy:
@@ -68,6 +103,7 @@ class Proxy:
         self._metrics = metrics
         self._keys = keys
         self._session: aiohttp.ClientSession | None = None
+        self.budgets = RetryBudgets()
 
     async def open(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -94,45 +130,84 @@ class Proxy:
 
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of some replica; raises :class:`GatewayError` when none could be had."""
+        budget = self.budgets.of(admission.model, admission.fleet)
+        budget.count_request()
         tried: list[str] = []
+        replica = await self._balancer.acquire(admission)
+        refused = False
         while True:
-            replica = await self._balancer.acquire(admission, tried)
-            stack = AsyncExitStack()
-            stack.enter_context(self._balancer.counted(replica))
-            last = len(tried) + 1 >= MAX_ATTEMPTS
-            try:
-                async with self._liveness.expecting(replica.url):
-                    response = await stack.enter_async_context(await self._ask(replica, call, admission))
-                final = response.headers.get("x-should-retry") == "false"
-                if response.status == 401:
-                    log.warning(
-                        "%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url
-                    )
-                    self._balancer.put_aside(replica)
-                    reason = "status_401"
-                    if last:
-                        raise keys_refused(call.model, len(tried) + 1)
-                elif response.status in RETRIED_STATUS and not final and not last:
-                    reason = f"status_{response.status}"
-                else:
-                    # The first piece belongs to the attempt: an engine that dies before it can be replaced.
-                    async with self._liveness.expecting(replica.url):
-                        first = await response.content.readany()
-                    headers = _end_to_end(response.headers)
-                    return Answer(response.status, headers, self._body(call, replica, response, first, stack))
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                log.warning("%s did not answer: %s", replica.url, str(error) or type(error).__name__)
-                self._balancer.put_aside(replica)
-                reason = "hung" if replica.url in self._liveness.hung else "unreachable"
-                if last:
-                    await stack.aclose()
-                    raise unavailable(f"{len(tried) + 1} replicas of `{call.model}` did not answer.", 1) from error
-            except BaseException:
-                await stack.aclose()
-                raise
-            await stack.aclose()
+            attempt = await self._attempt(replica, call, admission, len(tried) + 1)
             tried.append(replica.url)
-            self._metrics.retries.labels(reason).inc()
+            try:
+                # After a refusal only one more is asked, whatever comes of that.
+                following = None if refused else await self._following(attempt.next, admission, tried, budget)
+            except BaseException:
+                await attempt.discard()
+                raise
+            if following is None:
+                if isinstance(attempt.outcome, GatewayError):
+                    raise attempt.outcome
+                return attempt.outcome
+            await attempt.discard()
+            self._metrics.retries.labels(attempt.reason).inc()
+            refused = attempt.next is Next.ONE_NOW
+            replica = following
+
+    async def _following(
+        self, following: Next, admission: Admission, tried: Sequence[str], budget: RetryBudget
+    ) -> Replica | None:
+        """The replica to ask next, None for none; waits only where ``following`` says so."""
+        if following is Next.NONE or len(tried) >= MAX_ATTEMPTS:
+            return None
+        if following is not Next.ANY and self._balancer.another(admission, tried) is None:
+            return None
+        if not budget.withdraw():
+            self._metrics.retries_denied.inc()
+            return None
+        if following is Next.ANY:
+            return await self._balancer.acquire(admission, tried)
+        return self._balancer.another(admission, tried)
+
+    async def _attempt(self, replica: Replica, call: Call, admission: Admission, number: int) -> Attempt:
+        """Send ``call`` to ``replica`` and wait for the first piece of the answer; ``number`` counts from 1."""
+        stack = AsyncExitStack()
+        stack.enter_context(self._balancer.counted(replica))
+        try:
+            async with self._liveness.expecting(replica.url):
+                response = await stack.enter_async_context(await self._ask(replica, call, admission))
+            if response.status == 401:
+                await stack.aclose()
+                log.warning("%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url)
+                self._balancer.put_aside(replica)
+                return Attempt(keys_refused(call.model, number), Next.ANY_NOW, "status_401")
+            # The first piece belongs to the attempt: an engine that dies before it can be replaced.
+            async with self._liveness.expecting(replica.url):
+                first = await response.content.readany()
+            chunks = self._body(call, replica, response, first, stack)
+            answer = Answer(response.status, end_to_end(response.raw_headers), chunks, replica.url, number, stack)
+            following = self._after(response, replica)
+            return Attempt(answer, following, "not_serving" if following is Next.ANY else f"status_{response.status}")
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            await stack.aclose()
+            log.warning("%s did not answer: %s", replica.url, str(error) or type(error).__name__)
+            self._balancer.put_aside(replica)
+            reason = "hung" if replica.url in self._liveness.hung else "unreachable"
+            message = f"{number} replicas of `{call.model}` did not answer."
+            return Attempt(unavailable(message, 1), Next.ANY, reason)
+        except BaseException:
+            await stack.aclose()
+            raise
+
+    def _after(self, response: aiohttp.ClientResponse, replica: Replica) -> Next:
+        """Who may be asked after an answer, which is also noted for requests to come."""
+        if response.status not in REFUSALS or response.headers.get("x-should-retry") == "false":
+            return Next.NONE
+        if response.status == 503 and NOT_SERVING in response.headers:
+            self._balancer.put_aside(replica)
+            return Next.ANY
+        if response.status == 503:
+            self._balancer.mark_full(replica)
+        return Next.ONE_NOW
 
     async def _ask(self, replica: Replica, call: Call, admission: Admission) -> aiohttp.ClientResponse:
         assert self._session is not None
@@ -170,9 +245,3 @@ class Proxy:
                 # The client has gone: closing the connection tells the engine to stop.
                 response.close()
                 raise
-
-
-def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
-    """Without those of one connection, which are also those that ``Connection`` names."""
-    named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
-    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP | named}

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_engine.chat.errors import ChatTemplateError, RendererLost
 from paternoster_engine.core.errors import (
     NeverFits,
@@ -93,6 +94,8 @@ class ErrorResponse(NamedTuple):
     """Sending it again is of no use, although the status says that it may be."""
     code: str | None = None
     """OpenAI's name of it; None: that of the status, where it has one."""
+    not_serving: str | None = None
+    """Why the engine takes no request at all for now, for the gateway; None where it refuses this one."""
 
 
 TABLE: Mapping[type[Exception], ErrorResponse] = {
@@ -115,10 +118,10 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     RendererLost: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
     GrammarQueueFull: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
     GrammarProcessLost: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
-    Loading: ErrorResponse(503, "ServiceUnavailableError", retry_after=5),
-    Draining: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
-    EngineEnding: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
-    LoopStopped: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
+    Loading: ErrorResponse(503, "ServiceUnavailableError", retry_after=5, not_serving="loading"),
+    Draining: ErrorResponse(503, "ServiceUnavailableError", retry_after=1, not_serving="draining"),
+    EngineEnding: ErrorResponse(503, "ServiceUnavailableError", retry_after=1, not_serving="ending"),
+    LoopStopped: ErrorResponse(503, "ServiceUnavailableError", retry_after=1, not_serving="stopped"),
 }
 
 
@@ -169,6 +172,8 @@ def error_response(error: Exception) -> JSONResponse:
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     if response.final:
         headers[SHOULD_RETRY] = "false"
+    if response.not_serving is not None:
+        headers[NOT_SERVING] = response.not_serving
     return JSONResponse(body, response.status, headers)
 
 

@@ -16,7 +16,7 @@ from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.http.origins import origins
 
 if TYPE_CHECKING:
-    from paternoster_gateway.tls import Certificate
+    from paternoster_gateway.process.tls import Certificate
 
 HELP = "route OpenAI requests to the replicas of a fleet"
 
@@ -74,9 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from paternoster_gateway.app import create_app
-    from paternoster_gateway.drain import Leaving, Server
-    from paternoster_gateway.numbers import NumbersApart
-    from paternoster_gateway.tls import OnlyProbesInPlain
+    from paternoster_gateway.process.drain import Leaving, Server
+    from paternoster_gateway.process.numbers import NumbersApart
+    from paternoster_gateway.process.tls import OnlyProbesInPlain
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -133,7 +133,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _certificate(args: argparse.Namespace) -> "Certificate":
-    from paternoster_gateway.tls import Certificate
+    from paternoster_gateway.process.tls import Certificate
 
     if not (args.tls_cert and args.tls_key):
         raise _Unusable("--tls-cert and --tls-key belong together")

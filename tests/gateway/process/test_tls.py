@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.tls import Certificate
+from paternoster_gateway.process.tls import Certificate
 
 NAME = "gateway.example"
 GATEWAY = Path(sys.executable).with_name("paternoster")

@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from paternoster_contract.http.headers import NOT_SERVING
+
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
 
 
@@ -246,6 +248,7 @@ async def test_a_full_queue_answers_503(serve: Any) -> None:
         calls = (server.client.post("/v1/completions", json=body) for _ in range(2))
         (response,) = await server.submitted_at_once(*calls)
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        assert NOT_SERVING not in response.headers, "others it would take"
         assert response.json()["error"]["type"] == "Service Unavailable"
 
 
@@ -277,6 +280,7 @@ async def test_nothing_but_probes_while_loading(serve: Any) -> None:
         ]  # fmt: skip
         assert {answer.status_code for answer in answers} == {503}
         assert all("retry-after" in answer.headers for answer in answers)
+        assert {answer.headers.get(NOT_SERVING) for answer in answers} == {"loading"}
 
 
 async def test_draining_refuses_the_new_and_finishes_the_old(serve: Any) -> None:
@@ -290,6 +294,7 @@ async def test_draining_refuses_the_new_and_finishes_the_old(serve: Any) -> None
         assert (await server.client.get("/health")).status_code == 200
         refused = await server.client.post("/v1/chat/completions", json=CHAT)
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.headers[NOT_SERVING] == "draining"
         assert server.state.in_flight == 1
         server.runner.gate.set()
         assert (await old).json()["choices"][0]["text"] == "one two"

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.supervise import supervise
-from paternoster_gateway.tls import Certificate
+from paternoster_gateway.process.tls import Certificate
 from paternoster_http.server import LimitedServer
 
 LINGER_SECONDS = 1.0

@@ -1,0 +1,68 @@
+"""How many requests of a fleet may be sent a second time: pure, but for the clock."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+
+WINDOW_SECONDS = 10
+RATIO = 0.2
+"""Retries for each request of the window."""
+RESERVE = 100
+"""Retries of the window that need no requests: a replica of a quiet fleet may end with all that wait at it."""
+
+
+class RetryBudget:
+    """Within :data:`WINDOW_SECONDS`, at most :data:`RESERVE` retries and :data:`RATIO` for each request.
+
+    After Finagle's ``RetryBudget``, with its numbers (also Linkerd's): 20 %, 10 a second, over 10 s.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seconds: deque[_Second] = deque()
+
+    def count_request(self) -> None:
+        """A request came from a client."""
+        self._now().requests += 1
+
+    def withdraw(self) -> bool:
+        """Whether one more retry is allowed; it is counted then."""
+        now = self._now()
+        allowed = RESERVE + RATIO * sum(each.requests for each in self._seconds)
+        if sum(each.retries for each in self._seconds) + 1 > allowed:
+            return False
+        now.retries += 1
+        return True
+
+    def _now(self) -> "_Second":
+        number = int(self._clock())
+        while self._seconds and self._seconds[0].number <= number - WINDOW_SECONDS:
+            self._seconds.popleft()
+        if not self._seconds or self._seconds[-1].number != number:
+            self._seconds.append(_Second(number))
+        return self._seconds[-1]
+
+
+class _Second:
+    """What happened in one second of the clock."""
+
+    __slots__ = ("number", "requests", "retries")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.requests = 0
+        self.retries = 0
+
+
+class RetryBudgets:
+    """One for each fleet, by model and uid: a model's name may pass to another fleet."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], RetryBudget] = {}
+
+    def of(self, model: str, fleet: str) -> RetryBudget:
+        return self._of.setdefault((model, fleet), RetryBudget())
+
+    def forget_all_but(self, places: Collection[tuple[str, str]]) -> None:
+        """Fleets that left the routing table leave nothing here."""
+        self._of = {place: budget for place, budget in self._of.items() if place in places}
