@@ -12,6 +12,7 @@ from paternoster_engine.server.messages.requests import (
     MessagesRequest,
     TextBlock,
 )
+from paternoster_engine.server.openai.messages import join_texts
 
 NAMES: Mapping[str, str] = {
     "stop": "stop_sequences",
@@ -88,9 +89,9 @@ def _messages(body: CountTokensRequest) -> list[dict[str, Any]]:
 
 
 def _join(message: dict[str, Any], later: dict[str, Any]) -> None:
-    message["content"] = "\n".join(text for text in (message["content"], later["content"]) if text)
-    if "reasoning_content" in later:
-        message["reasoning_content"] = message.get("reasoning_content", "") + later["reasoning_content"]
+    for field in ("content", "reasoning_content"):
+        if field in later:
+            message[field] = join_texts([message.get(field, ""), later[field]])
     if "tool_calls" in later:
         message["tool_calls"] = message.get("tool_calls", []) + later["tool_calls"]
 
@@ -111,7 +112,7 @@ def _of_assistant(message: Message) -> dict[str, Any]:
         "role": "assistant",
         "content": _text(block for block in message.content if block.type == "text"),
     }
-    thought = "".join(block.thinking or "" for block in message.content)
+    thought = join_texts(block.thinking or "" for block in message.content)
     if thought:
         told["reasoning_content"] = thought
     calls = [_call(block) for block in message.content if block.type == "tool_use"]
@@ -126,7 +127,7 @@ def _call(block: ContentBlock) -> dict[str, Any]:
 
 
 def _text(blocks: Iterable[ContentBlock | TextBlock]) -> str:
-    return "".join(block.text or "" for block in blocks)
+    return join_texts(block.text or "" for block in blocks)
 
 
 def _function(tool: CustomTool) -> dict[str, Any]:

@@ -19,6 +19,11 @@ INVALID_JSON = "INVALID_JSON"
 """Name of the only argument where a model wrote no JSON object, or one that was cut; Anthropic's advice."""
 
 
+def join_texts(texts: Iterable[str]) -> str:
+    """Parts of one message as one text, with a newline between, as vLLM and llama.cpp have it; empty ones left out."""
+    return "\n".join(text for text in texts if text)
+
+
 def arguments_object(text: str) -> dict[str, Any]:
     """What the arguments of a call say; none where the text is empty."""
     try:
@@ -104,7 +109,7 @@ class ChatMessage(Body):
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.content)
+        return join_texts(part.text for part in self.content)
 
     def for_template(self, id_for_template: Callable[[str], str] = str) -> dict[str, Any]:
         """The message as chat templates read it; ``id_for_template``: ids of calls as the model's takes them."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from paternoster_engine.server.openai.messages import join_texts
 from paternoster_engine.server.responses.requests import (
     InputItem,
     InputPart,
@@ -75,16 +76,17 @@ def _add_to_assistant(messages: list[dict[str, Any]], item: InputItem) -> None:
         messages.append({"role": "assistant", "content": ""})
     message = messages[-1]
     if item.type == "message":
-        message["content"] += _text(item.content)
+        message["content"] = join_texts([message["content"], _text(item.content)])
     elif item.type == "reasoning":
-        message["reasoning_content"] = message.get("reasoning_content", "") + _text(item.content or item.summary)
+        thought = _text(item.content or item.summary)
+        message["reasoning_content"] = join_texts([message.get("reasoning_content", ""), thought])
     else:
         call = {"name": item.name, "arguments": item.arguments}
         message.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": call})
 
 
 def _text(parts: Iterable[InputPart]) -> str:
-    return "".join(part.said for part in parts)
+    return join_texts(part.said for part in parts)
 
 
 def _function(tool: Any) -> dict[str, Any]:

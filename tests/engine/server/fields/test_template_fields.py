@@ -113,3 +113,9 @@ async def test_numbers_that_json_has_not_are_refused(serve: Any) -> None:
             content = f'{{"messages": [{{"role": "user", "content": "x"}}], "documents": [{{"a": {number}}}]}}'
             response = await server.client.post("/v1/chat/completions", content=content, headers=headers)
             assert (response.status_code, response.json()["error"]["param"]) == (400, "documents.0")
+
+
+async def test_parts_of_a_text_have_a_newline_between(serve: Any) -> None:
+    parts = [{"type": "text", "text": text} for text in ("When", "may", "", "I come?")]
+    async with serve() as server:
+        assert await _prompt(server, messages=[{"role": "user", "content": parts}]) == "When\nmay\nI come?<|im_start|>"

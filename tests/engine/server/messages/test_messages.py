@@ -122,8 +122,8 @@ async def test_what_the_template_is_told(tokenizer: Tokenizer) -> None:
     ]  # fmt: skip
     function = {"name": "weather", "arguments": '{"city": "Rome"}'}
     chat = [
-        {"role": "system", "content": "xy"},
-        {"role": "user", "content": "a\nbc"},
+        {"role": "system", "content": "x\ny"},
+        {"role": "user", "content": "a\nb\nc"},
         {
             "role": "assistant", "content": "", "reasoning_content": "hm",
             "tool_calls": [{"id": "t", "type": "function", "function": function}],

@@ -199,7 +199,7 @@ async def test_forms_of_items(tokenizer: Tokenizer) -> None:
         messages = [
             {"role": "system", "content": "Be brief.\n\nBe kind."},
             {"role": "user", "content": "a"},
-            {"role": "assistant", "content": "bno", "reasoning_content": "hm"},
+            {"role": "assistant", "content": "b\nno", "reasoning_content": "hm"},
             {"role": "user", "content": "c"},
         ]
         chat = await server.client.post("/v1/chat/completions", json={"messages": messages})

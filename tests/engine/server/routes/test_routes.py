@@ -132,7 +132,6 @@ async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
         ("chat/completions", {"tools": [{"type": "function"}]}, "tools.0.function"),
         ("chat/completions", {"tools": [{"type": "code", "function": {"name": "f"}}]}, "tools.0.type"),
         ("chat/completions", {"tools": [{"type": "function", "function": {"name": ""}}]}, "tools.0.function.name"),
-        ("chat/completions", {"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ("chat/completions", {"tool_choice": "required"}, "tool_choice"),
         ("chat/completions", {"documents": [{"text": "x"}]}, "documents"),
         ("chat/completions", {"documents": ["x"]}, "documents.0"),

@@ -56,7 +56,7 @@ async def _prompt(tokenizer: Tokenizer, template: str, messages: Any, **fields: 
          '<|im_start|>user\nWeather?<|im_end|>\n<|im_start|>assistant\n\n<tool_call>\n{"name": "get", "arguments": {}}'
          '\n</tool_call>\n<tool_call>\n{"name": "set", "arguments": {"x": [null]}}\n</tool_call><|im_end|>\n'
          "<|im_start|>user\n<tool_response>\nfirst\n</tool_response><|im_end|>\n"
-         "<|im_start|>user\n<tool_response>\nsecond\n</tool_response><|im_end|>\n"),
+         "<|im_start|>user\n<tool_response>\nse\ncond\n</tool_response><|im_end|>\n"),
         # It joins texts: what the client sent, as it was.
         (DEEPSEEK_R1, ONE, 'user:Weather?get\n```json\n{"city": "Zürich",  "n": 1}\n```[12 °C]'),
         (LLAMA3, ONE,
@@ -67,7 +67,7 @@ async def _prompt(tokenizer: Tokenizer, template: str, messages: Any, **fields: 
         (MISTRAL, TWO,
          '[INST] Weather?[/INST][TOOL_CALLS] [{"name": "get", "arguments": {}, "id": "ca978112c"}, '
          '{"name": "set", "arguments": {"x": [null]}, "id": "3e23e8160"}]</s>[TOOL_RESULTS] get ca978112c first'
-         "[/TOOL_RESULTS][TOOL_RESULTS] set 3e23e8160 second[/TOOL_RESULTS]"),
+         "[/TOOL_RESULTS][TOOL_RESULTS] set 3e23e8160 se\ncond[/TOOL_RESULTS]"),
         (HARMONY, ONE,
          "Reasoning: medium\n<|start|>user<|message|>Weather?<|end|><|start|>assistant to=functions.get<|channel|>"
          'commentary json<|message|>{"city": "Zürich", "n": 1}<|call|><|start|>tool<|message|>12 °C<|end|>'),
