@@ -101,6 +101,11 @@ class ServedModel:
         return "tool_calls" in (self.tokenizer.chat_template or "")
 
     @cached_property
+    def reads_developer(self) -> bool:
+        """Whether the chat template knows the role ``developer``, as that of gpt-oss does."""
+        return "developer" in (self.tokenizer.chat_template or "")
+
+    @cached_property
     def grammars(self) -> GrammarWork:
         return GrammarWork(self.tokenizer, self.histograms)
 

@@ -58,6 +58,8 @@ async def encode_chat(
     if continues and (last.role != "assistant" or not last.text or last.tool_calls):
         raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
     told = for_template(messages, served.template_format.id_for_template)
+    if not served.reads_developer:
+        told = [message | {"role": "system"} if message["role"] == "developer" else message for message in told]
     by_prompt = served.uses_tool_prompt and ("tools" in variables or (has_calls(told) and not served.reads_calls))
     if by_prompt:
         set_answer_header(TOOL_TEMPLATE, "built-in")

@@ -119,3 +119,22 @@ async def test_parts_of_a_text_have_a_newline_between(serve: Any) -> None:
     parts = [{"type": "text", "text": text} for text in ("When", "may", "", "I come?")]
     async with serve() as server:
         assert await _prompt(server, messages=[{"role": "user", "content": parts}]) == "When\nmay\nI come?<|im_start|>"
+
+
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [
+        ("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", "system"),
+        ("{% for m in messages %}{{ m.role + ('!' if m.role == 'developer' else '') }}:{{ m.content }};{% endfor %}",
+         "developer!"),
+    ],
+)  # fmt: skip
+async def test_a_developer_is_the_system_where_the_template_knows_none(
+    tokenizer: Tokenizer, template: str, role: str
+) -> None:
+    messages = [{"role": "developer", "content": "In French."}, {"role": "user", "content": "hi"}]
+    async with scripted_server(tokenizer.with_template(template))() as server:
+        assert await _prompt(server, messages=messages) == f"{role}:In French.;user:hi;"
+        items = {"input": messages}
+        answer = await server.client.post("/v1/responses", json=items)
+        assert answer.json()["usage"]["input_tokens"] == len(tokenizer.encode(f"{role}:In French.;user:hi;"))
