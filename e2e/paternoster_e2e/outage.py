@@ -111,6 +111,6 @@ def writers(audit_log: Path, since: datetime) -> list[str]:
         pod = event["user"].get("extra", {}).get("authentication.kubernetes.io/pod-name", [""])[0]
         writes = event["verb"] in ("create", "update", "patch", "delete") and reference.get("resource") != "leases"
         counts = writes and datetime.fromisoformat(event["requestReceivedTimestamp"]) >= since
-        if counts and pod.startswith(OPERATOR) and (not order or order[-1] != pod):
+        if counts and OPERATOR in pod and (not order or order[-1] != pod):
             order.append(pod)
     return order

@@ -16,13 +16,12 @@ def build_route(
     resource: LLMDeployment,
     key_digests: list[str] | None = None,
     identities: Mapping[str, Identity] = NOBODY,
-    max_model_len: int = 0,
 ) -> ModelRoute:
-    """What the gateway does with requests; replicas are added by the caller.
+    """Build what the gateway does with requests; replicas are added by the caller.
 
-    ``max_model_len``: tokens, as the engines tell it; 0 where none did.
+    All of it is in the object, so that every replica of the operator publishes the same.
     """
-    longest = max_model_len or resource.spec.engine.max_model_len
+    longest = resource.status.get("maxModelLen") or resource.spec.engine.max_model_len
     admission, auto = resource.spec.admission, resource.spec.autoscaling
     uid = resource.metadata.uid
     if auto is None or not auto.scale_to_zero.enabled:

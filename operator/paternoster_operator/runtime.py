@@ -9,6 +9,7 @@ from paternoster_contract.supervise import supervise
 from paternoster_operator.activation import wake
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
 from paternoster_operator.fleet import Fleet
+from paternoster_operator.installation import Installations
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.metrics import OperatorMetrics
@@ -39,7 +40,8 @@ class Operator:
             timeout_seconds=self.settings.scrape_timeout_seconds,
             gateway_url=self.settings.gateway_url,
         )
-        self._directory = Directory(cluster, self.settings.names)
+        self._installations = Installations(cluster, self.settings.installation)
+        self._directory = Directory(cluster, self.settings.names, self._installations.other_owner)
         self.keys = FleetKeys(KeySecrets(cluster), self.settings)
         self._reconciler = Reconciler(cluster, self._scraper, self.settings, self.metrics, self._directory, self.keys)
         self._queue: WorkQueue[Key] = WorkQueue(self._look, workers=self.settings.workers)
@@ -76,6 +78,7 @@ class Operator:
     def start(self) -> None:
         """Begin to act, on what is known to be there; needs a running event loop."""
         self._reconciler.forget()
+        self._installations.forget()
         self._acting = True
         self.metrics.leading.set(1)
         self._queue.start()
@@ -121,9 +124,7 @@ class Operator:
             key = Key(resource.metadata.namespace, resource.metadata.name)
             observed = Observed.from_cluster(None, self._cluster.pods(key))
             clients = await self.keys.client_keys(resource)
-            fleet = self._reconciler.fleets.get(key)
-            told = 0 if fleet is None else fleet.autoscaler.signals.max_model_len
-            route = models[name] = build_route(resource, clients.digests, clients.identities, told)
+            route = models[name] = build_route(resource, clients.digests, clients.identities)
             # Names of pods are their namespace's own.
             route.replicas += [
                 Replica(name=f"{key.namespace}/{pod.name}", url=pod.url, ready=True)
@@ -134,6 +135,7 @@ class Operator:
 
     async def _look(self, key: Key) -> float | None:
         try:
-            return await self._reconciler.reconcile(key)
+            again = await self._installations.wait_to_own(key)
+            return again if again is not None else await self._reconciler.reconcile(key)
         finally:
             self.last_look = time.monotonic()

@@ -33,6 +33,8 @@ class Settings:
     """Image of engines whose resource names none."""
     fetch_image: str = labels.DEFAULT_FETCH_IMAGE
     """Image of the init container that fetches a model; a change rolls every fleet that has one."""
+    installation: str | None = None
+    """Name of this installation, by which it claims fleets; None where there can be no other."""
     names: Names = Names.GLOBAL
     """Which names fleets may be served by."""
     gateway_key: Key = GATEWAY_KEY

@@ -166,16 +166,24 @@ class KubernetesCluster:
         await self._send("patch", path, body, ignore=404, content_type=_MERGE)
 
     async def write_status(self, key: Key, status: Object) -> None:
-        body = {
-            "apiVersion": labels.API_VERSION,
-            "kind": labels.KIND,
-            "metadata": {"name": key.name, "namespace": key.namespace},
-            "status": status,
-        }
-        path = _path(labels.API_VERSION, labels.KIND, *key) + "/status"
         # 404: it was deleted while it was looked at
-        await self._send(
-            "patch", path, body, ignore=404, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
+        await self._apply_status({"name": key.name, "namespace": key.namespace}, status, ignore=404)
+
+    async def claim(self, key: Key, installation: str) -> bool:
+        resource = self.get(key)
+        if resource is None:
+            return False
+        # As a precondition: of several that claim it at once, one does.
+        metadata = {name: resource["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
+        # An apply takes away what it does not name, so the rest of the status is in it, too.
+        status = {**resource.get("status", {}), "installation": installation}
+        return await self._apply_status(metadata, status, ignore=409) is not None
+
+    async def _apply_status(self, metadata: Object, status: Object, *, ignore: int) -> Mapping[str, Any] | None:
+        body = {"apiVersion": labels.API_VERSION, "kind": labels.KIND, "metadata": metadata, "status": status}
+        path = _path(labels.API_VERSION, labels.KIND, metadata["namespace"], metadata["name"]) + "/status"
+        return await self._send(
+            "patch", path, body, ignore=ignore, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
         )
 
     async def record_event(self, key: Key, event: Event) -> None:

@@ -142,6 +142,13 @@ class LocalCluster:
         if resource is not None:
             self._resources[key] = self._stamped({**resource, "status": status})
 
+    async def claim(self, key: Key, installation: str) -> bool:
+        resource = self._resources.get(key)
+        if resource is None:
+            return False
+        await self.write_status(key, {**resource.get("status", {}), "installation": installation})
+        return True
+
     async def record_event(self, key: Key, event: Event) -> None:
         self.events.setdefault(key, deque(maxlen=KEPT_EVENTS)).append((_now(), event))
         self.num_events[key] += 1

@@ -100,6 +100,10 @@ class Cluster(Protocol):
         """Replace the LLMDeployment's status subresource."""
         ...
 
+    async def claim(self, key: Key, installation: str) -> bool:
+        """Set ``installation`` in the LLMDeployment's status; False where it is not as the cache has it any more."""
+        ...
+
     async def record_event(self, key: Key, event: Event) -> None:
         """Tell of something that happened to the LLMDeployment."""
         ...

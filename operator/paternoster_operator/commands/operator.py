@@ -54,7 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--leader-elect", action="store_true", help="act only while holding the lease")
     parser.add_argument("--lease-namespace", default="default", help="namespace of the lease (default: %(default)s)")
-    parser.add_argument("--lease-name", default="paternoster-operator", help="name of the lease (default: %(default)s)")
+    parser.add_argument(
+        "--lease-name",
+        default="paternoster-operator",
+        help="name of the lease, and with its namespace of this installation, which claims fleets by it "
+        "(default: %(default)s)",
+    )
     add_key_arguments(parser)
     add_peer_arguments(parser)
     parser.add_argument("--verbose", action="store_true", help="log what kopf does, too")
@@ -150,6 +155,7 @@ def run(args: argparse.Namespace) -> int:
             fetch_image=args.fetch_image,
             vllm_metrics=args.engine_vllm_metrics,
             resync_seconds=args.resync_seconds,
+            installation=f"{args.lease_namespace}/{args.lease_name}",
             names=Names(args.names),
             gateway_key=args.gateway_key_secret,
             admin_key=args.admin_key_secret,

@@ -19,9 +19,18 @@ FRESH_SECONDS = 1.0
 class Directory:
     """Reads the cluster's cache; the same on every operator that sees the same."""
 
-    def __init__(self, cluster: Cluster, names: Names, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        names: Names,
+        other_owner: Callable[[Mapping[str, Any]], str | None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``other_owner``: the other installation that reconciles a document, whose fleets are left out of
+        :meth:`served`."""
         self._cluster = cluster
         self._names = names
+        self._other_owner = other_owner
         self._clock = clock
         self._resources: dict[Key, tuple[str | None, LLMDeployment | None]] = {}
         """As parsed last, with the version that was parsed."""
@@ -52,10 +61,16 @@ class Directory:
 
     def served(self) -> dict[str, LLMDeployment]:
         """The fleets that have a served name, by it, as of now."""
-        resources = {key: resource for key in self._cluster.list() if (resource := self.resource(key)) is not None}
+        resources = {key: resource for key in self._cluster.list() if (resource := self._own(key)) is not None}
         self._owners = served_names.owners(map(Claim.of, resources.values()), self._names)
         self._found_at = self._clock()
         return {name: resources[key] for name, key in self._owners.items()}
+
+    def _own(self, key: Key) -> LLMDeployment | None:
+        document = self._cluster.get(key)
+        if document is None or self._other_owner(document) is not None:
+            return None
+        return self.resource(key)
 
     def served_name(self, resource: LLMDeployment) -> tuple[str, tuple[str, str] | None]:
         """The name that the fleet has, and why it is not the one it wants (reason, message)."""

@@ -63,6 +63,7 @@ def build_status(
         "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(resource).items())),
         "endpoint": endpoint,
         "servedModel": access.served,
+        "maxModelLen": signals.max_model_len or previous.get("maxModelLen", 0),
         "concurrency": {
             "capacity": signals.engine_capacity,
             "target": state.cap,
@@ -77,6 +78,8 @@ def build_status(
         "load": _load(signals, last_decision, previous.get("load", {}), now, age_of_load),
         "decisions": [dict(record) for record in history],
     }
+    if "installation" in previous:
+        status["installation"] = previous["installation"]
     if bounds is not None:
         in_force = {"minReplicas": bounds.lowest, "maxReplicas": bounds.highest, "schedules": list(bounds.schedules)}
         status["bounds"] = in_force

@@ -162,6 +162,21 @@ async def test_status_goes_to_its_subresource(cluster: KubernetesCluster, server
     assert "spec" not in body, "the spec is the user's alone"
 
 
+async def test_a_claim_is_written_if_the_object_is_as_it_was_read(cluster: KubernetesCluster, server: Server) -> None:
+    read = cluster.get(KEY)
+    assert read is not None
+    read["metadata"]["resourceVersion"] = "17"
+    assert await cluster.claim(KEY, "system/operator")
+    ((_, path, query, kind, body),) = server.requests
+    assert path.endswith("/llmdeployments/ride/status")
+    assert (query["fieldManager"], kind) == ("paternoster", "application/apply-patch+yaml")
+    assert body["metadata"]["resourceVersion"] == "17"
+    assert body["metadata"]["uid"] == "uid-1"
+    assert body["status"] == {**read.get("status", {}), "installation": "system/operator"}
+    server.status = 409
+    assert not await cluster.claim(KEY, "system/operator")
+
+
 async def test_events_name_the_object(cluster: KubernetesCluster, server: Server) -> None:
     await cluster.record_event(KEY, Event("Normal", "ScaledUp", "replicas 1->2: " + "x" * 2000))
     ((method, path, _, _, body),) = server.requests

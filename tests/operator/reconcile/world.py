@@ -74,6 +74,11 @@ class FakeCluster:
         self.statuses.append(status)
         self.resource = {**self.resource, "status": status}
 
+    async def claim(self, key: Key, installation: str) -> bool:
+        assert self.resource is not None
+        await self.write_status(key, {**self.resource.get("status", {}), "installation": installation})
+        return True
+
     async def record_event(self, key: Key, event: Event) -> None:
         self.events.append(event)
 
@@ -171,7 +176,7 @@ class World:
             self.scraper,
             settings,
             self.metrics,
-            Directory(self.cluster, settings.names, clock),
+            Directory(self.cluster, settings.names, clock=clock),
             FleetKeys(KeySecrets(self.cluster, clock), settings),
             clock=clock,
             **clocks,

@@ -167,6 +167,10 @@ class LLMDeploymentStatus(Document):
     endpoint: str = ""
     """URL of the engines' Service."""
     served_model: str = ""
+    installation: str | None = None
+    """Installation that reconciles this, by the namespace and name of its operators' Lease; others leave it alone."""
+    max_model_len: Count = 0
+    """Longest prompt plus output in tokens, as the engines report it; gateways refuse what is longer."""
     concurrency: ConcurrencyStatus = Field(default_factory=ConcurrencyStatus)
     token_budget: TokenBudgetStatus = Field(default_factory=TokenBudgetStatus)
     replica_model: ReplicaModelStatus | None = None

@@ -1,0 +1,98 @@
+"""Which installation reconciles which LLMDeployment, where several watch the same ones.
+
+An installation is named by the Lease of its operators, ``namespace/name``. Before it reconciles a fleet it writes that
+name into ``status.installation``, on condition that the object did not change; from then on every other installation
+leaves the fleet alone, and says so. The owner renews its claim with the status, which it writes at least every
+:data:`~paternoster_operator.report.status.LOAD_REFRESH_SECONDS`. A claim that was not renewed for
+:data:`TAKEOVER_SECONDS` is void: the others measure that on their own clocks, as candidates for a Lease do.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paternoster_operator.cluster.port import Cluster, Event, Key
+
+log = logging.getLogger(__name__)
+
+TAKEOVER_SECONDS = 120.0
+"""Twice the time after which an owner has certainly written a status."""
+RECHECK_SECONDS = 10.0
+"""Between two looks at a fleet of another installation."""
+CLAIM_SECONDS = 1.0
+"""Until the next look at a fleet whose claim the cache does not show yet; the watch's event comes sooner."""
+REASON = "OwnedByAnotherInstallation"
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A claim of another installation, and when it was last seen to change."""
+
+    installation: str
+    renewal: Any
+    seen_at: float
+
+
+class Installations:
+    """The claims on the LLMDeployments of ``cluster``, as the installation ``name`` sees them.
+
+    Without a name, on this machine's own cluster, every fleet is this installation's.
+    """
+
+    def __init__(self, cluster: Cluster, name: str | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._clock = clock
+        self._claims: dict[str, _Claim] = {}
+        """Of others, by the uid of the LLMDeployment."""
+        self._reported: dict[str, str] = {}
+        """Installations that were reported as the owner, by the uid of the LLMDeployment."""
+
+    def other_owner(self, document: Mapping[str, Any]) -> str | None:
+        """Return the other installation that reconciles ``document``; None for this one or where a claim is void."""
+        uid, status = document["metadata"]["uid"], document.get("status", {})
+        installation = status.get("installation")
+        if self._name is None or installation in (None, self._name):
+            self._claims.pop(uid, None)
+            self._reported.pop(uid, None)
+            return None
+        renewal, now = status.get("load", {}).get("sampleTime"), self._clock()
+        claim = self._claims.get(uid)
+        if claim is None or (claim.installation, claim.renewal) != (installation, renewal):
+            claim = self._claims[uid] = _Claim(installation, renewal, now)
+        return None if now - claim.seen_at > TAKEOVER_SECONDS else claim.installation
+
+    async def wait_to_own(self, key: Key) -> float | None:
+        """Claim the fleet; returns None once the claim is in the cache, else the seconds until the next try.
+
+        Raises :class:`~paternoster_operator.cluster.port.ClusterError` for a claim that cannot be written.
+        """
+        document = self._cluster.get(key)
+        if self._name is None or document is None or "deletionTimestamp" in document["metadata"]:
+            return None
+        other = self.other_owner(document)
+        if other is not None:
+            await self._report(key, document["metadata"]["uid"], other)
+            return RECHECK_SECONDS
+        if document.get("status", {}).get("installation") == self._name:
+            return None
+        if await self._cluster.claim(key, self._name):
+            log.info("%s: reconciled by the installation %s from now on", key, self._name)
+        return CLAIM_SECONDS
+
+    def forget(self) -> None:
+        """Report fleets of other installations again: another replica may have led meanwhile."""
+        self._reported.clear()
+
+    async def _report(self, key: Key, uid: str, other: str) -> None:
+        if self._reported.get(uid) == other:
+            return
+        self._reported[uid] = other
+        message = (
+            f"the installation {self._name} watches this LLMDeployment, too, and leaves it alone: {other} reconciles it"
+            " (status.installation). Let each watch namespaces of its own (watchNamespaces), or uninstall one"
+        )
+        log.warning("%s: %s", key, message)
+        await self._cluster.record_event(key, Event("Warning", REASON, message))
