@@ -2,7 +2,7 @@
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,6 +22,7 @@ from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.checkpoint import is_encoder
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.fields import shown
+from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import ModelFolder
@@ -68,6 +69,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     config = checkpoint.config
     check_shapes(checkpoint)
     tokenizer = _tokenizer(checkpoint, args.chat_template)
+    defaults = _sampling_defaults(checkpoint, args)
     shard_config(config, args.tensor_parallel_size)
     device = rank_device(resolve_device(args.device), 0, args.tensor_parallel_size)
     dtype = resolve_dtype(args.dtype, device)
@@ -126,7 +128,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         str(kv_dtype).removeprefix("torch."),
         shape.num_groups,
     )
-    return Engine(scheduler, runner), tokenizer, config
+    return Engine(scheduler, runner), tokenizer, replace(config, sampling_defaults=defaults)
 
 
 def _tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
@@ -145,6 +147,22 @@ def _tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
     if chat_template is not None:
         return tokenizer.with_template(_template(chat_template))
     return tokenizer
+
+
+def _sampling_defaults(checkpoint: Checkpoint, args: EngineArgs) -> SamplingDefaults:
+    """Logs what requests get that leave it out; raises :class:`ModelError`."""
+    if args.generation_config == "none":
+        return NO_DEFAULTS
+    try:
+        defaults = checkpoint.sampling_defaults()
+    except ModelError as error:
+        raise ModelError(f"{error}; generation_config 'none' leaves it out") from error
+    if values := defaults.values():
+        told = ", ".join(f"{name} {value:g}" for name, value in values.items())
+        log.info("requests that leave them out get the publisher's %s (generation_config 'none': the API's own)", told)
+    for note in defaults.notes:
+        log.warning("%s: %s", checkpoint.config.name, note)
+    return defaults
 
 
 def _template(said: str) -> str:

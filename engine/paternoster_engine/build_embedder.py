@@ -18,6 +18,7 @@ from paternoster_engine.model.encoders.encoder import Encoder
 from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.encoders.pooling_files import read_pooling
 from paternoster_engine.model.errors import ModelError
+from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import ModelFolder
@@ -55,6 +56,9 @@ class EmbeddingCheckpoint:
 
     def tokenizer(self) -> Tokenizer:
         return self.inner.tokenizer()
+
+    def sampling_defaults(self) -> SamplingDefaults:
+        return NO_DEFAULTS
 
 
 def for_embedding(args: EngineArgs, checkpoint: Checkpoint, source: ModelSource) -> EmbeddingCheckpoint:

@@ -91,6 +91,11 @@ class ModelSettings(Settings):
         min_length=1,
         description="speculative draft: a smaller model with the same vocabulary, as model is said",
     )
+    generation_config: Literal["auto", "none"] = Field(
+        default="auto",
+        description="sampling settings of requests that leave them out (auto: what the publisher recommends in "
+        "generation_config.json or in the GGUF file; none: the API's own defaults)",
+    )
 
     @property
     def name_for_clients(self) -> str:

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.sampling_defaults import SamplingDefaults
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.gguf_weights import GgufCheckpoint
@@ -30,6 +31,10 @@ class Checkpoint(Protocol):
 
     def tokenizer(self) -> Tokenizer:
         """Raises :class:`ModelError`."""
+        ...
+
+    def sampling_defaults(self) -> SamplingDefaults:
+        """What the publisher recommends for requests that leave it out; raises :class:`UnsupportedModelError`."""
         ...
 
 

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.layer_groups import LayerGroup, layer_groups
 from paternoster_engine.model.rope_scaling import RopeScaling
+from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 
 LARGEST_SIZE = 2**31 - 1
 """Of what the tensors' shapes are compared with."""
@@ -90,6 +91,9 @@ class Described(Protocol):
         """None for a model that generates."""
         ...
 
+    @property
+    def sampling_defaults(self) -> SamplingDefaults: ...
+
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
@@ -127,6 +131,8 @@ class ModelConfig:
     """Logits become ``softcap * tanh(logit / softcap)``."""
     pooling: Pooling | None = None
     """For a model whose hidden states are wanted: it has no output projection then. None for one that generates."""
+    sampling_defaults: SamplingDefaults = NO_DEFAULTS
+    """For requests that leave them out."""
 
     @property
     def layers(self) -> Sequence[Layer]:

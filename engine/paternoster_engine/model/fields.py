@@ -44,6 +44,15 @@ class Fields:
             raise self.refusal(key, value, "a finite number above 0")
         return number
 
+    def between(self, key: str, least: float, most: float, *, default: Any = _REQUIRED) -> float:
+        """A number from ``least`` to ``most``."""
+        value = self._get(key, default)
+        if value is default:
+            return value  # type: ignore[no-any-return]
+        if type(value) not in (int, float) or not least <= value <= most:
+            raise self.refusal(key, value, f"a number from {least:g} to {most:g}")
+        return float(value)
+
     def flag(self, key: str, *, default: bool = False) -> bool:
         """True or false."""
         return self._of(key, bool, "true or false", default=default)  # type: ignore[no-any-return]

@@ -152,6 +152,7 @@ class EngineProcess:
             reasoning_parser=self._args.reasoning_parser,
             fingerprint=fingerprint(self._args, model),
             pooling=model.pooling,
+            sampling_defaults=model.sampling_defaults,
         )
         await asyncio.to_thread(served.renderer.warm_up)
         timer.ended(StartPart.WARM_UP)

@@ -13,6 +13,7 @@ from paternoster_contract.stats import EngineState, StartPart
 from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.lazy import SeenTokens
 from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel, WrongTask
@@ -42,6 +43,8 @@ class ServedModel:
     """The same for engines of one version, model and way to compute."""
     pooling: Pooling | None = None
     """How a model that embeds makes vectors; None for one that generates."""
+    sampling_defaults: SamplingDefaults = NO_DEFAULTS
+    """For requests that leave them out."""
     start_seconds: Mapping[StartPart, float] = field(default_factory=dict)
     """Of each part of the start."""
 

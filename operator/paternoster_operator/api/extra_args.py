@@ -16,6 +16,7 @@ _OF_SPEC: Mapping[str, str] = {
     "tool_parser": "model.toolParser",
     "tool_template": "model.toolTemplate",
     "reasoning_parser": "model.reasoningParser",
+    "generation_config": "model.generationConfig",
     "task": "model.task",
     "pooling": "model.pooling",
     "matryoshka": "model.matryoshka",

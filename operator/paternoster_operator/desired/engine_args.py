@@ -44,6 +44,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         tool_parser=spec.model.tool_parser,
         tool_template=spec.model.tool_template,
         reasoning_parser=spec.model.reasoning_parser,
+        generation_config=spec.model.generation_config,
         task=spec.model.task or "auto",
         pooling=spec.model.pooling or "auto",
         matryoshka=bool(spec.model.matryoshka),

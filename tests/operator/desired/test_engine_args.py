@@ -72,6 +72,7 @@ ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
     "tool_parser": ({"model": {"source": "file:///m", "toolParser": "hermes"}}, "hermes"),
     "tool_template": ({"model": {"source": "file:///m", "toolTemplate": "none"}}, "none"),
     "reasoning_parser": ({"model": {"source": "file:///m", "reasoningParser": "think"}}, "think"),
+    "generation_config": ({"model": {"source": "file:///m", "generationConfig": "none"}}, "none"),
     "task": ({"model": {"source": "file:///m", "task": "embed"}}, "embed"),
     "pooling": ({"model": {"source": "file:///m", "pooling": "cls"}}, "cls"),
     "matryoshka": ({"model": {"source": "file:///m", "matryoshka": True}}, True),

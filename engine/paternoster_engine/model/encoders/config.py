@@ -8,6 +8,7 @@ from paternoster_engine.model.config import LARGEST_HEAD, LARGEST_SIZE, LONGEST_
 from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 
 MOST_LAYERS = 2**12
 MOST_TOKEN_TYPES = 256
@@ -65,6 +66,11 @@ class EncoderConfig:
     score: Literal["sigmoid", "none"]
     """What is made of the number that the head gives."""
     pooling: Pooling
+
+    @property
+    def sampling_defaults(self) -> SamplingDefaults:
+        """None: nothing is sampled."""
+        return NO_DEFAULTS
 
     @property
     def head_dim(self) -> int:

@@ -16,6 +16,7 @@ from paternoster_engine.model.families.family import Family, rows_of, stored_nam
 from paternoster_engine.model.families.read import config_from_gguf
 from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
+from paternoster_engine.model.sampling_defaults import SamplingDefaults, defaults_of_gguf
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.gguf_file import StoredTensor, read_gguf
 from paternoster_engine.model.weights.mapped_file import MappedFile
@@ -61,6 +62,9 @@ class GgufCheckpoint:
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.from_gguf(self._fields)
+
+    def sampling_defaults(self) -> SamplingDefaults:
+        return defaults_of_gguf(self._fields)
 
     def _rope_divisors(self) -> list[float]:
         """Of each frequency of the rotary embedding; empty where the file has none."""

@@ -12,6 +12,7 @@ from paternoster_engine.model.families.family import Family, rows_of, stored_nam
 from paternoster_engine.model.families.read import config_from_hf
 from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
+from paternoster_engine.model.sampling_defaults import SamplingDefaults, defaults_of_generation_config
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.tokenizer_folder import chat_template, tokenizer_files
 from paternoster_engine.model.weights.model_folder import ModelFolder
@@ -67,6 +68,9 @@ class SafetensorsCheckpoint:
             ends = said.get("eos_token_id") if ends is None else ends
         files = tokenizer_files(self._folder, ends, self.config.vocab_size)
         return Tokenizer.from_json(files, chat_template(self._folder, files))
+
+    def sampling_defaults(self) -> SamplingDefaults:
+        return defaults_of_generation_config(self._generation)
 
     def _numbers(self, stored: str) -> FileTensor:
         tensor = self._files[stored]

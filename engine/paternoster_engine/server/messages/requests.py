@@ -210,9 +210,6 @@ class MessagesRequest(CountTokensRequest):
     max_tokens: int = Field(ge=1)
     stop_sequences: StopStrings = Field(default_factory=list)
     stream: bool = False
-    temperature: float = Field(default=1.0, ge=0, le=2)
-    top_p: float = Field(default=1.0, ge=0, le=1, description="0 is greedy")
-    top_k: int = Field(default=0, ge=-1, lt=2**31, description="0 and -1 switch it off")
     metadata: MessageMetadata = Field(default_factory=MessageMetadata)
     service_tier: Literal["auto", "standard_only"] = Field(default="auto", description="of no effect")
     inference_geo: Text | None = Field(default=None, description="of no effect")

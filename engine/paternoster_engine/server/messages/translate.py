@@ -37,9 +37,6 @@ def chat_body(body: MessagesRequest) -> dict[str, Any]:
     """The body of the chat completion that answers ``body``."""
     chat = prompt_body(body) | {
         "max_tokens": body.max_tokens,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "top_k": body.top_k,
         "stop": body.stop_sequences,
     }
     if body.metadata.user_id is not None:

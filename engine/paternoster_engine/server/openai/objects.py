@@ -136,6 +136,8 @@ class ModelCard(BaseModel):
     root: str
     parent: None = None
     max_model_len: int
+    default_parameters: dict[str, float | int]
+    """Sampling settings of requests that leave them out, beside the API's own; the name is OpenRouter's."""
 
 
 class ModelList(BaseModel):

@@ -17,6 +17,7 @@ from paternoster_engine.server.answer_headers import TOOL_TEMPLATE, set_answer_h
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.beams import beam_params
+from paternoster_engine.server.openai.fields.body import with_defaults
 from paternoster_engine.server.openai.fields.template import TemplateFields
 from paternoster_engine.server.openai.logprob_bounds import chat_limit, check_completion
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, texts_of
@@ -129,6 +130,8 @@ async def chat_requests(
     encoding, ending = await chat_prompt(served, body)
     prompt = await token_ids(served, encoding, 1 if cuts_limit else body.limit or 1)
     room = max(1, served.longest_request - len(prompt))
+    if body.limit is None:
+        room = min(room, served.sampling_defaults.max_tokens or room)
     asked = None if cuts_limit and body.limit is not None and body.limit > room else body.limit
     limit = chat_limit(body, prompt, asked, room)
     matcher = await matcher_of_chat(served, body, ending, sender.tenant(body))
@@ -194,7 +197,9 @@ def _requests(
     check_token_ids(served, "stop_token_ids", body.stop_token_ids)
     check_token_ids(served, "logit_bias", list(body.logit_bias))
     beam = beam_params(body)
-    params = body.sampling_params(max_tokens)
+    # Beams are ranked by what the model itself says.
+    sampled = body if beam is not None else with_defaults(body, served.sampling_defaults.values())
+    params = sampled.sampling_params(max_tokens)
     count = body.sequences if beam is None else 1
     # One sequence tells of the prompt, unless each begins with it; the others find its blocks in the prefix cache.
     others = params if body.echoes else replace(params, prompt_logprobs=None)

@@ -42,7 +42,11 @@ async def model(model: str, state: State) -> ModelCard:
 def _card(state: ServerState) -> ModelCard:
     served = state.served
     return ModelCard(
-        id=served.name, created=int(state.started_at), root=served.name, max_model_len=served.max_model_len
+        id=served.name,
+        created=int(state.started_at),
+        root=served.name,
+        max_model_len=served.max_model_len,
+        default_parameters=served.sampling_defaults.values(),
     )
 
 

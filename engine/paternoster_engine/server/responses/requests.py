@@ -169,9 +169,6 @@ class ResponsesRequest(PassedFields):
     text: TextConfig = Field(default_factory=TextConfig)
     reasoning: ReasoningConfig = Field(default_factory=ReasoningConfig)
     max_output_tokens: int | None = Field(default=None, ge=1, description="default: what the context leaves")
-    temperature: float = Field(default=1.0, ge=0, le=2)
-    top_p: float = Field(default=1.0, ge=0, le=1, description="0 is greedy")
-    top_k: int = Field(default=0, ge=-1, lt=2**31, description="as in chat completions")
     stop: StopStrings = Field(default_factory=list, description="as in chat completions")
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None

@@ -5,6 +5,7 @@ from fastapi import APIRouter, Request, Response
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.streaming import STREAMED
 from paternoster_engine.server.identity import From
+from paternoster_engine.server.openai.fields.body import with_defaults
 from paternoster_engine.server.openai.logprobs import LogprobsWriter
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.objects import ResponseObject
@@ -18,6 +19,8 @@ router = APIRouter()
 @router.post("/v1/responses", response_model=None, responses={200: {"model": ResponseObject, **STREAMED}})
 async def responses(request: Request, body: ResponsesRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
+    # The answer tells them.
+    body = with_defaults(body, served.sampling_defaults.values())
     chat = chat_request(chat_body(body), NAMES)
     writer = LogprobsWriter(served.tokenizer)
     answer = ResponseAnswer(served.name, body, served.answer_format.new_id, writer.content)

@@ -29,9 +29,6 @@ def chat_body(body: ResponsesRequest) -> dict[str, Any]:
     """The body of the chat completion that answers ``body``."""
     chat: dict[str, Any] = {
         "messages": _messages(body),
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "top_k": body.top_k,
         "stop": body.stop,
         "parallel_tool_calls": body.parallel_tool_calls,
         **body.passed_on(),

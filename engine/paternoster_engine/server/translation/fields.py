@@ -10,7 +10,7 @@ from paternoster_engine.server.openai.fields.body import Body
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
 
 PASSED_ON = (
-    "seed", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
+    "temperature", "top_p", "top_k", "seed", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
     "logit_bias", "min_tokens", "stop_token_ids", "ignore_eos", "structured_outputs",
     "chat_template_kwargs", "priority", "cache_salt", "deadline_ms",
 )  # fmt: skip

@@ -96,6 +96,9 @@ class Model(Document):
     requests with tools are refused."""
     reasoning_parser: Literal["auto", "none", "think", "mistral", "harmony"] = "auto"
     """How the model marks what it thinks before it answers; auto: by its chat template, none: it is text."""
+    generation_config: Literal["auto", "none"] = "auto"
+    """Sampling settings of requests that leave them out; auto: what the model's publisher recommends in
+    generation_config.json or in the GGUF file, none: the API's own defaults."""
     task: Literal["generate", "embed"] | None = None
     """What the model is served for: generate gives text, embed gives vectors of texts, their ranking and scores; what
     the model is made for, by its own files, when unset."""

@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -169,6 +169,15 @@ class Body(BaseModel):
         if not within:
             unknown_fields.set(body._unknown)
         return body
+
+
+B = TypeVar("B", bound=Body)
+
+
+def with_defaults(body: B, defaults: Mapping[str, Any]) -> B:
+    """``body`` with those of ``defaults`` that are fields of its type and were left out."""
+    missing = {name: value for name, value in defaults.items() if name not in body.model_fields_set}
+    return body.model_copy(update={name: missing[name] for name in missing.keys() & type(body).model_fields.keys()})
 
 
 @cache

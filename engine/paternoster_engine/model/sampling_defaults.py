@@ -1,0 +1,127 @@
+"""Sampling settings that a model's publisher recommends, for requests that leave them out; as vLLM takes them.
+
+From generation_config.json (https://huggingface.co/docs/transformers/main_classes/text_generation), or from the
+``general.sampling`` fields that llama.cpp's converter makes of it in a GGUF file.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from paternoster_engine.model.fields import Fields, shown
+
+MOST_TOKENS = 2**31 - 1
+MOST_TEMPERATURE = MOST_PENALTY = 2.0
+LEAST_PENALTY = 1e-5
+"""Bounds of requests hold here, too: a default that no request could ask for would be a trap."""
+
+_OF_GGUF = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}
+"""Our names -> those behind ``general.sampling.``."""
+_WITHOUT_EFFECT: Mapping[str, Sequence[Any]] = {
+    "begin_suppress_tokens": ([],),
+    "bad_words_ids": ([],),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "exponential_decay_length_penalty": (),
+    "forced_bos_token_id": (),
+    "forced_eos_token_id": (),
+    "guidance_scale": (1,),
+    "max_length": (20,),
+    "min_length": (0,),
+    "min_new_tokens": (0,),
+    "no_repeat_ngram_size": (0,),
+    "num_beams": (1,),
+    "penalty_alpha": (0,),
+    "sequence_bias": ({},),
+    "stop_strings": ([], ""),
+    "suppress_tokens": ([],),
+    "top_h": (),
+    "typical_p": (1,),
+}
+"""Fields of generation_config.json that would change answers and are not used, as in vLLM, and values that do not."""
+_GGUF_WITHOUT_EFFECT: Mapping[str, Sequence[Any]] = {
+    "mirostat": (0,),
+    "penalty_last_n": (-1,),
+    "sequence": (),
+    "xtc_probability": (0,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """Values for fields of requests, by the fields' names; None for what the publisher does not say."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    max_tokens: int | None = None
+    """Of a chat without a limit of its own; the file calls it ``max_new_tokens``."""
+    notes: Sequence[str] = field(default=(), compare=False, repr=False)
+    """What of the files has no effect, a line each."""
+
+    def values(self) -> dict[str, float | int]:
+        """Those that are said."""
+        values = asdict(self)
+        del values["notes"]
+        return {name: value for name, value in values.items() if value is not None}
+
+
+NO_DEFAULTS = SamplingDefaults()
+
+
+def defaults_of_generation_config(values: Mapping[str, Any]) -> SamplingDefaults:
+    """Of a parsed generation_config.json; ``do_sample: false`` stands for temperature 0.
+
+    Raises :class:`UnsupportedModelError` for a value that no request may have.
+    """
+    fields = Fields(values, "generation_config.json")
+    greedy = not fields.flag("do_sample", default=True)
+    temperature = fields.between("temperature", 0, MOST_TEMPERATURE, default=None)
+    return SamplingDefaults(
+        temperature=0.0 if greedy else temperature,
+        top_p=fields.between("top_p", 0, 1, default=None),
+        top_k=fields.whole("top_k", MOST_TOKENS, least=-1, default=None),
+        min_p=fields.between("min_p", 0, 1, default=None),
+        repetition_penalty=fields.between("repetition_penalty", LEAST_PENALTY, MOST_PENALTY, default=None),
+        max_tokens=fields.whole("max_new_tokens", MOST_TOKENS, default=None),
+        notes=_notes("generation_config.json: ", values, _WITHOUT_EFFECT),
+    )
+
+
+def defaults_of_gguf(metadata: Mapping[str, Any]) -> SamplingDefaults:
+    """Of the fields of a GGUF file; raises :class:`UnsupportedModelError` for a value that no request may have."""
+    prefix = "general.sampling."
+    said = {name: _as_written(metadata.get(prefix + theirs)) for name, theirs in _OF_GGUF.items()}
+    # Below 0 llama.cpp is greedy.
+    if isinstance(said["temperature"], float | int):
+        said["temperature"] = max(0.0, said["temperature"])
+    fields = Fields({prefix + _OF_GGUF[name]: value for name, value in said.items()}, "the GGUF file", prefix)
+    others = {name: metadata.get(prefix + name) for name in _GGUF_WITHOUT_EFFECT}
+    return SamplingDefaults(
+        temperature=fields.between("temp", 0, MOST_TEMPERATURE, default=None),
+        top_p=fields.between("top_p", 0, 1, default=None),
+        top_k=fields.whole("top_k", MOST_TOKENS, least=-1, default=None),
+        min_p=fields.between("min_p", 0, 1, default=None),
+        repetition_penalty=fields.between("penalty_repeat", LEAST_PENALTY, MOST_PENALTY, default=None),
+        notes=_notes(f"the GGUF file: {prefix}", others, _GGUF_WITHOUT_EFFECT),
+    )
+
+
+def _notes(where: str, values: Mapping[str, Any], neutral: Mapping[str, Sequence[Any]]) -> list[str]:
+    asking = {name: values[name] for name in neutral if values.get(name) is not None}
+    told = [f"{name} {shown(value)}" for name, value in asking.items() if value not in neutral[name]]
+    return [f"{where}{', '.join(told)} has no effect here: requests may ask for what they need"] if told else []
+
+
+def _as_written(value: Any) -> Any:
+    """A number that was rounded to float32, as 0.95 to 0.949999988, as it was before."""
+    return float(f"{value:.6g}") if isinstance(value, float) and math.isfinite(value) else value
