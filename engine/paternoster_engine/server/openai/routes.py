@@ -56,7 +56,9 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
     response = ChatResponse(served, body)
     sequences, prompt = await unless_gone(request, chat_requests(served, body, response.id, sender))
     form = served.answer_format
-    generation = _generation(served, body, sequences, lambda: form.parser(body.callable_tools, prompt))
+    generation = _generation(
+        served, body, sequences, lambda: form.parser(body.callable_tools, prompt, body.required_calls)
+    )
     return await _respond(request, body, response, generation)
 
 

@@ -13,6 +13,7 @@ from paternoster_engine.server.parsers.call_form import CallForm, Marked, Outlin
 from paternoster_engine.server.parsers.calls import glm45, harmony, hermes, llama3_json, mistral, pythonic, qwen3_coder
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.reader import Reader
+from paternoster_engine.server.parsers.text_around_calls import only_calls, spaced
 from paternoster_engine.server.parsers.think import Marks
 
 
@@ -106,17 +107,30 @@ class AnswerFormat:
         """The id of a call as the model's template takes it."""
         return call_id if self.tools is None else self.tools.id_for_template(call_id)
 
-    def parser(self, tools: Tools | None = None, prompt: str = "") -> AnswerParser:
-        """``tools``: that may be called. ``prompt``: its end at least, in which reasoning may have begun."""
+    def parser(
+        self, tools: Tools | None = None, prompt: str = "", required: RequiredCalls | None = None
+    ) -> AnswerParser:
+        """``tools``: that may be called. ``prompt``: its end at least, in which reasoning may have begun.
 
-        def read(reader: Reader) -> Read[None]:
-            if self.reasoning is not None:
-                yield from think.read(reader, self.reasoning, self.reasoning.begun(prompt))
+        ``required``: calls that the answer is held to.
+        """
+
+        def answer(reader: Reader) -> Read[None]:
             if self.channels:
                 yield from harmony.read(reader, tools or {} if self.tools is not None else ())
             elif self.tools is not None and tools:
                 yield from self.tools.read(reader, tools)
             yield from reader.pass_rest(Content)
+
+        def read(reader: Reader) -> Read[None]:
+            if self.reasoning is not None:
+                yield from think.read(reader, self.reasoning, self.reasoning.begun(prompt))
+            events = answer(reader)
+            if tools and self.tools is not None:
+                events = spaced(events)
+            if required is not None:
+                events = only_calls(events, reader, [name for name, _ in required.tools])
+            yield from events
 
         return AnswerParser(read, frozenset(self.special.values()))
 

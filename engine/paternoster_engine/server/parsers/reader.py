@@ -6,6 +6,8 @@ from collections.abc import Callable
 from paternoster_engine.server.parsers.events import Event, Read
 
 _BLANK = re.compile(r"\s*")
+_BRACKETS = re.compile(r"[\]})]*")
+_LEFTOVER = re.compile(r"[\s\]})\"'`,;]*")
 
 
 class Reader:
@@ -21,6 +23,10 @@ class Reader:
         self.ended = False
         self.reasoning = False
         """Whether what comes next is reasoning, as far as is known."""
+        self.starved = False
+        """Whether the text ended while more of it was waited for."""
+        self.cut_call = False
+        """Whether the text ended in the beginning of a call, before its name was known; that beginning was dropped."""
 
     def commit(self) -> str:
         """The text that was looked at, which is dropped."""
@@ -32,9 +38,15 @@ class Reader:
         self.place = length
         return self.commit()
 
+    def drop_cut_call(self) -> None:
+        """Drop all that is held: the beginning of a call that the text's end cuts before its name is known."""
+        self.reject(len(self.held))
+        self.cut_call = True
+
     def more(self) -> Read[bool]:
         """Wait; False if there is no more."""
         if self.ended:
+            self.starved = True
             return False
         yield None
         return True
@@ -48,12 +60,8 @@ class Reader:
 
     def peek_solid(self) -> Read[str]:
         """Take white space, and :meth:`peek`."""
-        while True:
-            found = _BLANK.match(self.held, self.place)
-            assert found is not None
-            self.place = found.end()
-            if self.place < len(self.held) or not (yield from self.more()):
-                return self.held[self.place : self.place + 1]
+        yield from self._skip(_BLANK)
+        return self.held[self.place : self.place + 1]
 
     def take(self, *options: str) -> Read[str]:
         """Take the option that the text goes on with; empty if it is none of them."""
@@ -65,6 +73,11 @@ class Reader:
             rest = self.held[self.place :]
             if not any(option.startswith(rest) for option in options) or not (yield from self.more()):
                 return ""
+
+    def ends_in(self, options: tuple[str, ...]) -> bool:
+        """Whether the text ends here, or in the beginning of an option."""
+        rest = self.held[self.place :]
+        return self.ended and (not rest or any(option.startswith(rest) for option in options))
 
     def match(self, pattern: re.Pattern[str], most: int | None = None) -> Read[str | None]:
         """Take what ``pattern`` matches once that is followed by something else; None where nothing does.
@@ -93,20 +106,15 @@ class Reader:
             if (most is not None and looked - start > most) or not (yield from self.more()):
                 return None
 
-    def pass_until(self, markers: tuple[str, ...], make: Callable[[str], Event]) -> Read[str]:
-        """Give text away up to the first marker and the white space before it, which are held, and return the marker.
+    def pass_until(self, markers: tuple[str, ...], make: Callable[[str], Event], *, strips: bool = False) -> Read[str]:
+        """Give text away up to the first marker, which is held and returned; ``strips``: and white space before it.
 
         Empty, and all is given away, where the text ends without. What may become a marker is held back.
         """
         while True:
-            found = min(((self.held.find(m), m) for m in markers if m in self.held), default=None)
-            if found is not None:
-                start, marker = found
-                end = start + len(marker)
-            else:
-                marker = ""
-                start = end = len(self.held) - self._begun(markers)
-            shown = len(self.held[:start].rstrip())
+            start, marker = self._first(markers)
+            end = start + len(marker)
+            shown = len(self.held[:start].rstrip()) if strips else start
             yield make(self.reject(shown))
             if marker:
                 self.place = end - shown
@@ -115,12 +123,55 @@ class Reader:
                 yield make(self.reject(len(self.held)))
                 return ""
 
+    def pass_value(self, markers: tuple[str, ...], make: Callable[[str], Event]) -> Read[bool]:
+        """Give text away up to the first marker, at which the held text begins then.
+
+        False where the text ends without; what may be the beginning of a marker is dropped.
+        """
+        while True:
+            start, marker = self._first(markers)
+            yield make(self.reject(start))
+            if marker:
+                return True
+            if not (yield from self.more()):
+                self.reject(len(self.held))
+                return False
+
+    def drop_leftover(self, marks: tuple[str, ...] = ()) -> Read[None]:
+        """Drop what a call leaves behind that ended before its place: brackets too many.
+
+        White space, quotes and further brackets are dropped, too, where one of ``marks`` or nothing follows them.
+        """
+        yield from self._skip(_BRACKETS)
+        self.commit()
+        yield from self._skip(_LEFTOVER)
+        if (yield from self.take(*marks)):
+            self.commit()
+        elif self.ends_in(marks):
+            self.place = len(self.held)
+            self.commit()
+        self.reject()
+
+    def _skip(self, pattern: re.Pattern[str]) -> Read[None]:
+        """Take what ``pattern`` matches, which may be nothing; each character is looked at once."""
+        while True:
+            found = pattern.match(self.held, self.place)
+            assert found is not None
+            self.place = found.end()
+            if self.place < len(self.held) or not (yield from self.more()):
+                return
+
     def pass_rest(self, make: Callable[[str], Event]) -> Read[None]:
         """Give away all that is left."""
         while True:
             yield make(self.reject(len(self.held)))
             if not (yield from self.more()):
                 return
+
+    def _first(self, markers: tuple[str, ...]) -> tuple[int, str]:
+        """Where the first marker is, and the marker; empty where there is none, and where one may have begun."""
+        found = min(((self.held.find(m), m) for m in markers if m in self.held), default=None)
+        return (len(self.held) - self._begun(markers), "") if found is None else found
 
     def _begun(self, markers: tuple[str, ...]) -> int:
         """Length of the longest end of the held text that begins a marker."""

@@ -33,7 +33,7 @@ def read(reader: Reader, marks: Marks, begun: bool) -> Read[None]:
     reader.reasoning = True
     yield from reader.peek_solid()
     reader.commit()
-    marker = yield from reader.pass_until((marks.end,), Reasoning)
+    marker = yield from reader.pass_until((marks.end,), Reasoning, strips=True)
     reader.reasoning = False
     if marker:
         yield from reader.peek_solid()

@@ -68,7 +68,7 @@ async def respond(
         served.tokenizer,
         sequences,
         chat.skip_special_tokens,
-        new_parser=lambda: form.parser(chat.callable_tools, ending),
+        new_parser=lambda: form.parser(chat.callable_tools, ending, chat.required_calls),
     )
     calls = Calls(parallel=chat.parallel_tool_calls)
     try:

@@ -1,15 +1,15 @@
 """``<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>``: GLM-4.5 and later.
 
-Text that is no string in the tool's schema is JSON. An argument is told when it is whole.
+Text that is no string in the tool's schema is JSON. A text comes while it is written, all else when it is whole.
 """
 
-import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from paternoster_engine.server.parsers.arguments.named import NAME, NamedArguments
 from paternoster_engine.server.parsers.call_form import Begun, CallForm
-from paternoster_engine.server.parsers.calls.typed_values import json_of, read_value
+from paternoster_engine.server.parsers.calls.typed_values import pass_named
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.schemas import ArgumentTypes
@@ -28,18 +28,46 @@ FORM = CallForm(
 MAX_NAME = 1024
 
 
+_NAMED = re.compile(r"\s*([^\s<]+)(?:\s+|\s*(<.*))")
+"""A name that is over, and what follows it."""
+
+
 def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
-    """White space between calls, and before the first, is none of the answer's."""
+    """Marks that a call leaves behind are none of the content, those around what is no call are."""
     types: dict[str, ArgumentTypes] = {}
-    while (yield from reader.pass_until((BEGIN,), Content)):
-        opened = reader.place
-        name = yield from reader.until((KEY, END), MAX_NAME)
-        if name is None or (name := name.strip()) not in tools:
-            yield Content(reader.reject(opened))
+    marks: tuple[str, ...] = (BEGIN,)
+    while marker := (yield from reader.pass_until(marks, Content)):
+        if marker != BEGIN:
+            reader.commit()
             continue
-        reader.commit()
-        yield Call(name)
-        yield from _read_arguments(reader, types.setdefault(name, ArgumentTypes(tools[name])))
+        opened = reader.place
+        reader.starved = False
+        name = yield from reader.until((KEY, END), MAX_NAME)
+        if name is not None and (name := name.strip()) in tools:
+            reader.commit()
+            yield Call(name)
+            yield from _read_arguments(reader, types.setdefault(name, ArgumentTypes(tools[name])))
+            yield from reader.drop_leftover(MARKERS[1:])
+            marks = MARKERS
+        elif name is None and reader.starved and (yield from _read_cut(reader, opened, tools)):
+            return
+        else:
+            yield Content(reader.reject(opened))
+            marks = (BEGIN,)
+
+
+def _read_cut(reader: Reader, opened: int, tools: Mapping[str, Mapping[str, Any]]) -> Read[bool]:
+    """A call that the text's end cuts before its first argument, with its name or without; False where it is none."""
+    rest = reader.held[opened:]
+    found, begun = _NAMED.fullmatch(rest), rest.strip()
+    if found is not None and found[1] in tools and any(mark.startswith(found[2] or "") for mark in (KEY, END)):
+        yield Call(found[1])
+        reader.reject(len(reader.held))
+        return True
+    if not begun or not any(name.startswith(begun) for name in tools):
+        return False
+    reader.drop_cut_call()
+    return True
 
 
 def _read_arguments(reader: Reader, types: ArgumentTypes) -> Read[None]:
@@ -49,21 +77,19 @@ def _read_arguments(reader: Reader, types: ArgumentTypes) -> Read[None]:
         key = yield from reader.until((KEY_END,))
         yield from reader.take(KEY_END)
         yield from reader.peek_solid()
-        yield from reader.take(VALUE)
-        kinds = types.of_argument("" if key is None else key.strip())
-        text = None if key is None else (yield from read_value(reader, (VALUE_END, END), kinds))
-        if key is None or text is None:
+        cut = key is None or (not (yield from reader.take(VALUE)) and reader.ends_in((VALUE,)))
+        name = "" if key is None else key.strip()
+        if cut or not (yield from pass_named(reader, name, seen, (VALUE_END, END), types)):
             # Cut off.
             reader.reject(len(reader.held))
             return
         yield from reader.take(VALUE_END)
         reader.commit()
-        key = key.strip()
-        if key not in seen:
-            comma = ", " if seen else ""
-            yield Arguments(f"{comma}{json.dumps(key, ensure_ascii=False)}: {json_of(text, kinds)}")
-            seen.add(key)
-    if (yield from reader.take(END)) or (yield from reader.peek()) != "":
+    if (yield from reader.take(END)):
+        reader.commit()
         yield Arguments("}")
-    yield from reader.peek_solid()
-    reader.commit()
+    elif reader.ends_in(MARKERS):
+        reader.reject(len(reader.held))
+    else:
+        reader.reject()
+        yield Arguments("}")

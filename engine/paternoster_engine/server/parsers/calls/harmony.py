@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection
 
 from paternoster_engine.server.parsers.call_form import Begun, CallForm, Marked
+from paternoster_engine.server.parsers.calls.json_calls import JsonValue
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Read, Reasoning
 from paternoster_engine.server.parsers.reader import Reader
 
@@ -35,23 +36,29 @@ MAX_HEADER = 1024
 """Characters before ``<|message|>``; what has more is no header."""
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"\bto=functions\.([\w.-]+)")
+_WHOLE_RECIPIENT = re.compile(r"\bto=functions\.([\w.-]+)(?=[\s<])")
+_OF_CALL = re.compile(r"<\|channel\|>\s*c|\bto=")
+"""In the beginning of a call's header."""
 _HEADER = re.compile(r"(<\|start\|>|<\|channel\|>|to=|assistant)")
 
 
 def read(reader: Reader, names: Collection[str]) -> Read[None]:
     """A message without a header is part of the answer: so is one whose template has opened its channel."""
+    last: type[Event] | None = None
     while (yield from reader.peek_solid()) != "":
         reader.commit()
-        header = yield from _header(reader)
-        make: Callable[[str], Event] = Content
+        header = yield from _header(reader, names)
         recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
+        make: Callable[[str], Event]
         if recipient is not None and recipient[1] in names:
             yield Call(recipient[1])
-            make = Arguments
-        elif recipient is None and channel is not None and channel[1] == "analysis":
-            make = Reasoning
-            reader.reasoning = True
-        marker = yield from reader.pass_until((START, *ENDS), make)
+            make, last = _OneObject(), Arguments
+        else:
+            thinks = recipient is None and channel is not None and channel[1] == "analysis"
+            kind = Reasoning if thinks else Content
+            make, last = (_NextMessage(kind) if kind is last else kind), kind
+            reader.reasoning = thinks
+        marker = yield from reader.pass_until((START, *ENDS), make, strips=True)
         reader.reasoning = False
         if marker == START:
             # A message that nothing ended.
@@ -59,8 +66,42 @@ def read(reader: Reader, names: Collection[str]) -> Read[None]:
         reader.commit()
 
 
-def _header(reader: Reader) -> Read[str]:
-    """Up to ``<|message|>``; empty where the text begins without one. One that is cut off is dropped."""
+class _OneObject:
+    """Arguments to the end of their object, if they are one: brackets too many are dropped."""
+
+    def __init__(self) -> None:
+        self._value: JsonValue | None = None
+        self._begun = self._ended = False
+
+    def __call__(self, text: str) -> Event:
+        if text and not self._begun:
+            self._begun = True
+            self._value = JsonValue() if text.lstrip()[:1] == "{" else None
+        if self._ended:
+            return Arguments("")
+        end = -1 if self._value is None else self._value.end(text, 0)
+        self._ended = end >= 0
+        return Arguments(text[: end + 1] if self._ended else text)
+
+
+class _NextMessage:
+    """The text of a message that follows another of its kind, apart from that."""
+
+    def __init__(self, kind: type[Content] | type[Reasoning]) -> None:
+        self._kind = kind
+        self._begun = False
+
+    def __call__(self, text: str) -> Event:
+        apart = "\n" if text and not self._begun else ""
+        self._begun = self._begun or bool(text)
+        return self._kind(apart + text)
+
+
+def _header(reader: Reader, names: Collection[str]) -> Read[str]:
+    """Up to ``<|message|>``; empty where the text begins without one.
+
+    One that is cut off is dropped, but for the call that it names.
+    """
     while True:
         end = reader.held.find(MESSAGE)
         found = _HEADER.match(reader.held)
@@ -72,5 +113,10 @@ def _header(reader: Reader) -> Read[str]:
             return ""
         if not (yield from reader.more()):
             if reader.held.startswith((START, CHANNEL)):
+                recipient = _WHOLE_RECIPIENT.search(reader.held)
+                if recipient is not None and recipient[1] in names:
+                    yield Call(recipient[1])
+                elif _OF_CALL.search(reader.held):
+                    reader.cut_call = True
                 reader.reject(len(reader.held))
             return ""

@@ -21,13 +21,18 @@ FORM = CallForm(
 
 
 def read(reader: Reader, names: Collection[str]) -> Read[None]:
-    """White space between calls, and before the first, is none of the answer's."""
-    while (yield from reader.pass_until((BEGIN,), Content)):
-        opened = reader.place
-        if not (yield from read_calls(reader, names, END)):
-            yield Content(reader.reject(opened))
+    """Marks that a call leaves behind are none of the content, those around what is no call are."""
+    marks: tuple[str, ...] = (BEGIN,)
+    while marker := (yield from reader.pass_until(marks, Content)):
+        if marker == END:
+            reader.commit()
             continue
-        yield from reader.peek_solid()
-        if (yield from reader.take(END)):
-            yield from reader.peek_solid()
-        reader.commit()
+        opened = reader.place
+        if (yield from read_calls(reader, names, END)):
+            yield from reader.drop_leftover((END,))
+            marks = (BEGIN, END)
+        elif reader.starved and reader.held[opened:].lstrip()[:1] in ("{", "["):
+            reader.drop_cut_call()
+        else:
+            yield Content(reader.reject(opened))
+            marks = (BEGIN,)

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Collection
 
+from paternoster_engine.server.parsers.calls.strings import pass_string
 from paternoster_engine.server.parsers.events import Arguments, Call, Read
 from paternoster_engine.server.parsers.reader import Reader
 
@@ -21,12 +22,13 @@ def read_calls(reader: Reader, names: Collection[str], end: str = "") -> Read[bo
     ``names``: of the functions there are. ``end``: a text that ends the arguments wherever it stands outside of their
     strings.
     """
+    reader.starved = False
     if (yield from reader.peek_solid()) != "[":
         return (yield from _read_call(reader, names, end))
     reader.place += 1
     if not (yield from _read_call(reader, names, end)):
         return False
-    while (yield from reader.peek_solid()) == ",":
+    while (yield from _next_in_list(reader)) == ",":
         reader.place += 1
         if not (yield from _read_call(reader, names, end)):
             reader.reject()
@@ -37,78 +39,135 @@ def read_calls(reader: Reader, names: Collection[str], end: str = "") -> Read[bo
     return True
 
 
-def _read_call(reader: Reader, names: Collection[str], end: str) -> Read[bool]:
-    """A call is one as soon as it names a function there is and its arguments begin: from then on they are told."""
-    name, arguments, told = None, "{}", False
-    if (yield from reader.peek_solid()) != "{":
-        return False
-    reader.place += 1
-    while (character := (yield from reader.peek_solid())) != "}":
-        if character == ",":
-            reader.place += 1
-            continue
-        key = yield from _string(reader)
-        if key is None or (yield from reader.peek_solid()) != ":":
-            return told
+def _next_in_list(reader: Reader) -> Read[str]:
+    """What follows a call of a list, behind braces that are too many."""
+    while (following := (yield from reader.peek_solid())) == "}":
         reader.place += 1
-        begins = yield from reader.peek_solid()
-        if told:
-            yield from _value(reader)
-        elif key == "name":
-            name = yield from _string(reader)
-            if name not in names:
-                return False
-        elif key in ARGUMENTS and begins == "{" and name is not None:
-            reader.commit()
-            yield Call(name)
-            if not (yield from pass_object(reader, end)):
-                return True
-            told = True
-        elif key in ARGUMENTS:
-            value = _as_arguments((yield from _value(reader)))
-            if value is None:
-                return False
-            arguments = value
-        elif (yield from _value(reader)) is None:
-            return False
-    reader.place += 1
-    if not told:
-        if name is None:
-            return False
-        yield Call(name)
-        yield Arguments(arguments)
-    reader.commit()
+    return following
+
+
+def _read_call(reader: Reader, names: Collection[str], end: str) -> Read[bool]:
+    """A call is one as soon as it names a function there is and its arguments begin: from then on they are given away.
+
+    Where the text ends before that the call has the name alone.
+    """
+    call = _JsonCall(names, end)
+    if (yield from call.read(reader)):
+        return True
+    if call.name is None or not reader.starved:
+        return False
+    yield Call(call.name)
+    yield Arguments(call.arguments or "")
+    reader.reject(len(reader.held))
     return True
+
+
+class _JsonCall:
+    """One call while it is read."""
+
+    def __init__(self, names: Collection[str], end: str) -> None:
+        self._names = names
+        self._end = end
+        self.name: str | None = None
+        self.arguments: str | None = None
+        """Where they came before the name, or are no object."""
+
+    def read(self, reader: Reader) -> Read[bool]:
+        """Whether it is a call whose arguments have begun, or that has none."""
+        told = False
+        if (yield from reader.peek_solid()) != "{":
+            return False
+        reader.place += 1
+        while (character := (yield from reader.peek_solid())) != "}":
+            if character == ",":
+                reader.place += 1
+                continue
+            key = yield from _string(reader)
+            if key is None or (yield from reader.peek_solid()) != ":":
+                return told
+            reader.place += 1
+            begins = yield from reader.peek_solid()
+            if told:
+                yield from _value(reader)
+            elif key == "name":
+                name = yield from _string(reader)
+                if name not in self._names:
+                    return False
+                self.name = name
+            elif key in ARGUMENTS and begins in ("{", '"') and self.name is not None:
+                reader.commit()
+                yield Call(self.name)
+                told = True
+                if not (yield from pass_object(reader, self._end) if begins == "{" else _pass_text(reader)):
+                    return True
+            elif key in ARGUMENTS:
+                self.arguments = _as_arguments((yield from _value(reader)))
+                if self.arguments is None:
+                    return False
+            elif (yield from _value(reader)) is None:
+                return False
+        reader.place += 1
+        if not told:
+            if self.name is None:
+                return False
+            yield Call(self.name)
+            yield Arguments(self.arguments or "{}")
+        reader.commit()
+        return True
+
+
+class JsonValue:
+    """Follows an object or a list to its end; each character is looked at once."""
+
+    def __init__(self) -> None:
+        self._depth, self._in_string, self._escaped = 0, False, False
+
+    def end(self, text: str, place: int, stop: str = "") -> int:
+        """Where it ends in ``text``, or ``stop`` is in none of its strings, from ``place`` on; -1 where neither is."""
+        for at in range(place, len(text)):
+            character = text[at]
+            if self._in_string:
+                self._in_string = self._escaped or character != '"'
+                self._escaped = not self._escaped and character == "\\"
+            elif character == '"':
+                self._in_string = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if self._depth == 0:
+                    return at
+            elif character == stop:
+                return at
+        return -1
 
 
 def pass_object(reader: Reader, end: str = "") -> Read[bool]:
     """Tell a JSON object as arguments while it is written; False where the text or ``end`` comes before its end."""
-    depth, in_string, escaped = 0, False, False
+    value = JsonValue()
     while True:
-        while reader.place < len(reader.held):
-            character = reader.held[reader.place]
-            if in_string:
-                in_string = escaped or character != '"'
-                escaped = not escaped and character == "\\"
-            elif character == '"':
-                in_string = True
-            elif character in "{[":
-                depth += 1
-            elif character in "}]":
-                depth -= 1
-                if depth == 0:
-                    reader.place += 1
-                    yield Arguments(reader.commit())
-                    return True
-            elif end and character == end[0]:
+        while (place := value.end(reader.held, reader.place, end[:1])) >= 0:
+            reader.place = place
+            if reader.held[place] in "}]":
+                reader.place += 1
                 yield Arguments(reader.commit())
-                if (yield from reader.take(end)):
-                    reader.place = 0
-                    return False
+                return True
+            yield Arguments(reader.commit())
+            if (yield from reader.take(end)):
+                reader.place = 0
+                return False
             reader.place += 1
+        reader.place = len(reader.held)
         yield Arguments(reader.commit())
         if not (yield from reader.more()):
             return False
+
+
+def _pass_text(reader: Reader) -> Read[bool]:
+    """Give away arguments that are JSON within a string; False where the text ends before the string does."""
+    reader.place += 1
+    reader.commit()
+    return (yield from pass_string(reader, Arguments, '"'))
 
 
 def _value(reader: Reader) -> Read[str | None]:

@@ -29,7 +29,11 @@ def read(reader: Reader, names: Collection[str]) -> Read[None]:
     yield from _read_all(reader, names)
     while (yield from reader.pass_until((BEGIN,), Content)):
         opened = reader.place
-        if not (yield from _read_all(reader, names)):
+        if (yield from _read_all(reader, names)):
+            continue
+        if reader.starved and reader.held[opened:].lstrip()[:1] == "{":
+            reader.drop_cut_call()
+        else:
             yield Content(reader.reject(opened))
 
 
@@ -38,10 +42,8 @@ def _read_all(reader: Reader, names: Collection[str]) -> Read[bool]:
     num_calls = 0
     while (yield from read_calls(reader, names)):
         num_calls += 1
-        if (yield from reader.peek_solid()) == "":
-            # White space that ends the answer is none of it.
-            reader.commit()
-        if (yield from reader.peek()) in (";", ","):
+        yield from reader.drop_leftover()
+        if (yield from reader.peek_solid()) in (";", ","):
             reader.place += 1
     if num_calls:
         reader.reject()

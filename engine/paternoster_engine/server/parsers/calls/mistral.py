@@ -37,30 +37,42 @@ def form(template: str) -> CallForm:
 def read(reader: Reader, names: Collection[str]) -> Read[None]:
     while (yield from reader.pass_until((BEGIN,), Content)):
         opened = reader.place
+        reader.starved = False
         if (yield from reader.peek_solid()) in ("[", "{"):
             called = yield from read_calls(reader, names)
+            cut = reader.starved
         else:
             called = yield from _read_named(reader, names)
+            cut = reader.ended and _begins_name(reader.held[opened:].strip(), names)
         if called:
-            yield from reader.peek_solid()
-            reader.commit()
+            yield from reader.drop_leftover()
+        elif cut:
+            reader.drop_cut_call()
         else:
             yield Content(reader.reject(opened))
 
 
 def _read_named(reader: Reader, names: Collection[str]) -> Read[bool]:
     name = yield from reader.match(_NAME, 1024)
-    if name is None or name not in names:
+    if name is None or name not in names or (yield from reader.peek()) == "":
         return False
     if (yield from reader.take(CALL_ID)):
         yield from reader.match(_NAME, 1024)
     yield from reader.take(ARGS)
-    if (yield from reader.peek_solid()) != "{":
+    if (yield from reader.peek_solid()) == "{":
+        reader.commit()
+        yield Call(name)
+        yield from pass_object(reader)
+        return True
+    if not reader.ends_in((ARGS, CALL_ID)):
         return False
-    reader.commit()
     yield Call(name)
-    yield from pass_object(reader)
+    reader.reject(len(reader.held))
     return True
+
+
+def _begins_name(text: str, names: Collection[str]) -> bool:
+    return text != "" and any(name.startswith(text) for name in names)
 
 
 def new_id() -> str:

@@ -1,6 +1,6 @@
 """``[f(a=1, b="x"), g()]`` as the whole answer: Llama 3.2 and 4, ToolACE; Llama 4 may put ``<|python_start|>`` before.
 
-A call is told when it is whole: what it says in Python's literals is told in JSON.
+Literals of Python become JSON: a text while it is written, any other argument when it is whole.
 """
 
 import ast
@@ -12,14 +12,16 @@ from typing import Any
 
 from paternoster_engine.server.parsers.arguments.named import NamedArguments
 from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.calls.strings import pass_string
 from paternoster_engine.server.parsers.calls.typed_values import is_json
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 
 BEGIN = "<|python_start|>"
 END = "<|python_end|>"
-MAX_CALL = 2**16
-"""Characters of one call; a longer one is text."""
+MAX_NAME = 1024
+MAX_VALUE = 2**16
+"""Characters of a value that is no text; a longer one ends the call."""
 FORM = CallForm(
     "%s(",
     ")",
@@ -37,7 +39,8 @@ FORM = CallForm(
     ),
 )
 _NAME = re.compile(r"[\w.-]+")
-_KEYWORD = re.compile(r"\s*([^\s=,()\[\]{}\"'#*]+)\s*=(?!=)")
+_NO_KEYWORD = tuple("=,()[]{}\"'#*")
+_KEYWORD = re.compile(r"[^\s=,()\[\]{}\"'#*]+")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
@@ -47,10 +50,7 @@ def read(reader: Reader, names: Collection[str]) -> Read[None]:
     if (yield from reader.peek_solid()) == "[":
         reader.place += 1
         if (yield from _read_list(reader, names)):
-            yield from reader.peek_solid()
-            yield from reader.take(END)
-            yield from reader.peek_solid()
-            reader.commit()
+            yield from reader.drop_leftover((END,))
     reader.reject()
     yield from reader.pass_rest(Content)
 
@@ -59,37 +59,132 @@ def _read_list(reader: Reader, names: Collection[str]) -> Read[bool]:
     """Whether it was one to its end; what is no call is not committed."""
     while True:
         yield from reader.peek_solid()
-        found = yield from _read_call(reader, names)
-        if found is None:
+        if not (yield from _PythonicCall(names).read(reader)):
             return False
-        reader.commit()
-        yield Call(found[0])
-        yield Arguments(found[1])
-        separator = yield from reader.peek_solid()
+        while (separator := (yield from reader.peek_solid())) in (")", "}"):
+            # Too many.
+            reader.place += 1
+        if separator not in (",", "]"):
+            return reader.ended and separator == ""
         reader.place += 1
-        if separator != ",":
-            return separator == "]"
+        if separator == "]" or (yield from reader.peek_solid()) == "]":
+            reader.reject(reader.place + (separator == ","))
+            return True
 
 
-def _read_call(reader: Reader, names: Collection[str]) -> Read[tuple[str, str] | None]:
-    """Name and arguments."""
-    name = yield from reader.match(_NAME, 1024)
-    if name is None or name not in names or (yield from reader.peek()) != "(":
-        return None
-    pieces = yield from _pieces(reader)
-    arguments = None if pieces is None else _json_of(pieces)
-    return None if arguments is None else (name, arguments)
+class _PythonicCall:
+    """One call while it is read: its events begin with its first argument, once that is seen to be one."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+        self._name = ""
+        self._announced = False
+        self._seen: set[str] = set()
+
+    def read(self, reader: Reader) -> Read[bool]:
+        reader.starved = False
+        name = yield from reader.match(_NAME, MAX_NAME)
+        if name is None or name not in self._names or (yield from reader.peek()) != "(":
+            return False
+        self._name = name
+        reader.place += 1
+        if not (yield from self._arguments(reader)):
+            if self._announced or reader.starved:
+                yield from self._announce(reader, cut=not self._announced)
+                reader.reject(len(reader.held))
+            return self._announced
+        yield from self._announce(reader)
+        yield Arguments("}")
+        return True
+
+    def _announce(self, reader: Reader, *, cut: bool = False) -> Read[None]:
+        """Commit what was read as a call's; ``cut``: the text ended before its first argument."""
+        reader.commit()
+        if not self._announced:
+            self._announced = True
+            yield Call(self._name)
+            yield Arguments("" if cut else "{")
+
+    def _arguments(self, reader: Reader) -> Read[bool]:
+        """False where they end before the closing parenthesis, or are none."""
+        while True:
+            character = yield from reader.peek_solid()
+            if character == "":
+                return False
+            if character == ")":
+                reader.place += 1
+                return True
+            before = yield from self._before(reader)
+            if before is None and not self._announced:
+                return False
+            if before is not None and (yield from reader.peek()) in ("'", '"'):
+                yield from self._announce(reader)
+                if not (yield from self._text(reader, before)):
+                    return False
+            elif not (yield from self._other(reader, before)):
+                return False
+            if (yield from reader.peek_solid()) == ",":
+                reader.place += 1
+
+    def _before(self, reader: Reader) -> Read[str | None]:
+        """JSON before a value: a comma and the name, empty for a name that has a value already; None without a name."""
+        start = reader.place
+        name = None if reader.held[start] in _NO_KEYWORD else (yield from reader.match(_KEYWORD, MAX_NAME))
+        if name is None or (yield from reader.peek_solid()) != "=" or (yield from _doubled(reader)):
+            reader.place = start
+            return None
+        reader.place += 1
+        yield from reader.peek_solid()
+        if name in self._seen:
+            return ""
+        comma = ", " if self._seen else ""
+        self._seen.add(name)
+        return f"{comma}{json.dumps(name, ensure_ascii=False)}: "
+
+    def _text(self, reader: Reader, before: str) -> Read[bool]:
+        """Give away a string, or several next to each other, while they are written."""
+
+        def make(text: str) -> Arguments:
+            return Arguments(json.dumps(text, ensure_ascii=False)[1:-1] if before else "")
+
+        yield Arguments(f'{before}"' if before else "")
+        while (quote := (yield from reader.peek_solid())) in ("'", '"'):
+            quote = (yield from reader.take(quote * 3)) or (yield from reader.take(quote))
+            reader.commit()
+            if not (yield from pass_string(reader, make, quote)):
+                return False
+        yield Arguments('"' if before else "")
+        return quote in (",", ")") or (yield from self._other(reader, None))
+
+    def _other(self, reader: Reader, before: str | None) -> Read[bool]:
+        """Give away a value at its end, as JSON or, if it is no literal, unchanged: the first of a call must be one."""
+        start = reader.place
+        if not (yield from _pass_value(reader)):
+            return False
+        text = reader.held[start : reader.place].strip()
+        value = None if before is None else _literal(text)
+        if value is None and not self._announced:
+            return False
+        yield from self._announce(reader)
+        if before != "":
+            yield Arguments((before or "") + (text if value is None else value))
+        return True
 
 
-def _pieces(reader: Reader) -> Read[list[str] | None]:
-    """What is between parentheses, cut at commas that are in no others; None where they do not close."""
-    depth, quote, escaped, left = 0, "", False, MAX_CALL
-    pieces: list[str] = []
-    start = reader.place + 1
+def _doubled(reader: Reader) -> Read[bool]:
+    """Whether the next character, an equals sign, has one behind it."""
+    reader.place += 1
+    following = yield from reader.peek()
+    reader.place -= 1
+    return following == "="
+
+
+def _pass_value(reader: Reader) -> Read[bool]:
+    """Take what is before a comma or parenthesis that is in no others; False where there is none."""
+    depth, quote, escaped, left = 0, "", False, MAX_VALUE
     while left and (character := (yield from reader.peek())) != "":
-        if depth == 1 and not quote and character in ",)":
-            pieces.append(reader.held[start : reader.place])
-            start = reader.place + 1
+        if not quote and depth == 0 and character in ",)":
+            return True
         reader.place += 1
         left -= 1
         if quote:
@@ -101,24 +196,10 @@ def _pieces(reader: Reader) -> Read[list[str] | None]:
         elif character in "([{":
             depth += 1
         elif character in ")]}":
-            depth -= 1
             if depth == 0:
-                return pieces
-    return None
-
-
-def _json_of(pieces: list[str]) -> str | None:
-    """Keyword arguments as a JSON object, the first of each name; None where they are no literals."""
-    if not pieces[-1].strip():
-        pieces = pieces[:-1]
-    values: dict[str, str] = {}
-    for piece in pieces:
-        found = _KEYWORD.match(piece)
-        value = None if found is None else _literal(piece[found.end() :].strip())
-        if found is None or value is None:
-            return None
-        values.setdefault(found[1], value)
-    return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in values.items()) + "}"
+                return False
+            depth -= 1
+    return False
 
 
 def _literal(text: str) -> str | None:

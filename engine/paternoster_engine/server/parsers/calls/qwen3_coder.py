@@ -1,16 +1,16 @@
 """``<tool_call><function=f><parameter=a>1</parameter></function></tool_call>``: Qwen3-Coder, and later Qwen.
 
-An argument is told when it is whole. Some answers leave ``<tool_call>`` out, and some what ends an argument.
+A text comes while it is written, any other argument when it is whole. Some answers leave ``<tool_call>`` out, and
+some what ends an argument.
 """
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from paternoster_engine.server.parsers.arguments.named import NAME, NamedArguments
 from paternoster_engine.server.parsers.call_form import Begun, CallForm
-from paternoster_engine.server.parsers.calls.typed_values import json_of, read_value
+from paternoster_engine.server.parsers.calls.typed_values import pass_named
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.schemas import ArgumentTypes
@@ -19,6 +19,7 @@ BEGIN, END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 VALUE_ENDS = (PARAMETER_END, PARAMETER, FUNCTION_END)
+ENDS = (END, FUNCTION_END, PARAMETER_END)
 FORM = CallForm(
     f"{BEGIN}\n{FUNCTION}%s>\n",
     f"{FUNCTION_END}\n{END}",
@@ -40,20 +41,32 @@ MAX_NAME = 1024
 
 
 def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
-    """White space between calls, and before the first, is none of the answer's."""
+    """Marks that a call leaves behind are none of the content, those around what is no call are."""
     types: dict[str, ArgumentTypes] = {}
-    while marker := (yield from reader.pass_until((BEGIN, FUNCTION), Content)):
+    marks: tuple[str, ...] = (BEGIN, FUNCTION)
+    while marker := (yield from reader.pass_until(marks, Content)):
+        if marker not in (BEGIN, FUNCTION):
+            reader.commit()
+            continue
         opened = reader.place
+        reader.starved = False
         if marker == BEGIN:
             yield from reader.peek_solid()
         begun = marker == FUNCTION or (yield from reader.take(FUNCTION))
-        if not begun or not (yield from _read_call(reader, tools, types)):
+        if begun and (yield from _read_call(reader, tools, types)):
+            yield from reader.drop_leftover(ENDS)
+            marks = (BEGIN, FUNCTION, *ENDS)
+        elif reader.starved and (rest := reader.held[opened:].strip()) and _begins_call(rest, marker, tools):
+            reader.drop_cut_call()
+        else:
             yield Content(reader.reject(opened))
-            continue
-        yield from reader.peek_solid()
-        if (yield from reader.take(END)):
-            yield from reader.peek_solid()
-        reader.commit()
+            marks = (BEGIN, FUNCTION)
+
+
+def _begins_call(rest: str, marker: str, tools: Collection[str]) -> bool:
+    """Whether what follows ``marker`` may be the beginning of a call."""
+    opening = FUNCTION if marker == BEGIN else ""
+    return any(f"{opening}{name}>".startswith(rest) for name in tools)
 
 
 def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]], types: dict[str, ArgumentTypes]) -> Read[bool]:
@@ -71,22 +84,20 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]], types: di
         if not (yield from reader.take(PARAMETER)):
             break
         key = yield from _named(reader)
-        key = None if key is None else key.strip()
-        kinds = of_tool.of_argument(key or "")
-        text = None if key is None else (yield from read_value(reader, VALUE_ENDS, kinds))
-        if key is None or text is None:
+        if key is None or not (yield from pass_named(reader, key.strip(), seen, VALUE_ENDS, of_tool, line_breaks=True)):
             # Cut off.
             reader.reject(len(reader.held))
             return True
         yield from reader.take(PARAMETER_END)
         reader.commit()
-        if key not in seen:
-            value = json_of(text.removeprefix("\n").removesuffix("\n"), kinds)
-            yield Arguments(f"{', ' if seen else ''}{json.dumps(key, ensure_ascii=False)}: {value}")
-            seen.add(key)
-    if (yield from reader.take(FUNCTION_END)) or (yield from reader.peek()) != "":
+    if (yield from reader.take(FUNCTION_END)):
+        reader.commit()
         yield Arguments("}")
-    reader.commit()
+    elif reader.ends_in((PARAMETER, *ENDS)):
+        reader.reject(len(reader.held))
+    else:
+        reader.reject()
+        yield Arguments("}")
     return True
 
 

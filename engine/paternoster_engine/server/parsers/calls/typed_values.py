@@ -6,15 +6,88 @@ import re
 import warnings
 from typing import Any, NoReturn
 
-from paternoster_engine.server.parsers.events import Read
+from paternoster_engine.server.parsers.events import Arguments, Read
 from paternoster_engine.server.parsers.reader import Reader
-from paternoster_engine.server.parsers.schemas import TYPES
+from paternoster_engine.server.parsers.schemas import TYPES, ArgumentTypes
 
 MAX_VALUE = 2**14
 """Characters of a value in which a mark within one of its strings is no end."""
+_DIGITS = tuple("0123456789")
+_BEGINNINGS = {
+    "null": ("null", "None"),
+    "boolean": ("true", "false", "True", "False"),
+    "integer": (*_DIGITS, *(f"-{digit}" for digit in _DIGITS)),
+    "number": (*_DIGITS, *(f"-{digit}" for digit in _DIGITS)),
+    "array": ("[",),
+    "object": ("{",),
+}
+"""Of values of each type, behind white space, as :func:`json_of` reads them: what begins otherwise is a text."""
 _PYTHON = {"True": True, "False": False, "None": None}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*("?)', re.DOTALL)
 """Of JSON, to its end or that of the text: so it is looked at once, wherever it ends."""
+
+
+def pass_named(
+    reader: Reader,
+    name: str,
+    seen: set[str],
+    markers: tuple[str, ...],
+    of_tool: ArgumentTypes,
+    *,
+    line_breaks: bool = False,
+) -> Read[bool]:
+    """Give away an argument up to the first marker, with its name, as JSON of its types.
+
+    A text comes while it is written, all else when it is whole. False where the answer ends without a marker: then
+    only a text has come, as far as it was written. ``seen``: names of the call's arguments; a second value of a name is
+    dropped. ``line_breaks``: one at each end of an argument is none of it.
+    """
+    types = of_tool.of_argument(name)
+    if name in seen:
+        return (yield from read_value(reader, markers, types)) is not None
+    before = f"{', ' if seen else ''}{json.dumps(name, ensure_ascii=False)}: "
+    seen.add(name)
+    if "string" in types and (yield from _is_text(reader, types - {"string"})):
+        if line_breaks:
+            yield from reader.take("\n")
+            markers = (*markers, *(f"\n{marker}" for marker in markers))
+        reader.commit()
+        yield Arguments(f'{before}"')
+        if not (yield from reader.pass_value(markers, _escaped)):
+            return False
+        yield Arguments('"')
+        if line_breaks:
+            yield from reader.take("\n")
+        return True
+    text = yield from read_value(reader, markers, types)
+    if text is None:
+        return False
+    yield Arguments(before + json_of(text.removeprefix("\n").removesuffix("\n") if line_breaks else text, types))
+    return True
+
+
+def _is_text(reader: Reader, others: frozenset[str]) -> Read[bool]:
+    """Whether the value that comes is of none of the ``others``, which the first characters tell, if not all do."""
+    begins = tuple(beginning for name in others for beginning in _BEGINNINGS.get(name, ()))
+    if not begins:
+        return True
+    start = reader.place
+    yield from reader.peek_solid()
+    solid = reader.place
+    other = None
+    while other is None:
+        if reader.held.startswith(begins, solid):
+            other = True
+        elif not any(beginning.startswith(reader.held[solid:]) for beginning in begins):
+            other = False
+        elif not (yield from reader.more()):
+            other = True
+    reader.place = start
+    return not other
+
+
+def _escaped(text: str) -> Arguments:
+    return Arguments(json.dumps(text, ensure_ascii=False)[1:-1])
 
 
 def read_value(reader: Reader, markers: tuple[str, ...], types: frozenset[str]) -> Read[str | None]:

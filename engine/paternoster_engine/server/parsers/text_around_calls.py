@@ -1,0 +1,44 @@
+"""What is content of an answer that has calls."""
+
+from collections.abc import Sequence
+
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
+from paternoster_engine.server.parsers.reader import Reader
+
+
+def spaced(events: Read[None]) -> Read[None]:
+    """White space next to calls is content where it is between two texts: so it keeps them apart."""
+    spaces: list[str] = []
+    """White space behind the last text, which was not given away yet."""
+    has_text = after_call = False
+    for event in events:
+        if isinstance(event, Content):
+            solid = event.text.rstrip()
+            if solid:
+                text = "".join([*spaces, solid])
+                yield Content(text.lstrip() if after_call and not has_text else text)
+                has_text, after_call = True, False
+                spaces.clear()
+            spaces.append(event.text[len(solid) :])
+            continue
+        if isinstance(event, Call | Arguments):
+            after_call = True
+        yield event
+    if not after_call:
+        yield Content("".join(spaces))
+
+
+def only_calls(events: Read[None], reader: Reader, names: Sequence[str]) -> Read[None]:
+    """Of an answer that is held to calls: what is none is the beginning of one that was cut, and so no content.
+
+    ``names``: of the functions that may be called. Where there is one, the call has its name however early it was cut.
+    """
+    begun = called = False
+    for event in events:
+        if isinstance(event, Content):
+            begun = begun or bool(event.text.strip())
+            continue
+        called = called or isinstance(event, Call)
+        yield event
+    if (begun or reader.cut_call) and not called and len(names) == 1:
+        yield Call(names[0])
