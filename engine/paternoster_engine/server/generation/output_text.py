@@ -11,7 +11,7 @@ from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.stop_strings import StopStrings
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
-from paternoster_engine.server.parsers.events import Content, Event, joined
+from paternoster_engine.server.parsers.events import Call, Content, Event, joined
 from paternoster_engine.server.pieces import made_in_pieces
 
 
@@ -105,6 +105,8 @@ class OutputText:
         """The same, where ids are asked for."""
         self._undecided: list[TokenText] = []
         """Tokens of which it is not known whether they are of the content."""
+        self._calls = False
+        """Whether there was a call."""
 
     @property
     def stop_string(self) -> str | None:
@@ -161,9 +163,18 @@ class OutputText:
         first = next((event.text for event in events if isinstance(event, Content)), None)
         if first is None:
             return ()
+        if self._calls:
+            return self._behind_marks(tokens, first)
         # White space around what is no content belongs to that.
         start = 0 if first[:1].isspace() else next((i for i, told in enumerate(tokens) if not self._blank(told)), 0)
         return tuple(tokens[start:])
+
+    def _behind_marks(self, tokens: Sequence[TokenText], text: str) -> tuple[TokenText, ...]:
+        """Those of ``tokens`` from where ``text`` begins, behind its white space: a call's marks may come before it."""
+        pieces = [self._tokenizer.token_bytes(token.token) for token in tokens]
+        start = max(0, b"".join(pieces).find(text.lstrip().encode()))
+        ends = accumulate(map(len, pieces))
+        return tuple(token for token, end in zip(tokens, ends, strict=True) if end > start)
 
     def _blank(self, told: TokenText) -> bool:
         return self._tokenizer.token_bytes(told.token).isspace()
@@ -175,6 +186,7 @@ class OutputText:
         reasoned = self._parser.reasoning
         events = self._parser.push(text)
         reasoned = reasoned or self._parser.reasoning
+        self._calls = self._calls or any(isinstance(event, Call) for event in events)
         self.num_reasoning_tokens += reasoned
         if self._params.logprobs is not None and not reasoned:
             self._undecided.append(self._held_back[-1])

@@ -10,25 +10,7 @@ from paternoster_engine.server.openai.objects import (
     FunctionCall,
     MessageToolCall,
 )
-from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, Reasoning
-
-
-class _Texts:
-    """Texts of one kind, which are one text of a message: apart where something else came between them."""
-
-    def __init__(self) -> None:
-        self._last = ""
-        """The last character."""
-        self._apart = False
-
-    def pass_by(self, event: Event, kind: type[Event]) -> None:
-        self._apart = self._apart or not isinstance(event, kind)
-
-    def next(self, text: str) -> str:
-        """``text``, behind a line break where nothing else parts it from the one before."""
-        glued = self._apart and self._last and not self._last.isspace() and not text[:1].isspace()
-        self._last, self._apart = text[-1:] or self._last, False
-        return f"\n{text}" if glued and text else text
+from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, JoinedTexts, Reasoning
 
 
 class ChoiceEvents:
@@ -46,15 +28,17 @@ class ChoiceEvents:
         self._reasoning = reasoning
         self._before = before
         self.num_calls = 0
-        self._content, self._thoughts = _Texts(), _Texts()
+        self._content, self._thoughts = JoinedTexts(), JoinedTexts()
 
     def delta(self, events: Iterable[Event]) -> Delta:
         """Calls have their index in the answer; id and name come with the first piece of each."""
         content, reasoning = "", ""
         calls: list[DeltaToolCall] = []
         for event in self._calls.told(events):
-            self._content.pass_by(event, Content)
-            self._thoughts.pass_by(event, Reasoning)
+            if not isinstance(event, Content):
+                self._content.part()
+            if not isinstance(event, Reasoning):
+                self._thoughts.part()
             match event:
                 case Content(text):
                     content += self._content.next(text)

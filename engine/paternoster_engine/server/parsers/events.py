@@ -56,6 +56,28 @@ def joined(events: Iterable[Event]) -> list[Event]:
     return result
 
 
+class JoinedTexts:
+    """Texts of one kind that become one text: with a line break where something came between and nothing else parts
+    them.
+    """
+
+    def __init__(self) -> None:
+        self._last = ""
+        """The last character."""
+        self._apart = False
+
+    def part(self) -> None:
+        """Something comes between."""
+        self._apart = True
+
+    def next(self, text: str) -> str:
+        """``text`` as it follows the one before."""
+        glued = self._apart and text and self._last and not self._last.isspace() and not text[0].isspace()
+        if text:
+            self._last, self._apart = text[-1], False
+        return f"\n{text}" if glued else text
+
+
 class Calls:
     """The events of one answer as they come, with its calls or with the first alone."""
 
@@ -63,9 +85,16 @@ class Calls:
         """``parallel``: tell more than one."""
         self._parallel = parallel
         self._num_calls = 0
+        self._texts = JoinedTexts()
 
     def told(self, events: Iterable[Event]) -> Iterator[Event]:
         for event in events:
             self._num_calls += isinstance(event, Call)
-            if self._parallel or self._num_calls <= 1 or not isinstance(event, Call | Arguments):
+            if isinstance(event, Content):
+                yield Content(self._texts.next(event.text))
+            elif self._parallel or self._num_calls <= 1 or not isinstance(event, Call | Arguments):
+                self._texts = JoinedTexts()
                 yield event
+            else:
+                # Left out, so that texts around it are next to each other.
+                self._texts.part()

@@ -157,4 +157,7 @@ def test_one_call_is_the_first(events: list[Event], parallel: bool) -> None:
     message = ChoiceEvents(lambda: "c", parallel=parallel).message(events)
     chat = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or []]
     assert chat == calls(told)
-    assert (content(told), reasoning(told)) == (content(events), reasoning(events))
+    # Texts around a call that is left out have a line break between them.
+    assert content(told) == content(events) or not parallel
+    assert "".join(content(told).split()) == "".join(content(events).split())
+    assert reasoning(told) == reasoning(events)

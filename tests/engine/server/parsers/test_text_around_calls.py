@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.server.openai.choice_events import ChoiceEvents
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, joined
+from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, Reasoning, joined
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 
 TOOLS = {"f": {"properties": {"a": {"type": "integer"}}}}
@@ -122,3 +122,10 @@ def test_texts_without_white_space_between_are_parted_by_a_line_break() -> None:
     assert _message([Reasoning("Hm."), Content("I look."), Reasoning("So."), *CALLED, Content("Yes.")]) == (
         "I look.\nYes.", "Hm.\nSo.",
     )  # fmt: skip
+
+
+def test_a_call_that_is_left_out_parts_texts_as_well() -> None:
+    answer = [*CALLED, Content("One."), *CALLED, Content("Two."), *CALLED, Content(" Three.")]
+    first = [*CALLED, Content("One."), Content("\nTwo."), Content(" Three.")]
+    assert list(Calls(parallel=False).told(answer)) == first
+    assert list(Calls(parallel=True).told(answer)) == answer

@@ -160,3 +160,16 @@ async def test_a_long_argument_comes_in_pieces(tokenizer: Tokenizer, path: str) 
         assert (texts, name) == ([], "write")
         assert (said if path == "messages" else json.loads(said)) == {"city": LONG}
         assert pieces > 100
+
+
+async def test_log_probabilities_are_those_of_the_texts(tokenizer: Tokenizer) -> None:
+    """Of a reader that is quick enough to get each token by itself."""
+    fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
+    async with scripted_server(tokenizer.with_template(QWEN3))(paced=True, **ROOM) as server:
+        _says(server, tokenizer, f"I look it up.\n\n{CALL}\n\nNow <the> next one.\n{CALL}\nDone.")
+        response = await server.client.post("/v1/responses", json=APIS["responses"] | fields)
+    output = response.json()["output"]
+    parts = [part for item in output if item["type"] == "message" for part in item["content"]]
+    assert [part["text"].strip() for part in parts] == ["I look it up.", "Now <the> next one.", "Done."]
+    for part in parts:
+        assert "".join(token["token"] for token in part["logprobs"]).strip() == part["text"].strip()
