@@ -104,6 +104,12 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     Metric(
         "requests_rejected", "counter", "Requests refused before the queue.", "vllm:admission_rejections", ("reason",)
     ),
+    Metric(
+        "corrupted_requests",
+        "counter",
+        "Requests that ended because the model gave NaN or infinite numbers for them.",
+        "vllm:corrupted_requests",
+    ),
     Metric("requests_preempted", "counter", "Distinct requests preempted at least once."),
     Metric("preemptions", "counter", "Preemption events.", "vllm:num_preemptions"),
     Metric("displacements", "counter", "Preemptions that made way for a more important request."),

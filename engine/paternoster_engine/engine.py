@@ -108,6 +108,8 @@ class Engine:
             executed = self._clock()
             self.seconds.forward += executed - asked
         outputs = self.scheduler.update(batch, result, executed)
+        for request in result.corrupted:
+            log.error("request %s ends: the model gave NaN or infinite numbers for it", request.leader.request_id)
         ended = self._clock()
         self.seconds.update += ended - executed
         # A step that was begun ahead ran only from when the one before it had ended.

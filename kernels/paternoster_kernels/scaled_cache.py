@@ -63,9 +63,17 @@ def quantized(plain: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def store(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
-    """Write ``keys`` and ``values`` ``[tokens, kv_heads, head_dim]`` at ``slots [tokens]``, none of them below 0."""
+    """Write ``keys`` and ``values`` ``[tokens, kv_heads, head_dim]`` at ``slots [tokens]``, none of them below 0.
+
+    Where a head's key or value is not finite, its key becomes NaN and its value 0: whatever sees the token is NaN then,
+    and whatever does not see it, and so gives its value the weight 0, is not.
+    """
     block, offset = slots // cache.shape[2], slots % cache.shape[2]
     stored = torch.stack((keys, values), 2)
+    if not is_scaled(cache):
+        stored = stored.to(cache.dtype)
+    broken = ~stored.isfinite().flatten(2).all(-1)
+    stored = torch.where(broken[..., None, None], stored.new_tensor([[float("nan")], [0.0]]), stored)
     if is_scaled(cache):
         limit = LIMITS[cache.dtype]
         scale = (stored.abs().amax(-1) / limit).to(torch.bfloat16)

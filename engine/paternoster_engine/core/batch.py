@@ -1,7 +1,7 @@
 """One step: how its token budget is shared out, what the runner is given, and what comes back."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -76,7 +76,7 @@ class StepResult:
     """What came of a batch. Nothing of it is in the requests before :meth:`Scheduler.update`."""
 
     tokens: Sequence[int | None] = ()
-    """Sampled token of each scheduled item, None where the item does not sample or its request is stuck."""
+    """Sampled token of each scheduled item, None where it does not sample or its request is stuck or corrupted."""
     further: Mapping[Request, Sequence[int | None]] = field(default_factory=dict)
     """For items that propose tokens: what was sampled after each of them, as if it and those before it were right."""
     logprobs: Mapping[Request, Sequence[TokenLogprobs]] = field(default_factory=dict)
@@ -88,6 +88,8 @@ class StepResult:
 
     vectors: Mapping[Request, Sequence[float]] = field(default_factory=dict)
     """For requests for no tokens whose prompt's end was computed."""
+    corrupted: Collection[Request] = ()
+    """Sequences for which the model gave NaN, or infinite logits or vectors: nothing of them can be told."""
 
     def deliver(self) -> None:
         """Give what came besides tokens and of them to the requests that asked for it, but not to those that ended

@@ -135,6 +135,8 @@ class Request:
     """Tokens whose keys and values are in those."""
     branching: Branching | None = None
     """How it goes on where it is followed along several sequences at once; nothing is sampled for it then."""
+    corrupted: bool = False
+    """It ended because the model gave NaN, or infinite logits, for it."""
     matcher: Matcher | None = None
     """Which tokens it may have, where not every one will do."""
     drafting: Drafting | None = None

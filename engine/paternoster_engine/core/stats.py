@@ -17,6 +17,8 @@ class Counters:
     rejected: Counter[str] = field(default_factory=Counter)
     """Requests refused, by reason."""
     finished: Counter[FinishReason] = field(default_factory=Counter)
+    corrupted_requests: int = 0
+    """Requests that ended because the model gave NaN, or infinite logits, for them."""
     preemptions: int = 0
     """Preemption events."""
     requests_preempted: int = 0

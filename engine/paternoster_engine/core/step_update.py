@@ -47,10 +47,14 @@ class StepUpdate:
         """Take in what came of the step; requests ended since are skipped."""
         result.deliver()
         outputs: list[StepOutput] = []
-        groups: dict[SequenceGroup, None] = {}
+        groups: dict[SequenceGroup | None, None] = {}
         for item, token in zip(batch.scheduled, result.tokens, strict=True):
             request = item.request
             if request.leader.finished:
+                continue
+            if request in result.corrupted:
+                groups.pop(request.group, None)
+                outputs.append(self._end_corrupted(request.leader))
                 continue
             # The plan of the next step may have taken its blocks meanwhile.
             if request.status is RequestStatus.RUNNING:
@@ -74,7 +78,16 @@ class StepUpdate:
                 continue
             assert token is not None, f"request {request.request_id} was to be sampled and was not"
             self._give(item, token, result, now, outputs)
-        return outputs + [output for group in groups for output in self._advance(group, now)]
+        return outputs + [output for group in groups if group for output in self._advance(group, now)]
+
+    def _end_corrupted(self, request: Request) -> StepOutput:
+        """Others must not begin with what it left in the prefix cache."""
+        request.corrupted = True
+        self._counters.corrupted_requests += 1
+        for sequence in request.sequences:
+            self._kv.forget(sequence)
+        self._finish(request, FinishReason.ERROR)
+        return StepOutput(request, None, FinishReason.ERROR)
 
     def _give(
         self, item: ScheduledRequest, token: int, result: StepResult, now: float, outputs: list[StepOutput]

@@ -39,7 +39,8 @@ def collect_logprobs(
 ) -> dict[Request, list[TokenLogprobs]]:
     """What row ``i`` of ``logits [rows, vocab]`` says of ``tokens[i]``, sampled from it for ``requests[i]``.
 
-    For those that ask, row by row; nothing is sampled for those that branch.
+    For those that ask, row by row; nothing is sampled for those that branch. What is said of a row that no token could
+    be chosen of means nothing.
     """
     asked = [
         (i, k)
@@ -49,7 +50,7 @@ def collect_logprobs(
     if not asked:
         return {}
     rows = [i for i, _ in asked]
-    logprobs = token_logprobs(logits[rows], [tokens[i] for i in rows], [k for _, k in asked])
+    logprobs = token_logprobs(logits[rows], [max(0, tokens[i]) for i in rows], [k for _, k in asked])
     collected: dict[Request, list[TokenLogprobs]] = {}
     for i, each in zip(rows, logprobs, strict=True):
         collected.setdefault(requests[i], []).append(each)

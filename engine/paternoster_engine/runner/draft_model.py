@@ -20,6 +20,7 @@ from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.row_sampler import RowSampler
 from paternoster_engine.sampling.sampler import Sampler
 from paternoster_kernels import RaggedBatch
+from paternoster_kernels.reference.sample import NO_TOKEN
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class DraftModel:
         rows = [chunk.row for chunk in chunks]
         following = []
         for chunk, row, token in zip(chunks, rows, self._sampler.sample(logits, rows), strict=True):
-            if row.stuck:
+            if row.stuck or token == NO_TOKEN:
                 continue
             chunk.proposed.append(token)
             if len(chunk.proposed) < chunk.ask.depth:

@@ -10,6 +10,7 @@ from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.collect_continuations import collect_continuations
 from paternoster_engine.runner.collect_logprobs import collect_logprobs, collect_prompt_logprobs
+from paternoster_engine.runner.find_corrupted import with_infinite, without_token
 from paternoster_engine.runner.kv_pool import HostMemory, copy_blocks
 from paternoster_engine.runner.protocol import DeferredStep, SynchronousRunner
 from paternoster_engine.runner.sampled_rows import sampled_rows
@@ -17,6 +18,7 @@ from paternoster_engine.runner.step_input import HostStep, attention_order, host
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.row_sampler import RowSampler
 from paternoster_engine.sampling.sampler import Sampler
+from paternoster_kernels.reference.sample import NO_TOKEN
 
 
 class ModelRunner(SynchronousRunner):
@@ -73,15 +75,17 @@ class ModelRunner(SynchronousRunner):
             prompt_logprobs = collect_prompt_logprobs(logits[len(rows) :], order)
             logits = logits[: len(rows)]
         sampled = self._sampler.sample(logits, rows) if rows else []
+        corrupted = without_token(rows, owners, sampled) | with_infinite(prompt_logprobs)
         tokens: dict[Request, list[int | None]] = {}
         for row, owner, token in zip(rows, owners, sampled, strict=True):
-            tokens.setdefault(owner, []).append(None if row.stuck else token)
+            tokens.setdefault(owner, []).append(None if row.stuck or token == NO_TOKEN else token)
         return StepResult(
             [tokens[item.request][0] if item.samples else None for item in batch.scheduled],
             further={request: more[1:] for request, more in tokens.items() if len(more) > 1},
             logprobs=collect_logprobs(logits, owners, sampled),
             prompt_logprobs=prompt_logprobs,
             continuations=collect_continuations(logits, owners),
+            corrupted=corrupted,
         )
 
     def _forward(self, step: HostStep) -> torch.Tensor:

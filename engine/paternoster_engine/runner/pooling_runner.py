@@ -10,6 +10,7 @@ from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.request import Request
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.encoder import Encoder, TextBatch
+from paternoster_engine.runner.find_corrupted import with_infinite_vector
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.protocol import SynchronousRunner
 from paternoster_engine.sampling.sampler import Sampler
@@ -61,8 +62,10 @@ class EncoderRunner(SynchronousRunner):
 def _vectors(batch: Batch, requests: Sequence[Request], vectors: torch.Tensor) -> StepResult:
     """``vectors``: ``[len(requests), size]`` float32."""
     size = vectors.shape[1]
+    corrupted = with_infinite_vector(requests, vectors)
     numbers = array("f", vectors.cpu().contiguous().numpy().tobytes())
     return StepResult(
         [None] * len(batch.scheduled),
         vectors={request: numbers[i * size : (i + 1) * size] for i, request in enumerate(requests)},
+        corrupted=corrupted,
     )

@@ -22,6 +22,7 @@ from paternoster_engine.core.errors import (
 )
 from paternoster_engine.sampling.grammars.errors import GrammarProcessLost, GrammarQueueFull
 from paternoster_engine.server.generation.generation import (
+    CorruptedOutput,
     DeadlineExceeded,
     EngineEnding,
     GrammarTooComplex,
@@ -110,6 +111,7 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     Ending: ErrorResponse(409, "ConflictError"),
     ClientGone: ErrorResponse(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
     StepFailed: ErrorResponse(500, "InternalServerError"),
+    CorruptedOutput: ErrorResponse(500, "InternalServerError", final=True),
     TenantQueueFull: ErrorResponse(429, "RateLimitError", "user", retry_after=1),
     TenantRateExceeded: ErrorResponse(429, "RateLimitError", "user"),
     DeadlineExceeded: ErrorResponse(504, "DeadlineExceededError", "deadline_ms", final=True),

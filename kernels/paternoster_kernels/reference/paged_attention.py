@@ -61,7 +61,30 @@ def _attend(
     softcap: float | None,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """``mask``: what is added to the scores; None for plain causal. ``sinks``: as the scores, but for one key."""
+    """``mask``: what is added to the scores; None for plain causal. ``sinks``: as the scores, but for one key.
+
+    NaN where a query sees a key that is NaN, and nowhere else, provided that such a key's value is 0.
+    """
+    mixed = _mix(queries, keys, values, mask, scale, softcap, sinks)
+    # Looked for in what comes out, which is small, for minus infinity added to NaN would be NaN for every query.
+    if not mixed.isnan().any():
+        return mixed
+    broken = keys[..., 0].isnan().unsqueeze(-2)
+    hidden = queries.new_ones(queries.shape[-2], keys.shape[-2]).triu(1) if mask is None else mask
+    sees = (broken & (hidden == 0)).any(-1, keepdim=True)
+    keys = keys.masked_fill(broken.transpose(-1, -2), 0.0)
+    return _mix(queries, keys, values, mask, scale, softcap, sinks).masked_fill(sees, float("nan"))
+
+
+def _mix(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
     if softcap is None and sinks is None:
         return functional.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale

@@ -6,6 +6,8 @@ from paternoster_kernels.token_masks import TokenMasks
 
 GOLDEN = -7046029254386353131
 """2**64 over the golden ratio, as a signed number."""
+NO_TOKEN = -1
+"""In place of a token, for a row that has NaN, whose best logit is infinite, or that allows no token."""
 
 
 def sample(
@@ -18,7 +20,7 @@ def sample(
     positions: torch.Tensor,
     masks: TokenMasks | None = None,
 ) -> torch.Tensor:
-    """Tokens ``[rows]`` int64 for ``logits [rows, vocab]``, of those that ``masks`` allow.
+    """Tokens ``[rows]`` int64 for ``logits [rows, vocab]``, of those that ``masks`` allow; or :data:`NO_TOKEN`.
 
     ``temperature``, ``top_p``, ``min_p`` ``[rows]`` float32; ``top_k [rows]`` int32; ``seeds``, ``positions``
     ``[rows]`` int64. Temperature 0 takes the best token, the first of equals. Top-k 0, top-p 1, min-p 0 are off.
@@ -29,13 +31,13 @@ def sample(
     scores = scores / torch.where(greedy, 1.0, temperature)[:, None]
     noisy = scores + gumbel_noise(seeds, positions, scores.shape[1]).to(scores.dtype)
     noisy.masked_fill_(scores < threshold(scores, top_k, top_p, min_p)[:, None], float("-inf"))
-    return torch.where(greedy[:, None], scores, noisy).argmax(-1)
+    return torch.where(scores.amax(-1).isfinite(), torch.where(greedy[:, None], scores, noisy).argmax(-1), NO_TOKEN)
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:
-    """The best token of each row: ``[rows]`` int64 for ``logits [rows, vocab]``, the first of equals."""
+    """The best token of each row, the first of equals, or :data:`NO_TOKEN`: ``[rows]`` int64 for ``[rows, vocab]``."""
     best = logits.amax(-1, keepdim=True)
-    return (logits == best).int().argmax(-1)
+    return torch.where(best.squeeze(-1).isfinite(), (logits == best).int().argmax(-1), NO_TOKEN)
 
 
 def threshold(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:

@@ -17,9 +17,21 @@ NO_TOKEN = tl.constexpr(2**31 - 1)
 
 @triton.jit
 def _scores(logits, token, vocab, temperature):
-    """Logits over temperature; adding zero makes -0 equal to 0 as an integer too."""
+    """Logits over temperature, infinity for NaN; adding zero makes -0 equal to 0 as an integer too."""
+    return tl.div_rn(_logits(logits, token, vocab), temperature) + 0.0
+
+
+@triton.jit
+def _logits(logits, token, vocab):
+    """In float32; infinity for NaN, which would be lost from a maximum."""
     values = tl.load(logits + token, mask=token < vocab, other=float("-inf")).to(tl.float32)
-    return tl.div_rn(values, temperature) + 0.0
+    return tl.where(values != values, float("inf"), values)
+
+
+@triton.jit
+def _chosen(best, best_token):
+    """The token, or none where the row is not of finite numbers."""
+    return tl.where(tl.abs(best) < float("inf"), best_token, -1).to(tl.int64)
 
 
 @triton.jit
@@ -113,7 +125,7 @@ def sample_kernel(
             kept = (_ordered(scores).to(tl.int64) >= low) & (scores >= floor)
             noisy = tl.where(kept, scores + gumbel_noise(key, token), float("-inf"))
             best, best_token = _better(best, best_token, noisy, token)
-    tl.store(out + row, best_token.to(tl.int64))
+    tl.store(out + row, _chosen(best, best_token))
 
 
 def sample(
@@ -126,7 +138,7 @@ def sample(
     positions: torch.Tensor,
     masks: TokenMasks | None = None,
 ) -> torch.Tensor:
-    """As the reference; ``logits`` may have any row stride. A token is in the vocabulary whatever the logits are."""
+    """As the reference; ``logits`` may have any row stride."""
     if masks is not None:
         logits = masks.forbid(logits)
     rows, vocab = logits.shape
@@ -146,13 +158,13 @@ def argmax_kernel(logits, out, vocab, row_stride, BLOCK: tl.constexpr):
     best_token = tl.full([], 0, tl.int32)
     for start in range(0, vocab, BLOCK):
         token = start + tl.arange(0, BLOCK)
-        values = tl.load(logits + row * row_stride + token, mask=token < vocab, other=float("-inf")).to(tl.float32)
+        values = _logits(logits + row * row_stride, token, vocab)
         best, best_token = _better(best, best_token, values, token)
-    tl.store(out + row, best_token.to(tl.int64))
+    tl.store(out + row, _chosen(best, best_token))
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:
-    """Best token ``[rows]`` int64 of each row of ``logits [rows, vocab]``, the first of equals."""
+    """As the reference: ``[rows]`` int64 for ``logits [rows, vocab]``."""
     rows, vocab = logits.shape
     out = torch.empty(rows, dtype=torch.int64, device=logits.device)
     argmax_kernel[(rows,)](logits, out, vocab, logits.stride(0), BLOCK=4 * BLOCK, num_warps=8)

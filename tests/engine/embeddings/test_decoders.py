@@ -17,6 +17,7 @@ from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.errors import ModelError
+from paternoster_engine.runner.pooling_runner import PoolingRunner
 
 END = 310
 
@@ -56,15 +57,20 @@ def folder(request: pytest.FixtureRequest, theirs: Any, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def embed(folder: Path, prompts: list[list[int]], **args: Any) -> list[torch.Tensor]:
+def embed(folder: Path, prompts: list[list[int]], poison: int | None = None, **args: Any) -> list[torch.Tensor]:
+    """Their vectors; ``poison``: a token whose row of the embedding is NaN, and whose requests are corrupted."""
     settings = {"threads": 1, "kv_cache_memory": 2**22, "max_num_seqs": 3, "block_size": 8, "dtype": "float32", **args}
     engine, _, model = build_engine(EngineArgs(model=folder.as_uri(), **settings))
     assert model.pooling is not None
+    if poison is not None:
+        assert isinstance(engine.runner, PoolingRunner)
+        engine.runner._model._embedding.weight[poison] = float("nan")
     requests = [Request(str(i), prompt, SamplingParams(max_tokens=0)) for i, prompt in enumerate(prompts)]
     engine.scheduler.add(*requests)
     while engine.scheduler.has_work:
         engine.step()
         engine.scheduler.check_integrity()
+    assert [request.corrupted for request in requests] == [poison in prompt for prompt in prompts]
     return [torch.tensor(list(request.vector)) for request in requests]
 
 
@@ -131,3 +137,13 @@ def test_a_model_that_embeds_generates_where_it_is_said(theirs: Any, tmp_path: P
 def test_what_a_decoder_cannot(folder: Path, args: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError, match=said):
         build_engine(EngineArgs(model=folder.as_uri(), **args))
+
+
+def test_a_token_that_is_nan_corrupts_its_text_alone(folder: Path) -> None:
+    texts = [*prompts(), [7, 3, END], [3, *range(20, 40), END]]
+    clean = [prompt for prompt in texts if 3 not in prompt]
+    assert len(clean) < len(texts) - 1
+    expected = embed(folder, clean)
+    found = [vector for prompt, vector in zip(texts, embed(folder, texts, poison=3), strict=True) if 3 not in prompt]
+    for vector, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(vector, other)

@@ -9,9 +9,13 @@ import tiny_encoders as tiny
 import torch
 from torch.nn import functional
 
+from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.encoders.checkpoint import EncoderCheckpoint
 from paternoster_engine.model.encoders.encoder import Encoder, TextBatch
 from paternoster_engine.model.source import resolve
+from paternoster_engine.runner.pooling_runner import EncoderRunner
 
 CPU = torch.device("cpu")
 LENGTHS = [1, 2, 2, 3, 7, 7, 7, 19, 40, 44]
@@ -109,3 +113,17 @@ def test_scores_are_those_of_transformers(name: str, tmp_path: Path) -> None:
         logits = theirs(torch.tensor([prompt]), token_type_ids=types, attention_mask=torch.ones(1, len(prompt))).logits
         torch.testing.assert_close(found, torch.sigmoid(logits[0]), atol=1e-4, rtol=1e-4)
     assert len({round(float(score), 3) for score in scores}) > 3
+
+
+def test_a_token_that_is_nan_corrupts_its_text_alone(tmp_path: Path) -> None:
+    """Among texts of the same length, which attention takes together."""
+    model = load(tiny.save(tiny.make("bert"), tmp_path))
+    clean = [[9, 10, 11], [9, 12, 11]]
+    requests = [Request(str(i), prompt, SamplingParams(max_tokens=0)) for i, prompt in enumerate([[9, 50, 11], *clean])]
+    scheduled = tuple(ScheduledRequest(request, 0, 3, samples=True) for request in requests)
+    expected = model.vectors(batch(clean))
+    model._words[50] = float("nan")
+    result = EncoderRunner(model).execute(Batch(1, scheduled))
+    assert result.corrupted == {requests[0]}
+    for request, vector in zip(requests[1:], expected, strict=True):
+        torch.testing.assert_close(torch.tensor(result.vectors[request]), vector)

@@ -104,3 +104,29 @@ def test_tokens(
     if schedule == "preempted every third step":
         assert engine.scheduler.counters.preemptions > 0
     assert len(set(outputs[0])) > 3, "a model that repeats itself would hide much"
+
+
+def test_a_token_that_is_nan_corrupts_its_request_alone(name: str, checkpoint_of: CheckpointOf) -> None:
+    """Whatever the layers are: windows, caps, sinks and experts let NaN through to the requests that see it alone."""
+    generator = torch.Generator().manual_seed(4)
+    prompts = [torch.randint(1, tiny.VOCAB, (length,), generator=generator).tolist() for length in (5, 30, 12, 33)]
+    poisoned = [[*prompts[1][:9], 0, *prompts[1][10:20]], [*prompts[2], 0]]
+    model = build(checkpoint_of(name, "safetensors"))
+    table, told = model._embedding.weight.clone(), []
+    params = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True, logit_bias=((0, -100.0),))
+    for broken in (False, True):
+        rows = table.clone()
+        if broken:
+            rows[0] = float("nan")
+        model._embedding.weight = rows
+        engine = tiny.engine(model, max_batched_tokens=17)
+        requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate([*poisoned, *prompts])]
+        engine.scheduler.add(*requests)
+        while engine.scheduler.has_work:
+            engine.step()
+            engine.scheduler.check_integrity()
+        told.append(requests)
+    model._embedding.weight = table
+    expected, got = told
+    assert [request.corrupted for request in got] == [True] * 2 + [False] * 4
+    assert [request.output for request in got[2:]] == [request.output for request in expected[2:]]

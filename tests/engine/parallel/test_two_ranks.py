@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -87,3 +88,27 @@ def test_tokens_are_those_of_one_rank_also_when_blocks_are_swapped(pair: Pair) -
     assert answer(two) == expected
     assert two.scheduler.counters.swapped_out_blocks > 0
     assert len({tuple(output) for output in expected}) == len(PROMPTS)
+
+
+def test_a_token_that_is_nan_on_either_rank_corrupts_its_request_alone(tmp_path: Path) -> None:
+    """Each rank has half of the embedding's rows, and of the logits."""
+    poisoned = (3, VOCAB - 1)
+    clean = [prompt for prompt in PROMPTS if not {*prompt} & {*poisoned}]
+    prompts = [*clean, [5, 6, poisoned[0], 7], [5, 6, poisoned[1], 7]]
+    told = []
+    for ranks, broken in ((1, ()), (2, poisoned)):
+        engine = build(save_tiny(tmp_path, poisoned=broken), ranks)
+        params = SamplingParams(
+            max_tokens=8, temperature=0.0, ignore_eos=True, logit_bias=tuple((i, -100.0) for i in poisoned)
+        )
+        requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate(prompts)]
+        engine.scheduler.add(*requests)
+        while engine.scheduler.has_work:
+            engine.step()
+        told.append(requests)
+        if ranks == 2:
+            inner(engine).close()
+    expected, got = told
+    assert clean
+    assert [request.output for request in got[: len(clean)]] == [request.output for request in expected[: len(clean)]]
+    assert [request.corrupted for request in got] == [False] * len(clean) + [True, True]

@@ -1,6 +1,7 @@
 """A small model with random weights, and engines that run it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -39,14 +40,17 @@ CPU = torch.device("cpu")
 BLOCKS, BLOCK_SIZE, HOST_BLOCKS = 12, 8, 16
 
 
-def save_tiny(folder: Path, *, architecture: str = "llama", tied: bool = False, seed: int = 0) -> str:
-    """Write the model into ``folder``; its address."""
+def save_tiny(
+    folder: Path, *, architecture: str = "llama", tied: bool = False, seed: int = 0, poisoned: Sequence[int] = ()
+) -> str:
+    """Write the model into ``folder``; its address. ``poisoned``: tokens whose rows of the embedding are NaN."""
     generator = torch.Generator().manual_seed(seed)
 
     def weight(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator) * shape[-1] ** -0.5
 
     tensors = {"model.embed_tokens.weight": weight(VOCAB, 64) * 8, "model.norm.weight": torch.ones(64)}
+    tensors["model.embed_tokens.weight"][list(poisoned)] = float("nan")
     if not tied:
         tensors["lm_head.weight"] = weight(VOCAB, 64)
     for layer in range(CONFIG["num_hidden_layers"]):

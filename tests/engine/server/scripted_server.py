@@ -46,6 +46,8 @@ class ScriptedRunner(SynchronousRunner):
         self.tokens = tokens
         self.broken_steps = broken_steps
         self.reader = reader
+        self.poison: int | None = None
+        """Requests with this token in prompt or answer are corrupted."""
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()
@@ -57,7 +59,8 @@ class ScriptedRunner(SynchronousRunner):
             asyncio.run_coroutine_threadsafe(_rounds(50), self.reader).result(WAIT)
         if batch.step in self.broken_steps:
             raise RuntimeError("the device is gone")
-        result = StepResult([self._sample(item) for item in batch.scheduled], {}, {}, {})
+        corrupted = [item.request for item in batch.scheduled if self.poison in item.tokens]
+        result = StepResult([self._sample(item) for item in batch.scheduled], {}, {}, {}, corrupted=corrupted)
         for item, token in zip(batch.scheduled, result.tokens, strict=True):
             self._collect(item, token, result)
         return result

@@ -74,7 +74,17 @@ def test_argmax_takes_the_first_of_equals() -> None:
     logits[5, 4095] = 100.0
     best = elementwise.argmax(logits)
     assert torch.equal(best, reference.argmax(logits))
-    assert best[3:6].tolist() == [17, 0, 4095]
+    assert best[3:6].tolist() == [17, -1, 4095]
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_argmax_of_a_row_with_nan_or_infinity_anywhere_is_no_token(broken: float) -> None:
+    logits = _normal(5, 4096)
+    expected = elementwise.argmax(logits).tolist()
+    for row, place in ((0, 0), (2, 1040), (4, 4095)):
+        logits[row, place] = broken
+        expected[row] = -1
+    assert elementwise.argmax(logits).tolist() == reference.argmax(logits).tolist() == expected
 
 
 def _rows(cache: torch.Tensor) -> torch.Tensor:

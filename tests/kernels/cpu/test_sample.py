@@ -7,7 +7,7 @@ import torch
 
 from paternoster_kernels import reference
 from paternoster_kernels.cpu.sample import sample
-from paternoster_kernels.reference.sample import gumbel_noise
+from paternoster_kernels.reference.sample import NO_TOKEN, gumbel_noise
 from paternoster_kernels.token_masks import TokenMasks
 
 pytestmark = pytest.mark.usefixtures("instructions")
@@ -61,9 +61,30 @@ def test_a_draw_is_the_best_of_score_plus_noise() -> None:
     assert torch.equal(sample(logits, *columns), expected)
 
 
-def test_rows_that_allow_nothing_give_the_first_token() -> None:
-    logits = torch.full((3, 40), -float("inf"))
-    assert sample(logits, *_columns([(0.0, 0, 1.0, 0.0), (1.0, 0, 1.0, 0.0), (1.0, 3, 0.5, 0.1)])).tolist() == [0, 0, 0]
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("vocab", [1, 37, 48, 1203])
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_row_with_nan_or_infinity_anywhere_gives_no_token(vocab: int, dtype: torch.dtype, broken: float) -> None:
+    """Whatever its settings; rows beside it have theirs."""
+    rows = [(0.0, 0, 1.0, 0.0), (1.0, 0, 1.0, 0.0), (1.0, 3, 0.5, 0.1)]
+    generator = torch.Generator().manual_seed(vocab)
+    logits, columns = torch.randn(3, vocab, generator=generator).to(dtype), _columns(rows)
+    before = sample(logits, *columns).tolist()
+    for row in range(3):
+        for place in {0, vocab // 2, vocab - 1}:
+            poisoned = logits.clone()
+            poisoned[row, place] = broken
+            expected = [*before[:row], NO_TOKEN, *before[row + 1 :]]
+            assert sample(poisoned, *columns).tolist() == expected
+            assert reference.sample(poisoned, *columns).tolist() == expected
+
+
+def test_rows_that_allow_nothing_give_no_token() -> None:
+    logits, columns = (
+        torch.full((3, 40), -float("inf")),
+        _columns([(0.0, 0, 1.0, 0.0), (1.0, 0, 1.0, 0.0), (1.0, 3, 0.5, 0.1)]),
+    )
+    assert sample(logits, *columns).tolist() == reference.sample(logits, *columns).tolist() == [NO_TOKEN] * 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
@@ -84,19 +105,14 @@ def test_masks(vocab: int, known: int, dtype: torch.dtype) -> None:
     assert torch.equal(tokens[others], sample(logits, *columns)[others])
 
 
-def test_a_mask_of_one_token_rules_out_broken_logits_too() -> None:
+def test_a_mask_does_not_hide_broken_logits() -> None:
+    """The one number that it allows was computed with those that it forbids."""
     masks = TokenMasks.of([(1, bytes([0, 0, 0b100]))], torch.device("cpu"))
-    logits = torch.full((2, 24), float("nan"))
+    logits, columns = torch.full((2, 24), float("nan")), _columns([(0.0, 0, 1.0, 0.0), (1.0, 0, 0.9, 0.1)])
     logits[:, 18] = -1000.0
-    assert sample(logits, *_columns([(0.0, 0, 1.0, 0.0), (1.0, 0, 0.9, 0.1)]), masks)[1] == 18
-
-
-@pytest.mark.parametrize("vocab", [1, 37, 48])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rows_of_no_numbers_give_a_token_that_there_is(vocab: int, dtype: torch.dtype) -> None:
-    """A model whose weights are broken: what is beside its last token in memory is none."""
-    logits = torch.full((2, vocab), float("nan"), dtype=dtype)
-    assert sample(logits, *_columns([(0.0, 5, 0.5, 0.0), (1.0, 5, 0.5, 0.1)])).lt(vocab).all()
+    assert (
+        sample(logits, *columns, masks).tolist() == reference.sample(logits, *columns, masks).tolist() == [NO_TOKEN] * 2
+    )
 
 
 def test_other_numbers_and_orders_of_memory() -> None:

@@ -105,3 +105,24 @@ def test_kv_write_stores_slices(dtype: torch.dtype, generator: torch.Generator) 
     got = cache[plan.slots // 32, :, plan.slots % 32]
     assert torch.equal(got, torch.cat((keys, values), -1))
     assert (~cache.isnan()).sum() == 36 * 3 * 160
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn], ids=str)
+def test_a_head_that_is_not_finite_gets_a_key_of_nan_and_a_value_of_zero(
+    stored: torch.dtype, generator: torch.Generator
+) -> None:
+    """So that its weight of 0 makes it nothing for those that do not see it."""
+    keys, values = torch.randn(2, 6, 2, 64, generator=generator, device=generator.device)
+    keys[0, 1, 3] = values[2, 0, 63] = float("nan")
+    keys[3, 0, 0] = values[4, 1, 5] = float("-inf")
+    broken = torch.zeros(6, 2, dtype=torch.bool, device=generator.device)
+    broken[[0, 2, 3, 4], [1, 0, 0, 1]] = True
+    slots = torch.arange(6, device=generator.device)
+    for write in (kv_write, plain_reference):
+        cache = torch.zeros(1, 2, 32, scaled_cache.token_width(64, stored), device=generator.device).to(stored)
+        write(keys, values, cache, slots)
+        got = scaled_cache.gather(cache, slots[:1], torch.float32)[0, :, :6].transpose(0, 1)
+        for told, written, filling in zip(got.chunk(2, -1), (keys, values), (float("nan"), 0.0), strict=True):
+            assert torch.equal(told[broken].isnan(), torch.full_like(told[broken], filling).isnan())
+            assert torch.equal(told[broken].nan_to_num(1.0), torch.full_like(told[broken], filling).nan_to_num(1.0))
+            torch.testing.assert_close(told[~broken], written[~broken], rtol=0.1, atol=0.05)

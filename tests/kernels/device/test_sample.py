@@ -5,7 +5,7 @@ import torch
 from guard_bands import guarded_outputs
 
 from paternoster_kernels import reference
-from paternoster_kernels.reference.sample import gumbel_noise, threshold
+from paternoster_kernels.reference.sample import NO_TOKEN, gumbel_noise, threshold
 from paternoster_kernels.token_masks import TokenMasks
 from paternoster_kernels.triton.apply_penalties import apply_penalties
 from paternoster_kernels.triton.sample import argmax, sample
@@ -126,11 +126,26 @@ def test_argmax_takes_the_first_of_equals(vocab: int, dtype: torch.dtype, genera
     assert torch.equal(got, reference.argmax(logits))
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_row_with_nan_or_infinity_anywhere_gives_no_token(broken: float, generator: torch.Generator) -> None:
+    logits = torch.randn(6, VOCAB, generator=generator, device=generator.device)
+    chosen = settings(6, generator)
+    tokens = sample(logits, *chosen)
+    for row, place in ((0, 0), (2, 700), (5, VOCAB - 1)):
+        logits[row, place] = broken
+        tokens[row] = NO_TOKEN
+    assert torch.equal(sample(logits, *chosen), tokens)
+    for dtype in (torch.float32, torch.bfloat16):
+        got = argmax(logits.to(dtype))
+        assert torch.equal(got, reference.argmax(logits.to(dtype)))
+        assert (got == NO_TOKEN).tolist() == [True, False, True, False, False, True]
+
+
 @pytest.mark.parametrize("filling", [float("nan"), float("-inf")])
-def test_hopeless_logits_still_give_a_token(filling: float, generator: torch.Generator) -> None:
+def test_hopeless_logits_give_no_token(filling: float, generator: torch.Generator) -> None:
     logits = torch.full((6, 50), filling, device=generator.device)
     for got in (argmax(logits), sample(logits, *settings(6, generator))):
-        assert ((got >= 0) & (got < 50)).all()
+        assert (got == NO_TOKEN).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])

@@ -155,6 +155,17 @@ class BlockPool:
             block.key = key
             self._by_key[key] = block
 
+    def forget(self, key: bytes) -> None:
+        """No block is found for ``key`` any more; who holds the one that was goes on with it."""
+        block = self._by_key.pop(key, None)
+        if block is None:
+            return
+        block.key = None
+        if block.ref_count == 0:
+            self.num_cached -= 1
+            self._free.remove(block)
+            self._free.prepend(block)
+
     def forget_all(self) -> int:
         """Empty the prefix cache; blocks that requests hold stay theirs. Returns how many became free of content."""
         freed = self.num_cached

@@ -216,6 +216,12 @@ class KVCache:
         self._disclaim(request)
         self._claim_next(request)
 
+    def forget(self, request: Request) -> None:
+        """Let nobody find what the request has put into the prefix cache, or found there."""
+        for key in request.block_keys:
+            for tag in self._tags:
+                self.pool.forget(key + tag)
+
     def release(self, request: Request) -> None:
         """Take all blocks back, tail first, so that the beginning, which others may share, lives longest."""
         self.pool.release(reversed(request.block_ids))

@@ -51,7 +51,8 @@ class DecodeStep:
         tables = self.block_tables[:, :size]
         columns = self.fields["columns"][None, :size, None].expand(self.num_groups, -1, -1)
         tables.scatter_(2, columns, self.fields["blocks"][:, :size, None])
-        last = torch.where(sources < 0, token_ids, self.tokens[sources.clamp(min=0)])
+        # Where no token could be chosen the request ends, and what this step computes of it counts for nothing.
+        last = torch.where(sources < 0, token_ids, self.tokens[sources.clamp(min=0)].clamp(min=0))
         batch = DeviceBatch(self._query_starts[: size + 1], seq_lens, tables[0], slots, 1, self._max_model_len)
         self._advance(last, token_ids, positions, batch, self._block_size)
         batches = [batch, *(self._in_group(batch, positions, table) for table in tables[1:])]

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from paternoster_engine.core.batch import Batch, StepResult
+from paternoster_engine.core.request import Request
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.cuda.capture_sizes import capture_sizes, fitting_size
 from paternoster_engine.runner.cuda.cuda_graph import CudaGraph, graph_pool
@@ -16,7 +17,9 @@ from paternoster_engine.runner.cuda.decode_slots import DecodeSlots
 from paternoster_engine.runner.cuda.decode_step import DecodeStep
 from paternoster_engine.runner.cuda.staging import decodes_alone, stage
 from paternoster_engine.runner.device import device_fault
+from paternoster_engine.runner.find_corrupted import without_token
 from paternoster_engine.runner.model_runner import ModelRunner
+from paternoster_kernels.reference.sample import NO_TOKEN
 
 log = logging.getLogger(__name__)
 
@@ -85,13 +88,13 @@ class GraphRunner:
             slots = self._rows.assign(batch.scheduled)
             stage(self._step, slots)
             self.replay(len(slots))
-            return Pending(self._fetch([slot.row for slot in slots]))
+            return Pending(self._fetch([slot.row for slot in slots], [slot.item.request for slot in slots]))
 
     def replay(self, rows: int) -> None:
         """Launch the step of the first ``rows`` rows on what the buffers hold."""
         self._graphs[fitting_size(self._sizes, rows)].replay()
 
-    def _fetch(self, order: Sequence[int]) -> Callable[[], StepResult]:
+    def _fetch(self, order: Sequence[int], requests: Sequence[Request]) -> Callable[[], StepResult]:
         """Start to copy the rows' tokens to the host; the call waits for that."""
         sampled = self._step.tokens[: len(order)]
         if self._device.type == "cpu":
@@ -106,8 +109,10 @@ class GraphRunner:
             if copied is not None:
                 with self._watched():
                     copied.synchronize()
-            tokens = host.tolist()
-            return StepResult([tokens[row] for row in order])
+            rows = host.tolist()
+            tokens = [rows[row] for row in order]
+            corrupted = without_token(requests, requests, tokens)
+            return StepResult([None if token == NO_TOKEN else token for token in tokens], corrupted=corrupted)
 
         return fetch
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.errors import QueueFull, TenantQueueFull
 from paternoster_engine.core.request import FinishReason, Request
-from paternoster_engine.server.generation.generation import FAILURES
+from paternoster_engine.server.generation.generation import failure_of
 from paternoster_engine.server.loop import EngineLoop
 
 
@@ -46,7 +46,7 @@ class VectorWork:
                 self._open.discard(output.request.request_id)
                 assert output.finish_reason is not None
                 if output.finish_reason is not FinishReason.STOP:
-                    raise FAILURES[output.finish_reason]()
+                    raise failure_of(output.request, output.finish_reason)
         return [request.vector for request in self._requests]
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import Request
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
-from paternoster_engine.server.generation.generation import FAILURES, Generation, Usage, cached_tokens
+from paternoster_engine.server.generation.generation import FAILURES, Generation, Usage, cached_tokens, failure_of
 from paternoster_engine.server.generation.output_text import OutputText, TextDelta, put_together
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
@@ -62,7 +62,7 @@ class BeamGeneration(Generation):
         for output in outputs:
             self._open.discard(output.request.request_id)
             if output.finish_reason is not None and output.finish_reason in FAILURES:
-                return {}, FAILURES[output.finish_reason]()
+                return {}, failure_of(output.request, output.finish_reason)
         return {}, None
 
     def _answers(self, index: int) -> Iterator[TextDelta]:

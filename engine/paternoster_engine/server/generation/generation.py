@@ -29,6 +29,16 @@ class StepFailed(RuntimeError):
         super().__init__("The engine failed while it computed this request; its log says why.")
 
 
+class CorruptedOutput(RuntimeError):
+    """The model gave NaN, or infinite numbers, for a request."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The model gave NaN or infinite numbers for this request, which no answer can be made of. Other requests "
+            "go on. Its weights, its dtype or this prompt's tokens may be the cause."
+        )
+
+
 class GrammarTooComplex(RuntimeError):
     """What a request must be reached a limit after some of its tokens."""
 
@@ -202,7 +212,7 @@ class Generation:
             if output.token is None:
                 self._open.discard(request_id)
                 assert output.finish_reason is not None
-                failure = _failure(output.request, output.finish_reason)
+                failure = failure_of(output.request, output.finish_reason)
                 break
             index = self._index[request_id]
             delta = self._push(index, output.token, output.finish_reason)
@@ -232,7 +242,8 @@ def cached_tokens(requests: Sequence[Request]) -> int:
     return sum(min(request.num_found, request.num_prompt) for request in requests)
 
 
-def _failure(request: Request, reason: FinishReason) -> Exception:
+def failure_of(request: Request, reason: FinishReason) -> Exception:
+    """What the client of a request that ended for ``reason``, one of :data:`FAILURES`, is answered."""
     if request.matcher is not None and request.matcher.fault is not None:
         return GrammarTooComplex(request.matcher.fault)
-    return FAILURES[reason]()
+    return CorruptedOutput() if request.corrupted else FAILURES[reason]()

@@ -96,6 +96,7 @@ def _counters(loop: EngineLoop) -> dict[str, Values]:
         **_unlabelled(
             {
                 "requests": counters.requests,
+                "corrupted_requests": counters.corrupted_requests,
                 "requests_preempted": counters.requests_preempted,
                 "preemptions": counters.preemptions,
                 "displacements": counters.priority_preemptions,

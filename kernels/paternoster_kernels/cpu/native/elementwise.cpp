@@ -58,20 +58,27 @@ void gated_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int gate
   }
 }
 
-// Index of the largest of n values in each row, the first of equals.
+// Index of the largest of n values in each row, the first of equals; -1 for a row that has NaN or whose largest value is
+// infinite.
 void argmax(int64_t* out, const bf16* logits, int64_t rows, int64_t n, int threads) {
 #pragma omp parallel for num_threads(threads) if (rows * n > PARALLEL_ELEMENTS)
   for (int64_t row = 0; row < rows; row++) {
     const bf16* values = logits + row * n;
     Row best = all(-std::numeric_limits<float>::infinity());
-    Ints where{}, index = lane_numbers();
+    Ints where{}, index = lane_numbers(), sizes{};
     for (int64_t i = 0; i < n; i += LANES, index += LANES) {
       const Row next = load_bf16(values + i);
+      sizes = largest_size(sizes, next);
       const Ints better = next > best;
       best = better ? next : best;
       where = better ? index : where;
     }
-    const Ints equal = best == highest(best);
+    const float most = highest(best);
+    if (has_nan(sizes) || !std::isfinite(most)) {
+      out[row] = -1;
+      continue;
+    }
+    const Ints equal = best == most;
     const Ints found = equal ? where : Ints{} + std::numeric_limits<int32_t>::max();
     out[row] = fold<int32_t>(found, [](int32_t a, int32_t b) { return a < b ? a : b; });
   }

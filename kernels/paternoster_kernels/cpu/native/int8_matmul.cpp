@@ -17,9 +17,9 @@ constexpr int OUTPUTS = 2 * ROWS;
 
 // to[n] = from[n] / scale as int8, and the offset; returns the scale, 0 for a row of zeros.
 float quantize(const bf16* from, int8_t* to, int64_t n) {
-  Row most = all(0.0f);
-  for (int64_t i = 0; i < n; i += LANES) most = max(most, magnitude(load_bf16(from + i)));
-  const float scale = highest(most) / 127.0f, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+  Ints most{};
+  for (int64_t i = 0; i < n; i += LANES) most = largest_size(most, load_bf16(from + i));
+  const float scale = highest_size(most) / 127.0f, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
   for (int64_t i = 0; i < n; i += LANES) {
     const Ints whole = nearest(load_bf16(from + i) * inverse) + OFFSET;
     int32_t numbers[LANES];

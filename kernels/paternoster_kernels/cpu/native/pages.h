@@ -4,7 +4,12 @@
 // tiles of 16 tokens and 32 dimensions, [2][head_dim / 32][16 pairs of dimensions][16 tokens][2], then the values, tiles
 // of 32 tokens and 16 dimensions, [head_dim / 16][16 pairs of tokens][16 dimensions][2]. Numbers are bfloat16, or int8
 // with scales behind the page's steps, [2][block_size] in bfloat16: of each token's key, and of its value.
+//
+// Where a key or value is not finite, the key becomes NaN and the value 0: whatever sees the token is NaN then, and
+// whatever does not see it, and so gives its value the weight 0, is not.
 #pragma once
+#include <algorithm>
+
 #include "tiles.h"
 #include "vectors.h"
 
@@ -27,6 +32,20 @@ struct Pages {
   }
 
   void store(const bf16* key, const bf16* value, int64_t block, int64_t kv_head, int64_t offset) const {
+    Ints sizes{};
+    for (int64_t i = 0; i < head_dim; i += LANES)
+      sizes = largest_size(largest_size(sizes, load_bf16(key + i)), load_bf16(value + i));
+    if (any(sizes >= INFINITE_SIZE)) {
+      alignas(64) static const bf16 zeros[MAX_DIM] = {};
+      bf16 none[MAX_DIM];
+      std::fill(none, none + head_dim, bf16(0x7fc0));
+      return store_finite(none, zeros, block, kv_head, offset);
+    }
+    store_finite(key, value, block, kv_head, offset);
+  }
+
+ private:
+  void store_finite(const bf16* key, const bf16* value, int64_t block, int64_t kv_head, int64_t offset) const {
     if (!quantized) return place<uint32_t>(key, value, step<bf16>(block, kv_head, offset), offset % STEP);
     int8_t numbers[2][MAX_DIM];
     bf16* scales = scale(block, kv_head, offset);
@@ -35,7 +54,6 @@ struct Pages {
     place<uint16_t>(numbers[0], numbers[1], step<int8_t>(block, kv_head, offset), offset % STEP);
   }
 
- private:
   uint8_t* page(int64_t block, int64_t kv_head) const {
     const int64_t token = quantized ? 2 * head_dim + 2 * sizeof(bf16) : 2 * head_dim * sizeof(bf16);
     return (uint8_t*)data + (block * kv_heads + kv_head) * block_size * token;
@@ -62,10 +80,10 @@ struct Pages {
 
   // The numbers of a head over a scale that makes the largest 127; returns the scale.
   bf16 quantize(const bf16* from, int8_t* to) const {
-    Row most = all(0.0f);
-    for (int64_t i = 0; i < head_dim; i += LANES) most = max(most, magnitude(load_bf16(from + i)));
+    Ints most{};
+    for (int64_t i = 0; i < head_dim; i += LANES) most = largest_size(most, load_bf16(from + i));
     bf16 stored;
-    store_one(&stored, highest(most) / 127.0f);
+    store_one(&stored, highest_size(most) / 127.0f);
     const float scale = load_one(&stored);
     const Row over = all(scale == 0.0f ? 1.0f : scale);
     // A scale that was rounded down leads beyond 127.

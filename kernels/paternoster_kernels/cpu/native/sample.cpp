@@ -44,14 +44,16 @@ Row most_noise(Row uniform) {
   return line * -0.69314718f + 1e-3f;
 }
 
-// Logits as scores; returns the best. The last vector is filled up with what nobody takes.
+// Logits as scores; returns the best, NaN where one of them is NaN. The last vector is filled up with what nobody takes.
 float read_scores(const void* logits, bool wide, int64_t vocab, float temperature, Numbers& scores) {
   const int64_t whole = vocab / LANES;
   const float* floats = (const float*)logits;
   const bf16* halves = (const bf16*)logits;
   Row best = all(LEAST);
+  Ints sizes{};
   for (int64_t i = 0; i < whole; i++) {
     scores[i] = (wide ? load_row(floats + i * LANES) : load_bf16(halves + i * LANES)) / temperature;
+    sizes = largest_size(sizes, scores[i]);
     best = max(scores[i], best);
   }
   if (const int64_t rest = vocab % LANES) {
@@ -65,9 +67,10 @@ float read_scores(const void* logits, bool wide, int64_t vocab, float temperatur
         std::memcpy(last + lane, &bits, sizeof bits);
     }
     scores[whole] = load_row(last) / temperature;
+    sizes = largest_size(sizes, scores[whole]);
     best = max(scores[whole], best);
   }
-  return highest(best);
+  return has_nan(sizes) ? NAN : highest(best);
 }
 
 // Rules out the tokens that a mask does not allow; returns the best of the others. Bit t % 8 of byte t / 8 allows token
@@ -173,13 +176,13 @@ int64_t draw(const Numbers& scores, float threshold, uint64_t key) {
   return token;
 }
 
-// The first of the best; where no score is a number, the first token, and never one of the last vector's filling.
-int64_t first_of(const Numbers& scores, float best, int64_t vocab) {
+// The first of the best, which is finite: so it is none of the last vector's filling.
+int64_t first_of(const Numbers& scores, float best) {
   for (size_t i = 0; i < scores.size(); i++) {
     const Ints equal = scores[i] == best;
     if (!any(equal)) continue;
     for (int lane = 0; lane < LANES; lane++)
-      if (equal[lane]) return int64_t(i * LANES + lane) < vocab ? i * LANES + lane : 0;
+      if (equal[lane]) return i * LANES + lane;
   }
   return 0;
 }
@@ -187,7 +190,7 @@ int64_t first_of(const Numbers& scores, float best, int64_t vocab) {
 }  // namespace
 
 // out[rows] for logits[rows, vocab], float32 where `wide` and else bfloat16; the others have one number a row. floors: the
-// logarithm of min-p. Temperature 0: the best. mask_of: the mask that a row has of masks[.., mask_bytes], -1 for none;
+// logarithm of min-p. Temperature 0: the best. -1 for a row that has NaN, whose best is infinite, or that allows no token. mask_of: the mask that a row has of masks[.., mask_bytes], -1 for none;
 // null where no row has one.
 extern "C" void sample(int64_t* out, const void* logits, int wide, const float* temperature, const int32_t* top_k,
                        const float* top_p, const float* floors, const int64_t* seeds, const int64_t* positions,
@@ -200,9 +203,14 @@ extern "C" void sample(int64_t* out, const void* logits, int wide, const float* 
     const bool greedy = temperature[row] == 0.0f;
     const char* from = (const char*)logits + row * vocab * (wide ? sizeof(float) : sizeof(bf16));
     float best = read_scores(from, wide, vocab, greedy ? 1.0f : temperature[row], scores);
-    if (mask_of != nullptr && mask_of[row] >= 0) best = forbid(masks + mask_of[row] * mask_bytes, mask_bytes, scores);
+    if (mask_of != nullptr && mask_of[row] >= 0 && !std::isnan(best))
+      best = forbid(masks + mask_of[row] * mask_bytes, mask_bytes, scores);
+    if (!std::isfinite(best)) {
+      out[row] = -1;
+      continue;
+    }
     if (greedy) {
-      out[row] = first_of(scores, best, vocab);
+      out[row] = first_of(scores, best);
       continue;
     }
     const float kept = threshold(scores, shares, vocab, best, top_k[row], top_p[row], best + floors[row]);

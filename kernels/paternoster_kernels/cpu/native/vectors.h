@@ -70,7 +70,19 @@ inline Row min(Row a, Row b) {
 #endif
 }
 
-inline Row magnitude(Row values) { return (Row)((Words)values & 0x7fffffffu); }
+// Bits of floats without their signs are in the order of their sizes, and those of NaN behind those of infinity: so NaN
+// stays in a maximum, which that of floats loses it from.
+constexpr int32_t INFINITE_SIZE = 0x7f800000;
+inline Ints largest_size(Ints sizes, Row values) {
+  const Ints size = (Ints)values & 0x7fffffff;
+#if defined(__AVX512F__)
+  return (Ints)_mm512_max_epi32((__m512i)sizes, (__m512i)size);
+#elif defined(__AVX2__)
+  return (Ints)_mm256_max_epi32((__m256i)sizes, (__m256i)size);
+#else
+  return sizes > size ? sizes : size;
+#endif
+}
 
 // Whether one of the lanes of a comparison holds.
 inline bool any(Ints lanes) {
@@ -86,6 +98,9 @@ inline bool any(Ints lanes) {
   return together != 0;
 #endif
 }
+
+// Whether one of the values that largest_size was given is NaN.
+inline bool has_nan(Ints sizes) { return any(sizes > INFINITE_SIZE); }
 
 // The number of each lane.
 inline Ints lane_numbers() {
@@ -123,6 +138,18 @@ inline float highest(Row values) {
 #else
   return fold<float>(values, [](float a, float b) { return a > b ? a : b; });
 #endif
+}
+
+// The largest size that largest_size was given; NaN where one of the values is.
+inline float highest_size(Ints sizes) {
+#if defined(__AVX512F__)
+  const int32_t bits = _mm512_reduce_max_epi32((__m512i)sizes);
+#else
+  const int32_t bits = fold<int32_t>(sizes, [](int32_t a, int32_t b) { return a > b ? a : b; });
+#endif
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
 inline Row widen(Halves values) { return (Row)(__builtin_convertvector(values, Words) << 16); }
@@ -191,9 +218,9 @@ inline void widen_int8(const int8_t* from, bf16* to, int64_t n) {
 // Added to a float below 2**22 in size it leaves the nearest whole number in the lowest bits.
 constexpr float WHOLE = 12582912.0f;
 
-// 2**x for x <= 127, and the smallest normal number below -126. Taylor polynomial of 2**x on [-0.5, 0.5].
+// 2**x for x <= 127, the smallest normal number below -126, and NaN for NaN. Taylor polynomial of 2**x on [-0.5, 0.5].
 inline Row exp2(Row x) {
-  x = max(x, all(-126.0f));
+  x = max(all(-126.0f), x);
   const Row shifted = x + WHOLE, part = x - (shifted - WHOLE);
   Row y = all(1.5403530393381610e-4f);
   y = fma(y, part, all(1.3333558146428443e-3f));

@@ -24,13 +24,9 @@ def kv_write_kernel(
     dims = tl.arange(0, HEAD_PAD)
     used = dims < HEAD_DIM
     key = tl.load(keys + token * key_stride + kv_head * key_head_stride + dims, mask=used, other=0.0)
-    store_token(
-        key.to(tl.float32), cache, scales, slot, kv_head, 0, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT
-    )
     value = tl.load(values + token * value_stride + kv_head * value_head_stride + dims, mask=used, other=0.0)
-    store_token(
-        value.to(tl.float32), cache, scales, slot, kv_head, 1, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT
-    )
+    key, value = key.to(tl.float32), value.to(tl.float32)
+    store_token(key, value, cache, scales, slot, kv_head, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
 
 
 def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:

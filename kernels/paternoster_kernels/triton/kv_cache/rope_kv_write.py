@@ -46,9 +46,8 @@ def rope_kv_write_kernel(
     cos = tl.load(angles + dims % HALF, mask=rotated, other=1.0).to(tl.float32)
     sin = tl.load(angles + HALF + dims % HALF, mask=rotated, other=0.0).to(tl.float32)
     key = key * cos + partner * tl.where(dims < HALF, -sin, sin)
-    store_token(key, cache, scales, slot, kv_head, 0, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
     value = tl.load(key_start + KV_HEADS * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
-    store_token(value, cache, scales, slot, kv_head, 1, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
+    store_token(key, value, cache, scales, slot, kv_head, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
 
 
 def rope_kv_write(

@@ -1,4 +1,4 @@
-"""One token's key or value put into the cache, quantised where the cache is."""
+"""One token's key and value put into the cache, quantised where the cache is."""
 
 import triton
 import triton.language as tl
@@ -6,6 +6,25 @@ import triton.language as tl
 
 @triton.jit
 def store_token(
+    key, value, cache, scales, slot, kv_head,
+    KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    WIDTH: tl.constexpr, LIMIT: tl.constexpr,
+):  # fmt: skip
+    """Store ``key`` and ``value [HEAD_PAD]`` float32 at ``slot``; NaN and 0 where one of them is not finite, as the
+    reference.
+    """
+    if LIMIT == 0:
+        key, value = key.to(cache.dtype.element_ty), value.to(cache.dtype.element_ty)
+    key, value = key.to(tl.float32), value.to(tl.float32)
+    finite = (tl.abs(key) < float("inf")) & (tl.abs(value) < float("inf"))
+    broken = tl.min(finite.to(tl.int32), 0) == 0
+    key, value = tl.where(broken, float("nan"), key), tl.where(broken, 0.0, value)
+    _store(key, cache, scales, slot, kv_head, 0, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
+    _store(value, cache, scales, slot, kv_head, 1, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
+
+
+@triton.jit
+def _store(
     values, cache, scales, slot, kv_head, which,
     KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     WIDTH: tl.constexpr, LIMIT: tl.constexpr,
@@ -18,7 +37,8 @@ def store_token(
     page = (slot // BLOCK_SIZE * KV_HEADS + kv_head) * (BLOCK_SIZE * WIDTH)
     dims = tl.arange(0, HEAD_PAD)
     if LIMIT > 0:
-        stored = (tl.max(tl.abs(values), 0) / LIMIT).to(tl.bfloat16)
+        # A maximum loses NaN, which is in all numbers of a vector or in none; a sum of it does not.
+        stored = ((tl.max(tl.abs(values), 0) + 0.0 * tl.sum(values, 0)) / LIMIT).to(tl.bfloat16)
         tl.store(scales + page // 2 + which * BLOCK_SIZE + slot % BLOCK_SIZE, stored)
         scale = stored.to(tl.float32)
         values = tl.div_rn(values, tl.where(scale == 0.0, 1.0, scale))
