@@ -9,9 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paternoster_engine.server.parsers.arguments import named
+from paternoster_engine.server.parsers.calls.pythonic import MAX_VALUE
 from paternoster_engine.server.parsers.calls.strings import REPLACEMENT, pass_string
 from paternoster_engine.server.parsers.calls.typed_values import _BEGINNINGS, json_of
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read, joined
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.schemas import ArgumentTypes
@@ -164,3 +165,13 @@ def test_the_grammar_forbids_texts_the_same_beginnings() -> None:
         assert all(pattern.fullmatch(begin) for begin in begins)
         others = [other for key in _BEGINNINGS for other in _BEGINNINGS[key] if not other.startswith(begins)]
         assert not any(map(pattern.match, others))
+
+
+def test_python_of_a_value_that_is_too_long() -> None:
+    long = "1" * (MAX_VALUE + 1)
+    for text, events in (
+        (f"[f(a='x', b={long})]", [Call("f"), Arguments('{"a": "x"')]),
+        (f"[f(b={long})]", [Content(f"[f(b={long})]")]),
+    ):
+        parser = AnswerFormat(TOOL_FORMATS["pythonic"]).parser({"f": {"properties": PYTHON}})
+        assert joined([*parser.push(text), *parser.finish()])[:2] == events
