@@ -11,14 +11,28 @@ from paternoster_contract.settings.engine_args import EngineArgs
 
 
 @pytest.mark.parametrize(
-    ("text", "bytes_"), [("12Mi", 12 * 2**20), ("5", 5), ("1.5Gi", 3 * 2**29), ("2k", 2000), ("3000m", 3), (7, 7)]
+    ("text", "bytes_"),
+    [
+        ("12Mi", 12 * 2**20),
+        ("5", 5),
+        ("1.5Gi", 3 * 2**29),
+        ("2k", 2000),
+        ("3000m", 3),
+        (7, 7),
+        ("300MiB", 300 * 2**20),
+        ("0.5GB", 5 * 10**8),
+        ("1.5GiB", 3 * 2**29),
+        ("10KB", 10_000),
+        ("10kB", 10_000),
+        ("5KiB", 5120),
+    ],
 )
 def test_bytes_are_said_as_in_manifests(text: str | int, bytes_: int) -> None:
     assert EngineArgs.model_validate({"kv_cache_memory": text, "swap_memory": text}).kv_cache_memory == bytes_
     assert EngineArgs.model_validate({"kv_cache_memory": text}).to_flags() == ["--kv-cache-memory", str(bytes_)]
 
 
-@pytest.mark.parametrize("text", ["12MiB", "1m", "-1", "", "Mi", "1e3", "0.0001Ki", "12 Mi"])
+@pytest.mark.parametrize("text", ["12MiBB", "12B", "MiB", "1m", "-1", "", "Mi", "1e3", "0.0001Ki", "12 Mi"])
 def test_what_is_no_quantity_of_bytes_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="must be whole bytes, as a number or a quantity such as 512Mi"):
         EngineArgs.model_validate({"swap_memory": text})

@@ -29,13 +29,10 @@ from paternoster_engine.server.generation.generation import (
     StepFailed,
 )
 from paternoster_engine.server.generation.text_work import TextQueueFull
+from paternoster_engine.server.invalid_fields import MAX_SHOWN, describe_errors
 from paternoster_engine.server.loop import LoopStopped
 from paternoster_http.openai_errors import CONTEXT_LENGTH_EXCEEDED, MODEL_NOT_FOUND, error_body
 
-MAX_LISTED = 10
-"""Most validation errors told in one response."""
-MAX_SHOWN = 200
-"""Most characters of a refused value, or of a field's path, shown in a response."""
 MAX_MESSAGE = 4000
 """Most characters of a message, whatever it is made of."""
 CLIENT_CLOSED_REQUEST = 499
@@ -187,7 +184,7 @@ def install(app: FastAPI) -> None:
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        return _invalid_body(request.headers.get("content-type", ""), error.errors())
+        return _invalid_body(request.headers.get("content-type", ""), error.errors(), error.body)
 
     async def http(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -214,38 +211,12 @@ def _unreadable(cause: BaseException | None) -> str | None:
     return None
 
 
-def _invalid_body(content_type: str, errors: Sequence[Mapping[str, Any]]) -> JSONResponse:
+def _invalid_body(content_type: str, errors: Sequence[Mapping[str, Any]], body: Any) -> JSONResponse:
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type != "application/json":
         message, param = "Unsupported Media Type: Only 'application/json' is allowed", None
     elif errors[0]["type"] == "json_invalid":
         message, param = f"The body is not valid JSON: {errors[0].get('ctx', {}).get('error', 'cannot decode')}", None
     else:
-        message = "; ".join(_describe(error) for error in errors[:MAX_LISTED])
-        param = _field(errors[0]) or None
+        message, param = describe_errors(errors, body)
     return JSONResponse(error_body(400, "BadRequestError", message[:MAX_MESSAGE], param=param), 400)
-
-
-def _describe(error: Mapping[str, Any]) -> str:
-    field = _field(error)
-    if error["type"] == "extra_forbidden":
-        return f"{field}: unknown field"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "missing" or not field or "input" not in error:
-        return f"{field}: {message}" if field else message
-    return f"{field}: {message} (got {shown(error['input'])})"
-
-
-def shown(value: Any) -> str:
-    """``value`` as a message tells it, shortened."""
-    # Cut long texts before they are copied: a value may be megabytes.
-    try:
-        text = repr(value[:MAX_SHOWN]) if isinstance(value, str | list) else repr(value)
-    except RecursionError:
-        text = type(value).__name__
-    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
-
-
-def _field(error: Mapping[str, Any]) -> str:
-    """Dotted path of the field in the body: ``messages.0.role``."""
-    return ".".join(str(part)[:MAX_SHOWN] for part in error["loc"][1:])[:MAX_SHOWN]

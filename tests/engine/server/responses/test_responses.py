@@ -313,7 +313,7 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"input": [CALLED, {"type": "function_call_output", "call_id": "d", "output": "x"}]}, "input"),
     ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.0.content.0.type"),
     ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input.0.content.0"),
-    ({"input": [{"role": "user", "content": "\ud800"}]}, "input.0.content.0.text"),
+    ({"input": [{"role": "user", "content": "\ud800"}]}, "input.0.content"),
     ({"input": [{"role": "user", "content": "x"}] * 10_000}, "input"),
     ({"text": {"verbosity": "some"}}, "text.verbosity"),
     ({"text": {"format": FORMAT}, "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),

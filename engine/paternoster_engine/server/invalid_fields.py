@@ -1,0 +1,97 @@
+"""What pydantic finds wrong with a body, told by the fields and values that were sent, without names of ours."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+MAX_LISTED = 10
+"""Most errors told in one response."""
+MAX_SHOWN = 200
+"""Most characters of a refused value, or of a field's path, shown in a response."""
+MESSAGES = {
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+    "list_type": "must be a list",
+    "union_tag_not_found": "must have the field 'type'",
+}
+"""Kinds of pydantic's errors whose messages speak of Python."""
+
+
+def describe_errors(errors: Sequence[Mapping[str, Any]], body: Any) -> tuple[str, str | None]:
+    """The message for ``errors``, pydantic's of ``body``, and the path of the first one's field.
+
+    ``body`` None: it was another one, and the errors are in its words already.
+    """
+    told = [_told(error, body) for error in list(_flat(errors))[:MAX_LISTED]]
+    return "; ".join(message for message, _ in told), told[0][1]
+
+
+def _flat(errors: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """With those that a validator of ours got from a type in place of its own."""
+    for error in errors:
+        cause = error.get("ctx", {}).get("error")
+        if isinstance(cause, ValidationError):
+            yield from ({**inner, "loc": (*error["loc"], *inner["loc"])} for inner in cause.errors())
+        else:
+            yield error
+
+
+def _told(error: Mapping[str, Any], body: Any) -> tuple[str, str | None]:
+    missing = error["type"] == "missing"
+    path, value = [str(part) for part in error["loc"][1:]], error.get("input")
+    if body is not None:
+        path, value = _within(body, error["loc"][1:], missing=missing)
+    field = ".".join(part[:MAX_SHOWN] for part in path)[:MAX_SHOWN] or None
+    if error["type"] == "extra_forbidden":
+        return f"{field}: unknown field", field
+    message = MESSAGES.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "union_tag_invalid":
+        message = f"the field {error['ctx']['discriminator']} must be one of {error['ctx']['expected_tags']}"
+    if error["type"] in ("too_long", "too_short") and isinstance(value, str):
+        bound = "at most {max_length}" if error["type"] == "too_long" else "at least {min_length}"
+        message = f"must have {bound} characters, not {{actual_length}}".format(**error["ctx"])
+    if field is None:
+        return message, None
+    return f"{field}: {message}" if missing else f"{field}: {message} (got {shown(value)})", field
+
+
+def _within(body: Any, loc: Sequence[int | str], *, missing: bool) -> tuple[list[str], Any]:
+    """The part of ``loc`` that leads through ``body``, and what is there; a field that is ``missing`` ends it.
+
+    pydantic also puts in which of several types it tried.
+    """
+    path, value = [], body
+    for place, part in enumerate(loc):
+        last = place == len(loc) - 1
+        if isinstance(value, dict):
+            name = next((key for key in (part, str(part)) if key in value), None)
+            if name is not None:
+                path.append(str(name))
+                value = value[name]
+            elif last and (missing or _is_field(part)):
+                path.append(str(part))
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            path.append(str(part))
+            value = value[part]
+    return path, value
+
+
+def _is_field(part: int | str) -> bool:
+    """Whether a part of pydantic's path is a field, and not a type of which it is none."""
+    return (
+        isinstance(part, str) and part.isidentifier() and part.islower() and part not in ("bool", "float", "int", "str")
+    )
+
+
+def shown(value: Any) -> str:
+    """``value`` as a message tells it, shortened; what JSON has a word of its own for is told by that."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    # Cut long texts before they are copied: a value may be megabytes.
+    try:
+        text = repr(value[:MAX_SHOWN]) if isinstance(value, str | list) else repr(value)
+    except RecursionError:
+        text = type(value).__name__
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."

@@ -1,0 +1,159 @@
+"""Whatever is wrong with a body, the error names a field that was sent, or one that is missing, and nothing of ours."""
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from paternoster_engine.server.embeddings.requests import EmbeddingRequest, RerankRequest, ScoreRequest
+from paternoster_engine.server.invalid_fields import describe_errors
+from paternoster_engine.server.messages.requests import MessagesRequest
+from paternoster_engine.server.openai.fields.body import Body
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, TokenizeRequest
+from paternoster_engine.server.responses.requests import ResponsesRequest
+
+FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+USER = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+TAG = {
+    "type": "structural_tag",
+    "structures": [{"begin": "<a>", "schema": {}, "end": "</a>"}],
+    "triggers": ["<a"],
+}
+BODIES: dict[str, tuple[type[Body], dict[str, Any]]] = {
+    "chat": (
+        ChatCompletionRequest,
+        {
+            "messages": [USER, {"role": "assistant", "tool_calls": [CALL]}, {"role": "user", "content": "x"}],
+            "response_format": FORMAT,
+            "tools": [{"type": "function", "function": FUNCTION}],
+            "tool_choice": {"type": "function", "function": {"name": "f"}},
+            "logit_bias": {"5": 1.0},
+            "stop": ["x"],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "early_stopping": "never",
+            "chat_template_kwargs": {"a": 1},
+            "documents": [{"title": "t"}],
+        },
+    ),
+    "tag": (ChatCompletionRequest, {"messages": [USER], "response_format": TAG}),
+    "structured": (CompletionRequest, {"prompt": "p", "structured_outputs": {"structural_tag": TAG}, "stop": "x"}),
+    "choice": (CompletionRequest, {"prompt": [[1, 2]], "structured_outputs": {"choice": ["a"]}, "guided_json": "{}"}),
+    "tokenize": (TokenizeRequest, {"messages": [USER]}),
+    "responses": (
+        ResponsesRequest,
+        {
+            "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
+            "text": {"format": {"type": "json_schema", "name": "n", "schema": {}}},
+            "tools": [{"type": "function", "name": "f", "parameters": {}}],
+            "tool_choice": {"type": "function", "name": "f"},
+            "reasoning": {"effort": "low"},
+        },
+    ),
+    "messages": (
+        MessagesRequest,
+        {
+            "max_tokens": 5,
+            "messages": [USER],
+            "system": [{"type": "text", "text": "s"}],
+            "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+            "tool_choice": {"type": "tool", "name": "f"},
+            "thinking": {"type": "enabled", "budget_tokens": 1024},
+            "stop_sequences": ["x"],
+            "metadata": {"user_id": "u"},
+        },
+    ),
+    "embeddings": (EmbeddingRequest, {"input": ["a", "b"], "encoding_format": "float"}),
+    "rerank": (RerankRequest, {"query": "q", "documents": ["a", {"text": "b"}], "top_n": 1}),
+    "score": (ScoreRequest, {"text_1": "a", "text_2": ["b"]}),
+}
+WRONG: tuple[Any, ...] = (None, 5, -1, 2.5, True, "wrong", [], {}, [None], [5], ["wrong"], {"wrong": 5}, [[]], [{}])
+OURS = re.compile(
+    r"pydantic|validation error|instance of|[a-z][A-Z]\w+Request|_leave_out|function-|\btag\b.*using|Discriminator"
+)
+INTERNAL_NAMES = re.compile(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b")
+
+
+def places(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[int | str, ...]]:
+    yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        yield from places(part, (*path, name))
+
+
+def changed(body: Any, path: tuple[int | str, ...], value: Any) -> Any:
+    if not path:
+        return value
+    other = copy.copy(body)
+    other[path[0]] = changed(body[path[0]], path[1:], value)
+    return other
+
+
+def leads_through(body: Any, path: str, *, missing: bool) -> bool:
+    parts = path.split(".")
+    for place, part in enumerate(parts):
+        if isinstance(body, list) and part.isdigit() and int(part) < len(body):
+            body = body[int(part)]
+        elif isinstance(body, dict) and part in body:
+            body = body[part]
+        else:
+            return missing and isinstance(body, dict) and place == len(parts) - 1
+    return True
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_every_wrong_value_at_every_place_is_told_by_its_place(kind: str) -> None:
+    model, whole = BODIES[kind]
+    refused = 0
+    fields = [(name,) for name in model.model_fields if name not in whole]
+    for path in [*places(whole), *fields]:
+        for wrong in WRONG:
+            body = {**whole, path[0]: wrong} if path in fields else changed(whole, path, wrong)
+            try:
+                model.model_validate(body)
+            except ValidationError as error:
+                errors = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
+                message, param = describe_errors(errors, body)
+                refused += 1
+                assert not OURS.search(message), (path, wrong, message)
+                assert not INTERNAL_NAMES.search(message), (path, wrong, message)
+                if param is not None:
+                    assert leads_through(body, param, missing=True), (path, wrong, param, message)
+                    assert message.startswith(f"{param}: "), (path, wrong, message)
+    assert refused > 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "param", "said"),
+    [
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+            "response_format.json_schema.name",
+            "Field required",
+        ),
+        ({"response_format": {"type": "x"}}, "response_format", "the field 'type' must be one of 'text', "),
+        ({"messages": [{"role": "user", "content": None}]}, "messages.0.content", "(got null)"),
+        ({"user": "x" * 257}, "user", "must have at most 256 characters, not 257"),
+        ({"messages": [None]}, "messages.0", "must be an object (got null)"),
+        (
+            {
+                "tools": [{"type": "function", "function": FUNCTION}],
+                "tool_choice": {"type": "function", "function": {"name": 7}},
+            },
+            "tool_choice.function.name",
+            "Input should be a valid string (got 7)",
+        ),
+    ],
+)
+def test_paths_and_values_are_those_of_the_body(changes: dict[str, Any], param: str, said: str) -> None:
+    body = {"messages": [USER], **changes}
+    with pytest.raises(ValidationError) as caught:
+        ChatCompletionRequest.model_validate(body)
+    message, told = describe_errors([{**each, "loc": ("body", *each["loc"])} for each in caught.value.errors()], body)
+    assert told == param
+    assert said in message
