@@ -6,7 +6,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paternoster_contract.http.routes import Kind, guarded_prefixes
-from paternoster_engine.server.openai.fields.body import unknown_fields
+from paternoster_engine.server.openai.fields.body import MAX_TOLD, collect_ignored, unknown_fields
 from paternoster_engine.server.state import ServerState
 
 REQUEST_ID = "X-Request-Id"
@@ -57,7 +57,7 @@ class InFlight:
 
 
 class IgnoredFields:
-    """Names the fields of a body that no type knows, and that were left out, in a header of the answer."""
+    """Names what of a body has no effect in a header of the answer: fields that no type knows, and what is reported."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -65,10 +65,11 @@ class IgnoredFields:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Calls of one connection may share a context.
         unknown_fields.set(())
+        with collect_ignored() as ignored:
 
-        async def send_with_names(message: Message) -> None:
-            if message["type"] == "http.response.start" and (names := unknown_fields.get()):
-                MutableHeaders(scope=message)[IGNORED] = ", ".join(names)
-            await send(message)
+            async def send_with_names(message: Message) -> None:
+                if message["type"] == "http.response.start" and (names := [*unknown_fields.get(), *ignored][:MAX_TOLD]):
+                    MutableHeaders(scope=message)[IGNORED] = ", ".join(names)
+                await send(message)
 
-        await self._app(scope, receive, send_with_names)
+            await self._app(scope, receive, send_with_names)

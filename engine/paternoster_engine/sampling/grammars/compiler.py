@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
+from typing import Any
 
 from llguidance import LLTokenizer
 
@@ -12,6 +13,7 @@ from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEn
 from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarProcessLost
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.limits import CPU_TIME, MAX_BYTES, MEMORY, STACK, WALL_TIME
+from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
 from paternoster_engine.sampling.grammars.source import GrammarSource, most_items
 from paternoster_engine.sampling.grammars.vocabulary import Encode, Vocabulary
 
@@ -33,7 +35,9 @@ class Compiler:
         if "error" in answer:
             raise GrammarError(answer["error"])
         # The same work again, so it ends as soon as it did there.
-        return Grammar(self._tokenizer, answer["grammar"], most_items(source))
+        made = Grammar(self._tokenizer, answer["grammar"], most_items(source))
+        made.unenforced = tuple(Unenforced(tuple(path), *told) for path, *told in answer["unenforced"])
+        return made
 
     def close(self) -> None:
         """End the process; the next grammar would start another."""
@@ -49,7 +53,7 @@ class Compiler:
     def _tokenizer(self) -> LLTokenizer:
         return self._vocabulary.tokenizer(self._encode)
 
-    def _try(self, source: GrammarSource) -> dict[str, str]:
+    def _try(self, source: GrammarSource) -> dict[str, Any]:
         process = self._ensure_process()
         try:
             return process.ask(source._asdict(), WALL_TIME)

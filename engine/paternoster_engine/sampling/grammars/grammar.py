@@ -13,6 +13,7 @@ from llguidance import LLMatcher, LLTokenizer
 from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import FORCED_TIME, ITEMS, MASK_TIME, parser_limits
+from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
 
 TOO_SLOW = f"one of its masks takes more than {MASK_TIME:g} s of a processor: it forces too long a text"
 OPENINGS = (b'{"', b'[{"', b'"')
@@ -44,6 +45,8 @@ class Grammar:
         """Its lexer has as many states as it may, and to compile it anew would hold up everybody."""
         if self.start.is_error():
             raise GrammarError(reason(self.start.get_error()))
+        self.unenforced: Sequence[Unenforced] = ()
+        """Keywords of its schemas that no answer is held to."""
         self.too_slow = False
         """One of its masks has held up everybody: it gets no other."""
         self.forces = True

@@ -1,21 +1,23 @@
-"""JSON schemas: their parts, and what llguidance takes too widely said once more in words that it follows."""
+"""JSON schemas: their parts, what pointers lead to, and the options that llguidance compiles them with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-TIMES = ("time", "date-time")
-NO_LEAP = {"pattern": "^[^:]*:[^:]*:[0-5]"}
-"""Leap seconds, which it allows in every minute, are only in some by RFC 3339; no answer needs one."""
 VALUES = ("const", "default", "enum", "examples")
 """Keywords with values in place of schemas."""
 NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 """Keywords with schemas by names, which are no keywords whatever they are."""
 
+WHITE_SPACE = r"[ \t\r\n]{1,32}"
+"""Between two tokens of JSON, where there is any: nearly eight levels indented by four. Without a bound models write
+blanks to no end. Two alternatives, a blank or an indented line, would take masks several times the parser's items.
+"""
 OPTIONS: "JsonCompileOptions" = {
+    "whitespace_pattern": WHITE_SPACE,
     "lenient": False,
     "coerce_one_of": False,
     "json_allow_general_unicode_escapes": True,
@@ -23,6 +25,13 @@ OPTIONS: "JsonCompileOptions" = {
 """For llguidance, whatever a schema says to it: nothing that it does not know is left out; and a model that has begun
 an escape with ``\\u`` may write any character so, not control characters alone.
 """
+COMPACT: "JsonCompileOptions" = {
+    "whitespace_flexible": False,
+    "lenient": False,
+    "coerce_one_of": False,
+    "json_allow_general_unicode_escapes": True,
+}
+"""The same without white space between tokens."""
 
 
 MAX_DIGITS = 18
@@ -44,20 +53,23 @@ def with_parts(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[
     return {key: changed(key, value) for key, value in schema.items()}
 
 
-def narrowed(schema: Any) -> Any:
-    """A schema, or part of one, in which times have no leap seconds."""
-    if not isinstance(schema, Mapping):
-        return schema
-    made = with_parts(schema, narrowed)
-    if schema.get("format") in TIMES and isinstance(made.get("allOf", []), list):
-        made["allOf"] = [*made.get("allOf", []), NO_LEAP]
-    return made
+def parts_of(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """What keywords of ``schema`` say but values: schemas, and what else they have."""
+    for key, value in schema.items():
+        if key in VALUES:
+            continue
+        if isinstance(value, list):
+            yield from value
+        elif key in NAMED and isinstance(value, Mapping):
+            yield from value.values()
+        else:
+            yield value
 
 
-def with_options(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """``schema`` with :data:`OPTIONS`, where it stands within a grammar."""
-    given = schema.get("x-guidance")
-    return {**schema, "x-guidance": {**(given if isinstance(given, Mapping) else {}), **OPTIONS}}
+def with_options(schema: Any, *, compact: bool = False) -> Any:
+    """``schema`` with :data:`OPTIONS`, or :data:`COMPACT`, where it stands within a grammar."""
+    said = schema if isinstance(schema, Mapping) else ({} if schema else {"anyOf": []})
+    return {**said, "x-guidance": COMPACT if compact else OPTIONS}
 
 
 def referred(reference: Any, root: Any) -> Any:

@@ -36,7 +36,7 @@ def parser_limits(items: int) -> LLParserLimits:
         max_items_in_row=items,
         initial_lexer_fuel=500_000,
         step_lexer_fuel=50_000,
-        step_max_items=5_000,
+        step_max_items=6_000,
         max_lexer_states=10_000,
         verbose_errors=False,
     )

@@ -7,9 +7,12 @@ from typing import Any, Literal, NamedTuple
 from llguidance import LLMatcher, StructTag
 from llguidance.gbnf_to_lark import any_to_lark
 
-from paternoster_engine.sampling.grammars.json_schema import OPTIONS, narrowed, with_options
+from paternoster_engine.sampling.grammars.json_schema import COMPACT, OPTIONS, with_options
 from paternoster_engine.sampling.grammars.limits import ITEMS, ITEMS_OF_SCHEMAS
+from paternoster_engine.sampling.grammars.schemas.enforceable import enforceable
+from paternoster_engine.sampling.grammars.schemas.rewriting import Tried, Unenforced
 
+JSON_MARK = "%json "
 Kind = Literal["json", "regex", "choice", "grammar", "structural_tag", "lark"]
 
 
@@ -21,6 +24,17 @@ class GrammarSource(NamedTuple):
     """A JSON schema, a regular expression, a JSON list of texts, Lark or GBNF, a structural tag, or Lark."""
     outline: str = ""
     """Lark of the whole answer, in which what ``text`` says is ``@answer``; empty: that is all."""
+    compact: bool = False
+    """Whether JSON has no white space between its tokens."""
+
+
+class Translation(NamedTuple):
+    """A grammar of llguidance, and what of the schemas in it is not enforced."""
+
+    text: str
+    unenforced: tuple[Unenforced, ...] = ()
+    split: bool = False
+    """Whether conditions of a schema became alternatives."""
 
 
 def most_items(source: GrammarSource) -> int:
@@ -29,57 +43,89 @@ def most_items(source: GrammarSource) -> int:
 
 
 def to_grammar(source: GrammarSource, specials: frozenset[str]) -> str:
-    """The grammar, not yet checked; ``specials``: names of the vocabulary's control tokens. Raises ``ValueError``."""
-    grammar = _TRANSLATIONS[source.kind](source.text, specials)
+    """The grammar of :func:`translate`."""
+    return translate(source, specials).text
+
+
+def translate(source: GrammarSource, specials: frozenset[str], tried: Tried | None = None) -> Translation:
+    """The grammar, not yet checked; ``specials``: names of the vocabulary's control tokens. Raises ``ValueError``.
+
+    ``tried``: what the schemas are rewritten with after a first grammar has failed.
+    """
+    made = _TRANSLATIONS[source.kind](source, specials, tried)
     if not source.outline:
-        return grammar
-    parts = json.loads(grammar)["grammars"] if grammar.lstrip().startswith("{") else [{"lark_grammar": grammar}]
-    return json.dumps({"grammars": [{"lark_grammar": source.outline}, parts[0] | {"name": "answer"}, *parts[1:]]})
+        return made
+    parts = json.loads(made.text)["grammars"] if made.text.lstrip().startswith("{") else [{"lark_grammar": made.text}]
+    outline = _lark(source._replace(text=source.outline), specials, tried)
+    text = json.dumps({"grammars": [{"lark_grammar": outline.text}, parts[0] | {"name": "answer"}, *parts[1:]]})
+    return Translation(text, (*made.unenforced, *outline.unenforced), made.split or outline.split)
 
 
-def _json(text: str, _: frozenset[str]) -> str:
-    text = json.dumps(narrowed(json.loads(text)), allow_nan=False)
-    return LLMatcher.grammar_from_json_schema(text, overrides=OPTIONS)
+def _json(source: GrammarSource, _: frozenset[str], tried: Tried | None) -> Translation:
+    made = enforceable(json.loads(source.text), tried)
+    text = json.dumps(made.schema, allow_nan=False)
+    options = COMPACT if source.compact else OPTIONS
+    return Translation(LLMatcher.grammar_from_json_schema(text, overrides=options), made.unenforced, made.split)
 
 
-def _regex(text: str, _: frozenset[str]) -> str:
-    return LLMatcher.grammar_from_regex(text)
+def _lark(source: GrammarSource, _: frozenset[str], tried: Tried | None) -> Translation:
+    """Of our own, whose schemas are rewritten already: once more where that was not enough."""
+    if tried is None:
+        return Translation(source.text)
+    lines, unenforced = [], []
+    for line in source.text.split("\n"):
+        before, mark, after = line.partition(JSON_MARK)
+        if mark:
+            schema, end = json.JSONDecoder().raw_decode(after)
+            made = enforceable(schema, tried)
+            rule = before.partition(":")[0].strip()
+            unenforced += [told._replace(path=(rule, *told.path)) for told in made.unenforced]
+            line = f"{before}{mark}{json.dumps(with_options(made.schema))}{after[end:]}"
+        lines.append(line)
+    return Translation("\n".join(lines), tuple(unenforced))
 
 
-def _choice(text: str, _: frozenset[str]) -> str:
+def _regex(source: GrammarSource, _: frozenset[str], __: Tried | None) -> Translation:
+    return Translation(LLMatcher.grammar_from_regex(source.text))
+
+
+def _choice(source: GrammarSource, _: frozenset[str], __: Tried | None) -> Translation:
     # One lexeme: alternatives of a rule would each be an item of the parser.
-    return "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(choice) for choice in json.loads(text))
+    choices = " | ".join(json.dumps(choice) for choice in json.loads(source.text))
+    return Translation(f"start: CHOICE\nCHOICE: {choices}")
 
 
-def _grammar(text: str, _: frozenset[str]) -> str:
+def _grammar(source: GrammarSource, _: frozenset[str], __: Tried | None) -> Translation:
     try:
-        return any_to_lark(text)
+        return Translation(any_to_lark(source.text))
     except RecursionError:
         raise
     except Exception as error:
         raise ValueError(f"neither Lark nor GBNF: {error}") from error
 
 
-def _structural_tag(text: str, specials: frozenset[str]) -> str:
-    said: Mapping[str, Any] = json.loads(text)
-    tags = []
-    for structure in said["structures"]:
+def _structural_tag(source: GrammarSource, specials: frozenset[str], tried: Tried | None) -> Translation:
+    said: Mapping[str, Any] = json.loads(source.text)
+    tags, unenforced, split = [], [], False
+    for i, structure in enumerate(said["structures"]):
         begin = structure["begin"]
         trigger = next((trigger for trigger in said["triggers"] if begin.startswith(trigger)), None)
         if trigger is None:
             raise ValueError(f"begin {begin!r} starts with none of the triggers {said['triggers']!r}")
-        tags.append(
-            StructTag(trigger=trigger, begin=begin, grammar=with_options(structure["schema"]), end=structure["end"])
-        )
+        made = enforceable(structure["schema"], tried)
+        unenforced += [told._replace(path=("structures", str(i), "schema", *told.path)) for told in made.unenforced]
+        split |= made.split
+        schema = with_options(made.schema, compact=source.compact)
+        tags.append(StructTag(trigger=trigger, begin=begin, grammar=schema, end=structure["end"]))
     special = {tag.trigger for tag in tags} <= specials
-    return StructTag.to_grammar(tags, assume_special=special)
+    return Translation(StructTag.to_grammar(tags, assume_special=special), tuple(unenforced), split)
 
 
-_TRANSLATIONS: Mapping[Kind, Callable[[str, frozenset[str]], str]] = {
+_TRANSLATIONS: Mapping[Kind, Callable[[GrammarSource, frozenset[str], Tried | None], Translation]] = {
     "json": _json,
     "regex": _regex,
     "choice": _choice,
     "grammar": _grammar,
     "structural_tag": _structural_tag,
-    "lark": lambda text, _: text,
+    "lark": _lark,
 }

@@ -1,9 +1,9 @@
 """What the answers of a call are held to: a grammar of the client's, calls of tools, or both."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from paternoster_engine.core.request import Matcher
 from paternoster_engine.sampling.grammars.errors import GrammarError
@@ -11,6 +11,15 @@ from paternoster_engine.sampling.grammars.free_text import FreeText
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.enforcement import (
+    OfField,
+    check_strict,
+    enforced_calls,
+    of_answer,
+    of_calls,
+    report,
+    tool_field,
+)
 from paternoster_engine.server.openai.fields.structured import Structured
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, GenerationRequest
 from paternoster_engine.server.parsers.call_form import ArgumentsError, Outline, RequiredCalls
@@ -23,7 +32,7 @@ NewMatcher = Callable[[], Matcher]
 
 async def matcher_of_text(served: ServedModel, body: GenerationRequest, tenant: str) -> NewMatcher | None:
     """Of a text completion; raises :class:`InvalidValue`, and what :meth:`GrammarWork.compile` raises besides."""
-    return await _compiled(served, body, body.structured(), None, tenant)
+    return await _compiled(served, body, body.structured(), _Made(), tenant)
 
 
 async def matcher_of_chat(
@@ -40,61 +49,79 @@ async def matcher_of_chat(
         if structured is not None and structured.source.kind != "json":
             other = structured.field
             raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {other}", other=other)
-        outline = await _outline(body, "tool_choice", form.required, required, ending)
-        return await _calls(served, body, "tool_choice", outline, tenant)
+        made = await _outline(served, body, "tool_choice", form.required, required, ending)
+        return await _calls(served, body, "tool_choice", made, tenant)
     if structured is not None:
         either = possible if structured.source.kind == "json" else None
-        outline = await _outline(body, "tools", form.of_answer, either, ending)
-        if outline is not None:
-            structured = structured._replace(source=structured.source._replace(outline=outline.lark))
-        return await _compiled(served, body, structured, outline, tenant)
+        made = await _outline(served, body, "tools", form.of_answer, either, ending)
+        if made.outline is not None:
+            structured = structured._replace(source=structured.source._replace(outline=made.outline.lark))
+        return await _compiled(served, body, structured, made, tenant)
     if possible is not None and body.strict:
-        auto = await _outline(body, "tools", form.auto, possible, ending)
-        return None if auto is None else await _calls(served, body, "tools", auto, tenant)
+        made = await _outline(served, body, "tools", form.auto, possible, ending)
+        return None if made.outline is None else await _calls(served, body, "tools", made, tenant)
     return None
 
 
+class _Made(NamedTuple):
+    """An outline, and keywords of the schemas of its calls that it does not enforce."""
+
+    outline: Outline | None = None
+    unenforced: Sequence[OfField] = ()
+
+
 async def _outline(
+    served: ServedModel,
     body: ChatCompletionRequest,
     field: str,
     make: Callable[[_Calls, str], Outline | None],
     calls: _Calls,
     ending: str,
-) -> Outline | None:
+) -> _Made:
+    form = served.answer_format.form
+
+    def work() -> _Made:
+        if calls is None or form is None:
+            return _Made(make(calls, ending))
+        enforced, rest = enforced_calls(body, calls, form.arguments)
+        return _Made(make(cast(_Calls, enforced), ending), rest)
+
     try:
         # Schemas may be large: a thread lets other clients go on.
-        return await asyncio.to_thread(make, calls, ending)
+        made = await asyncio.to_thread(work)
     except RecursionError:
         raise _not_enforced(body, field, GrammarError("it is nested too deeply")) from None
     except GrammarError as error:
         raise _not_enforced(body, field, error) from error
+    check_strict(made.unenforced)
+    return made
 
 
 def _not_enforced(body: GenerationRequest, field: str, error: Exception) -> InvalidValue:
     if isinstance(error, ArgumentsError) and isinstance(body, ChatCompletionRequest):
-        index = [tool.function.name for tool in body.tools].index(error.tool)
-        field = f"tools.{index}.function.parameters"
+        field = tool_field(body, error.tool)
     return InvalidValue(field, f"{field}: cannot be enforced: {error}")
 
 
 async def _calls(
-    served: ServedModel, body: GenerationRequest, field: str, outline: Outline | None, tenant: str
+    served: ServedModel, body: ChatCompletionRequest, field: str, made: _Made, tenant: str
 ) -> NewMatcher | None:
-    if outline is None:
+    if made.outline is None:
         raise InvalidValue(
             field,
             f"{field}: that a tool must be called is not supported for this model: no grammar describes its calls; "
             'send "auto" or "none"',
         )
-    return await _compiled(served, body, Structured(field, GrammarSource("lark", outline.lark)), outline, tenant)
+    source = GrammarSource("lark", made.outline.lark)
+    return await _compiled(served, body, Structured(field, source), made, tenant)
 
 
 async def _compiled(
-    served: ServedModel, body: GenerationRequest, structured: Structured | None, outline: Outline | None, tenant: str
+    served: ServedModel, body: GenerationRequest, structured: Structured | None, made: _Made, tenant: str
 ) -> NewMatcher | None:
     if structured is None:
         return None
-    field = structured.field
+    field, outline = structured.field, made.outline
     if body.use_beam_search:
         raise InvalidValue(field, f"{field}: not allowed with use_beam_search=true: leave one of the two out")
     try:
@@ -102,6 +129,10 @@ async def _compiled(
     except GrammarError as error:
         fault = error if outline is None else outline.fault(error)
         raise _not_enforced(body, field, fault) from error
+    unenforced = [*made.unenforced, *of_answer(field, grammar.unenforced, strict=structured.strict)]
+    if outline is not None and isinstance(body, ChatCompletionRequest):
+        unenforced += of_calls(body, outline, grammar.unenforced)
+    report(unenforced)
     free = FreeText() if outline is None else outline.free
     if free.thought is None and free.call is None:
         return grammar.matcher

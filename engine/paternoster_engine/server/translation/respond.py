@@ -18,7 +18,7 @@ from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.generation.streaming import EventStream, unless_gone
 from paternoster_engine.server.identity import Caller
-from paternoster_engine.server.openai.fields.body import unknown_fields
+from paternoster_engine.server.openai.fields.body import collect_ignored, report_ignored, unknown_fields
 from paternoster_engine.server.openai.prompts import chat_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
 from paternoster_engine.server.parsers.events import Calls
@@ -89,9 +89,10 @@ async def respond(
 
 @contextmanager
 def named(names: Names) -> Iterator[None]:
-    """:class:`InvalidValue` within is in the client's words, and so is what a template refuses."""
+    """:class:`InvalidValue` within is in the client's words, and so are ignored fields and what a template refuses."""
     try:
-        yield
+        with collect_ignored() as ignored:
+            yield
     except InvalidValue as error:
         told = {field: ".".join(_path(field.split("."), names)) for field in (error.field, error.other) if field}
         # Longer ones first, as one may begin with the other, and no more than these: values may look like fields.
@@ -100,6 +101,7 @@ def named(names: Names) -> Iterator[None]:
         raise InvalidValue(told[error.field], message) from error
     except ChatTemplateError as error:
         raise InvalidValue(names.get("messages", "messages"), str(error)) from error
+    report_ignored(*(".".join(_path(field.split("."), names)) for field in ignored))
 
 
 async def _frames(

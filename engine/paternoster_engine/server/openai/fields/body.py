@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -129,6 +130,30 @@ LogitBias = Annotated[
 
 unknown_fields: ContextVar[Sequence[str]] = ContextVar("unknown_fields", default=())
 """Paths of the fields of the body of the call in progress that no type knows, such as ``messages[].cache_control``."""
+
+_ignored: ContextVar[list[str] | None] = ContextVar("_ignored", default=None)
+
+
+@contextmanager
+def collect_ignored() -> Iterator[list[str]]:
+    """Collects paths of what has no effect on the call in progress, besides fields that no type knows.
+
+    The middleware collects those of a call, and names them in the header ``X-Paternoster-Ignored`` of its answer.
+    """
+    names: list[str] = []
+    token = _ignored.set(names)
+    try:
+        yield names
+    finally:
+        _ignored.reset(token)
+
+
+def report_ignored(*names: str) -> None:
+    """The fields ``names`` were accepted, and have no effect on the answer to the call in progress."""
+    told = _ignored.get()
+    if told is not None:
+        told += [name for name in dict.fromkeys(names) if name not in told][: MAX_TOLD - len(told)]
+
 
 _within_a_body: ContextVar[bool] = ContextVar("_within_a_body", default=False)
 

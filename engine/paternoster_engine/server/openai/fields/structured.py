@@ -69,7 +69,9 @@ class JsonSchema(Whole):
     name: Said = Field(max_length=64)
     description: Text | None = None
     schema_: Schema = Field(alias="schema")
-    strict: bool | None = Field(default=None, description="of no effect: every answer is held to its schema")
+    strict: bool | None = Field(
+        default=None, description="true: a schema that cannot be enforced as a whole is refused"
+    )
 
 
 class TextFormat(Whole):
@@ -103,7 +105,9 @@ class StructuredOutputs(Whole):
     grammar: Said | None = Field(default=None, description="in Lark or GBNF")
     json_object: bool = Field(default=False, description="any JSON object")
     structural_tag: Annotated[Any, AfterValidator(_tag)] | None = None
-    disable_any_whitespace: Annotated[Any, only(False)] = False
+    disable_any_whitespace: bool = Field(
+        default=False, description="no white space between the tokens of JSON, in place of blanks and indented lines"
+    )
     disable_additional_properties: Annotated[Any, only(False)] = False
     disable_fallback: Annotated[Any, only(False)] = False
     whitespace_pattern: Annotated[Any, only()] = None
@@ -119,6 +123,10 @@ class StructuredOutputs(Whole):
         return self
 
     def given(self) -> Iterator[tuple[str, GrammarSource]]:
+        for name, source in self._given():
+            yield name, source._replace(compact=self.disable_any_whitespace)
+
+    def _given(self) -> Iterator[tuple[str, GrammarSource]]:
         yield from _given({"json": self.json_, "regex": self.regex, "choice": self.choice, "grammar": self.grammar})
         if self.json_object:
             yield "json_object", GrammarSource("json", _said(ANY_OBJECT))
@@ -130,6 +138,8 @@ class Structured(NamedTuple):
     field: str
     """Where the body says so."""
     source: GrammarSource
+    strict: bool = False
+    """Whether a schema is refused of which something cannot be enforced."""
 
 
 class StructuredFields(Body):
@@ -156,7 +166,8 @@ class StructuredFields(Body):
             case JsonObjectFormat():
                 yield Structured("response_format", GrammarSource("json", _said(ANY_OBJECT)))
             case JsonSchemaFormat(json_schema=said):
-                yield Structured("response_format.json_schema.schema", GrammarSource("json", _said(said.schema_)))
+                source = GrammarSource("json", _said(said.schema_))
+                yield Structured("response_format.json_schema.schema", source, bool(said.strict))
             case StructuralTag() as tag:
                 yield Structured("response_format", _of_tag(tag))
         if self.structured_outputs is not None:

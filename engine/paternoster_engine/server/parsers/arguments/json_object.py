@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from paternoster_engine.sampling.grammars.json_schema import narrowed, with_options
+from paternoster_engine.sampling.grammars.json_schema import with_options
 
 Arguments = Callable[[str, Mapping[str, Any], Mapping[str, int]], Iterator[str]]
 """From a rule's name, a function's schema, and marks that are control tokens -> their ids, lines of Lark: the rule, and
@@ -24,7 +24,7 @@ def json_object(rule: str, schema: Mapping[str, Any], special: Mapping[str, int]
 
 
 def json_of(schema: Mapping[str, Any]) -> str:
-    return f"%json {json.dumps(narrowed(with_options(schema)))}"
+    return f"%json {json.dumps(with_options(schema))}"
 
 
 def _closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import MAX_BYTES
-from paternoster_engine.server.parsers.arguments.formats import FORMATS
+from paternoster_engine.sampling.grammars.schemas.formats import FORMATS
 from paternoster_engine.server.parsers.arguments.patterns import ANYTHING, whole
 from paternoster_engine.server.parsers.schemas import MAX_DEPTH, target_of
 

@@ -1,0 +1,234 @@
+r"""``pattern`` of JSON schema, an expression of ECMA-262, as expressions without look-around.
+
+A look-ahead at the beginning says something of the whole text, so it is an expression of its own beside the rest. A
+negative one is turned into what it leaves, where that is easy to say: ``(?!admin)``, ``(?!.*\.\.)``, ``(?![-+.]*$)``.
+``\b`` at an end is a character that belongs to no word, or the text's end.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+PIECE = re.compile(
+    r"\\(?:[pP]\{[^}]{0,64}\}|u\{[0-9A-Fa-f]{1,8}\}|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|c[A-Za-z]|k<[^>]{0,64}>"
+    r"|[1-9][0-9]{0,9}|.)|\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\Z)|\(\?(?:[:=!]|<[=!]|P?<[A-Za-z_$][\w$]{0,64}>|[a-z-]{1,8}[:)])"
+    r"|[*+?]\??|\{[0-9]{1,10}(?:,[0-9]{0,10})?\}\??|.",
+    re.DOTALL,
+)
+"""Each is read once: what is not closed goes on to the end."""
+ANYTHING = "(?s:.*)"
+WORD = "0-9A-Za-z_"
+MOST_PIECES = 1024
+"""Of one expression: a longer one is left as it is."""
+MOST_AHEAD = 16
+"""Look-aheads at the beginning of one."""
+MOST_FORBIDDEN = 32
+"""Characters of what a text may not begin with."""
+_LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
+_EDGES = (r"\b", r"\B")
+_CHARACTER = re.compile(r"[^\\\[\](){}*+?|^$.]|\\[^A-Za-z0-9]|\\x..|\\u....|\\u\{.*\}|\\[nrt]", re.DOTALL)
+_CLASS = re.compile(r"\[.*\]|\\[dDwWsS]|\\[pP]\{.*\}", re.DOTALL)
+_ANY = re.compile(r"(?:\.|\[\\s\\S\]|\[\\S\\s\]|\[\\d\\D\]|\[\\w\\W\])", re.DOTALL)
+
+
+class Unsupported(ValueError):
+    """No expression without look-around says the same, or none that is found here."""
+
+
+def without_look_around(pattern: str) -> list[list[str]]:
+    """Options of ``pattern``; a text is of each expression of one of them. Raises :class:`Unsupported`."""
+    pieces = PIECE.findall(pattern)
+    if len(pieces) > MOST_PIECES:
+        return [[pattern]]
+    if not any(piece in _LOOKS or piece in _EDGES for piece in pieces):
+        return [["".join(_translated(pieces))]]
+    options = [list(_conjunction(option)) for option in split(pieces)]
+    if all(len(option) == 1 for option in options):
+        return [["|".join(option[0] for option in options)]]
+    return options
+
+
+def _translated(pieces: Sequence[str]) -> Iterator[str]:
+    """In the syntax of Rust's regular expressions."""
+    for piece in pieces:
+        if piece in _LOOKS or piece in _EDGES or re.fullmatch(r"\\(?:[1-9].*|k<.*>)", piece):
+            raise Unsupported(f"{piece} is not supported here")
+        if piece.startswith("(?<"):
+            yield "("
+        elif piece.startswith("["):
+            yield re.sub(r"\\.|\[", lambda found: _escaped(found[0], within=True), piece[1:]).join(["[", ""])
+        else:
+            yield _escaped(piece)
+
+
+def _escaped(piece: str, *, within: bool = False) -> str:
+    """``within``: of a class."""
+    if piece == "[" and within:
+        return r"\["
+    if re.fullmatch(r"\\c[A-Za-z]", piece):
+        return f"\\x{ord(piece[2]) % 32:02x}"
+    if piece == r"\0":
+        return r"\x00"
+    if piece == r"\b" and within:
+        return r"\x08"
+    # Of letters and marks that mean something in Rust's expressions and nothing in ECMA's.
+    return piece[1:] if re.fullmatch(r"\\[<>\"'/:;,=!@#%&`~_ eghijlmoqyzAZ]", piece) else piece
+
+
+def split(pieces: Sequence[str]) -> Iterator[list[str]]:
+    """What stands between ``|`` that are in no parentheses."""
+    option: list[str] = []
+    depth = 0
+    for piece in pieces:
+        depth += 1 if piece[0] == "(" and piece[-1] != ")" else -1 if piece == ")" else 0
+        if depth < 0:
+            raise Unsupported("a parenthesis is not opened")
+        if piece == "|" and depth == 0:
+            yield option
+            option = []
+        else:
+            option.append(piece)
+    if depth:
+        raise Unsupported("a parenthesis is not closed")
+    yield option
+
+
+def _conjunction(pieces: list[str]) -> Iterator[str]:
+    """Expressions of one option."""
+    rest, count = pieces, 0
+    while rest[:1] == ["^"] and rest[1:2] and rest[1] in ("(?=", "(?!"):
+        count += 1
+        if count > MOST_AHEAD:
+            raise Unsupported(f"more than {MOST_AHEAD} look-aheads")
+        end = _closing(rest, 1)
+        ahead, negative = rest[2:end], rest[1] == "(?!"
+        if end + 1 < len(rest) and rest[end + 1][0] in "*+?{":
+            raise Unsupported("a look-ahead that is repeated")
+        if negative:
+            for option in split(_opened(ahead)):
+                yield from _unlike(option)
+        else:
+            yield from _ahead(ahead)
+        rest = ["^", *rest[end + 1 :]]
+    yield _without_edges(rest)
+
+
+def _closing(pieces: Sequence[str], start: int) -> int:
+    """Where the parenthesis at ``start`` is closed."""
+    depth = 0
+    for place in range(start, len(pieces)):
+        piece = pieces[place]
+        depth += 1 if piece[0] == "(" and piece[-1] != ")" else -1 if piece == ")" else 0
+        if depth == 0:
+            return place
+    raise Unsupported("a parenthesis is not closed")
+
+
+def _opened(pieces: list[str]) -> list[str]:
+    """Without parentheses around all of it."""
+    while pieces[:1] and pieces[0] in ("(?:", "(") and _closing(pieces, 0) == len(pieces) - 1:
+        pieces = pieces[1:-1]
+    return pieces
+
+
+def _ahead(pieces: list[str]) -> Iterator[str]:
+    options = list(split(pieces))
+    begin = pieces[:1] == ["^"]
+    if len(options) == 1:
+        yield from _conjunction(pieces if begin else ["^", *pieces])
+    else:
+        yield f"^(?:{''.join(_translated(pieces))})"
+
+
+def _without_edges(pieces: list[str]) -> str:
+    r"""With ``\b`` at its ends said in other words."""
+    begin, end = "", ""
+    anchored = pieces[:1] == ["^"]
+    at = 1 if anchored else 0
+    if pieces[at : at + 1] == [r"\b"]:
+        if not _of_words(pieces[at + 1 : at + 2]):
+            raise Unsupported(r"\b before what may be no word")
+        begin = "^" if anchored else f"^(?:{ANYTHING}[^{WORD}])?"
+        pieces = pieces[at + 1 :]
+    closed = pieces[-1:] == ["$"]
+    last = len(pieces) - (2 if closed else 1)
+    if last >= 0 and pieces[last] == r"\b":
+        if not _of_words(pieces[last - 1 : last]):
+            raise Unsupported(r"\b after what may be no word")
+        end = "$" if closed else f"(?:[^{WORD}]{ANYTHING})?$"
+        pieces = pieces[:last]
+    return begin + "".join(_translated(pieces)) + end
+
+
+def _of_words(pieces: Sequence[str]) -> bool:
+    r"""Whether the one piece is a character of a word."""
+    if not pieces:
+        return False
+    return bool(re.fullmatch(r"\w|\\[wd]|\[(?:\\[wd]|[A-Za-z0-9_](?:-[A-Za-z0-9])?)+\]", pieces[0], re.ASCII))
+
+
+def _unlike(pieces: list[str]) -> Iterator[str]:
+    """Expressions that a text is of, each, if it does not begin as ``pieces`` say."""
+    pieces = pieces[1:] if pieces[:1] == ["^"] else pieces
+    closed = pieces[-1:] == ["$"]
+    inner = pieces[:-1] if closed else pieces
+    options = list(split(_opened(inner)))
+    if len(options) > 1:
+        for option in options:
+            yield from _unlike([*option, *pieces[len(inner) :]])
+    elif len(inner) == 2 and inner[1] in ("*", "+") and closed and _is_one(inner[0]):
+        yield ("^$|" if inner[1] == "+" else "") + _other_than(inner[0])
+    elif len(inner) > 2 and _ANY.fullmatch(inner[0]) and inner[1] in ("*", "*?"):
+        yield _without(inner[2:], closed)
+    elif len(inner) <= MOST_FORBIDDEN and all(map(_is_one, inner)):
+        others = [
+            "".join(_translated(inner[:place])) + f"(?:{_other_than(piece)}{ANYTHING})?"
+            for place, piece in enumerate(inner)
+        ]
+        if closed:
+            others.append("".join(_translated(inner)) + "(?s:.+)")
+        yield f"^(?:{'|'.join(others)})$"
+    else:
+        raise Unsupported("what a negative look-ahead leaves")
+
+
+def _without(pieces: list[str], closed: bool) -> str:
+    """Texts in which ``pieces`` are nowhere; at their end, if they are ``closed``."""
+    pieces = _opened(pieces)
+    if closed and len(pieces) == 1 and _is_one(pieces[0]):
+        return f"^$|{_other_than(pieces[0])}$"
+    if not closed and len(pieces) == 1 and _is_one(pieces[0]):
+        return f"^{_other_than(pieces[0])}*$"
+    if not closed and len(pieces) == 2 and all(map(_CHARACTER.fullmatch, pieces)):
+        first, second = "".join(_translated(pieces[:1])), "".join(_translated(pieces[1:]))
+        other = _other_than(pieces[0])
+        if first == second:
+            return f"^(?:{other}|{first}{other})*{first}?$"
+        neither = f"[^{_in_class(pieces[0])}{_in_class(pieces[1])}]"
+        return f"^(?:{other}|{first}+{neither})*{first}*$"
+    raise Unsupported("what a negative look-ahead leaves")
+
+
+def _is_one(piece: str) -> bool:
+    """Whether it is one character."""
+    return bool(_CHARACTER.fullmatch(piece) or _CLASS.fullmatch(piece))
+
+
+def _in_class(piece: str) -> str:
+    return piece if piece.startswith("\\") or piece not in "^]-[&~" else "\\" + piece
+
+
+def _other_than(piece: str) -> str:
+    """A character that is none of ``piece``."""
+    if piece.startswith("[^"):
+        return "".join(_translated(["[" + piece[2:]]))
+    if piece.startswith("["):
+        return "".join(_translated(["[^" + piece[1:]]))
+    if _CLASS.fullmatch(piece):
+        return piece.swapcase() if piece[1] in "dDwWsS" else ("\\P" if piece[1] == "p" else "\\p") + piece[2:]
+    return f"[^{_in_class(piece)}]"
+
+
+def other_than_text(text: str) -> str:
+    """An expression of all texts but this one. Raises :class:`Unsupported` for a long one."""
+    pieces = [re.escape(character) if character.isascii() else character for character in text]
+    return " ".join(_unlike([*pieces, "$"])) if pieces else "(?s:.)"

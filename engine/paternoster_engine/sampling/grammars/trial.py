@@ -1,0 +1,100 @@
+"""A grammar made of what a client says: once, and again without what llguidance was seen not to take."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from llguidance import LLMatcher, LLTokenizer
+
+from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.grammar import Grammar, reason
+from paternoster_engine.sampling.grammars.json_schema import OPTIONS
+from paternoster_engine.sampling.grammars.limits import MOST_WORK
+from paternoster_engine.sampling.grammars.schemas.keywords import NUMBERS
+from paternoster_engine.sampling.grammars.schemas.rewriting import Tried
+from paternoster_engine.sampling.grammars.source import GrammarSource, Translation, most_items, translate
+from paternoster_engine.sampling.grammars.work import Work
+
+NOT_TAKEN: Mapping[str, tuple[str, ...]] = {
+    "regex parse error": ("pattern",),
+    "look-?arounds? ": ("pattern",),
+    "backreferences": ("pattern",),
+    "Unable to determine if regex": ("pattern",),
+    "patternProperty regexes": ("patternProperties", "additionalProperties"),
+    "min/maxProperties": ("minProperties", "maxProperties"),
+    "Failed to generate regex": NUMBERS,
+    "too many digits": ("multipleOf",),
+    "circular references": (),
+    "exceeds the supported range": ("minLength", "maxLength"),
+}
+"""What llguidance says of a schema that it does not take, and the keywords without which it may."""
+CIRCULAR = "circular references"
+ATTEMPTS = 3
+
+
+def try_source(tokenizer: LLTokenizer, source: GrammarSource, specials: frozenset[str]) -> Translation:
+    """A translation that compiles, and allows an answer. Raises :class:`GrammarError`.
+
+    Where llguidance does not take a schema, each keyword is tried by itself; where they are taken one by one and not
+    together, those that its fault is of are left out everywhere.
+    """
+    tried: Tried | None = None
+    for attempt in range(ATTEMPTS):
+        made = _translated(source, specials, tried)
+        try:
+            _compile(tokenizer, source, made)
+        except GrammarError as error:
+            told = str(error)
+            found = [keywords for fault, keywords in NOT_TAKEN.items() if re.search(fault, told)]
+            written = source.kind in ("regex", "choice", "grammar") and not source.outline
+            if written or attempt == ATTEMPTS - 1 or not (found or made.split):
+                raise
+            counts = {"minProperties", "maxProperties"}
+            keywords = frozenset(key for keys in found for key in keys if tried is not None or key in counts)
+            circular = CIRCULAR in told
+            if tried is not None:
+                keywords, circular = keywords | tried.left_out, circular or tried.circular
+            tried = Tried(tried.compiles if tried is not None else _Taken(), keywords, circular)
+            continue
+        return made
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _translated(source: GrammarSource, specials: frozenset[str], tried: Tried | None = None) -> Translation:
+    try:
+        return translate(source, specials, tried)
+    except RecursionError:
+        raise GrammarError("it is nested too deeply") from None
+    except GrammarError:
+        raise
+    except ValueError as error:
+        raise GrammarError(reason(str(error))) from error
+
+
+def _compile(tokenizer: LLTokenizer, source: GrammarSource, made: Translation) -> None:
+    try:
+        work = Work.of(made.text)
+    except RecursionError:
+        raise GrammarError("it is nested too deeply") from None
+    except ValueError as error:
+        raise GrammarError(reason(str(error))) from error
+    if work > MOST_WORK:
+        raise GrammarError(
+            f"too many ways lead to the same rules: {work} items to look at for one token, of at most {MOST_WORK}"
+        )
+    Grammar(tokenizer, made.text, most_items(source)).check()
+
+
+class _Taken:
+    """Whether llguidance takes schemas; each is tried once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, schema: Mapping[str, Any]) -> bool:
+        text = json.dumps(schema)
+        if text not in self._known:
+            fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(text, overrides=OPTIONS))
+            self._known[text] = not any(re.search(said, fault) for said in NOT_TAKEN)
+        return self._known[text]

@@ -1,0 +1,104 @@
+"""Keywords of schemas that no answer is held to: refused where the client says ``strict``, else reported as ignored."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
+from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.fields.body import MAX_NAME, report_ignored
+from paternoster_engine.server.openai.requests import ChatCompletionRequest
+from paternoster_engine.server.parsers.arguments.enforced import enforced
+from paternoster_engine.server.parsers.arguments.json_object import Arguments
+from paternoster_engine.server.parsers.call_form import ARGUMENTS, ArgumentsError, Outline, RequiredCalls
+
+MAX_PATH = 256
+"""Characters of one keyword's path in a header: of a longer one the end is named."""
+
+
+class OfField(NamedTuple):
+    """A keyword of the schema in a field of the body."""
+
+    field: str
+    keyword: Unenforced
+    strict: bool
+
+    @property
+    def path(self) -> str:
+        """Within the schema."""
+        return ".".join((*self.keyword.path, self.keyword.keyword))
+
+
+def tool_field(body: ChatCompletionRequest, name: str) -> str:
+    """Where the schema of the arguments of the tool ``name`` is."""
+    index = [tool.function.name for tool in body.tools].index(name)
+    return f"tools.{index}.function.parameters"
+
+
+def enforced_calls(
+    body: ChatCompletionRequest, calls: RequiredCalls, arguments: Arguments
+) -> tuple[RequiredCalls, list[OfField]]:
+    """``calls`` whose schemas have what can be enforced where calls have ``arguments``, and the rest.
+
+    Raises :class:`ArgumentsError`.
+    """
+    strict = _strict_tools(body)
+    tools, rest = [], []
+    for name, schema in calls.tools:
+        try:
+            made = enforced(arguments, schema)
+        except GrammarError as error:
+            raise ArgumentsError(name, str(error)) from error
+        tools.append((name, made.schema))
+        rest += [OfField(tool_field(body, name), keyword, name in strict) for keyword in made.unenforced]
+    return calls._replace(tools=tools), rest
+
+
+def of_answer(field: str, keywords: Iterable[Unenforced], *, strict: bool) -> list[OfField]:
+    """Of the schema that the answer's content is of."""
+    return [OfField(field, keyword, strict) for keyword in keywords if not _tool_of(keyword)]
+
+
+def of_calls(body: ChatCompletionRequest, outline: Outline, keywords: Iterable[Unenforced]) -> list[OfField]:
+    """Of schemas of tools that the compiled ``outline`` does not enforce."""
+    strict, found = _strict_tools(body), []
+    for keyword in keywords:
+        rule = _tool_of(keyword)
+        if rule is not None:
+            name = outline.tools[int(rule[1])]
+            own = keyword._replace(path=keyword.path[1:])
+            found.append(OfField(tool_field(body, name), own, name in strict))
+    return found
+
+
+def _tool_of(keyword: Unenforced) -> re.Match[str] | None:
+    """The number of a tool in the name of a rule of its arguments."""
+    return re.match(rf"{ARGUMENTS}_(\d+)", keyword.path[0]) if keyword.path else None
+
+
+def _strict_tools(body: ChatCompletionRequest) -> frozenset[str]:
+    return frozenset(tool.function.name for tool in body.tools if tool.function.strict)
+
+
+def check_strict(keywords: Sequence[OfField]) -> None:
+    """Raises :class:`InvalidValue` for an assertion where the client says ``strict``."""
+    for told in keywords:
+        if told.strict and told.keyword.asserts:
+            raise InvalidValue(
+                told.field,
+                f"{told.field}: cannot be enforced: {told.path:.300} is not supported, and strict is true: leave the "
+                "keyword out, or send strict=false and check answers for it",
+            )
+
+
+def report(keywords: Sequence[OfField]) -> None:
+    """Name them in the answer's header; raises as :func:`check_strict`."""
+    check_strict(keywords)
+    report_ignored(*(_name(told) for told in keywords))
+
+
+def _name(told: OfField) -> str:
+    parts = (re.sub(r"[^A-Za-z0-9$_-]", "_", part[:MAX_NAME]) for part in (*told.keyword.path, told.keyword.keyword))
+    path = ".".join(parts)
+    return f"{told.field}.{path if len(path) <= MAX_PATH else f'...{path[-MAX_PATH:]}'}"

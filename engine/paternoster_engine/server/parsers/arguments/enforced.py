@@ -1,0 +1,77 @@
+"""What of a tool's schema can be enforced, by how a format writes arguments."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.json_schema import referred
+from paternoster_engine.sampling.grammars.schemas.enforceable import Enforceable, enforceable
+from paternoster_engine.sampling.grammars.schemas.rewriting import Tried, Unenforced
+from paternoster_engine.server.parsers.arguments.json_object import OF_OBJECTS, Arguments
+from paternoster_engine.server.parsers.arguments.named import NamedArguments
+from paternoster_engine.server.parsers.arguments.patterns import whole
+
+MAX_PARTS = 64
+"""Schemas of all arguments together that are merged into one."""
+
+
+def enforced(arguments: Arguments, schema: Mapping[str, Any]) -> Enforceable:
+    """``schema`` as grammars of ``arguments`` take it. Raises :class:`GrammarError` where no arguments are of it."""
+    named = isinstance(arguments, NamedArguments)
+    made = enforceable(schema, Tried(_is_plain) if named else None)
+    if not isinstance(made.schema, Mapping):
+        raise GrammarError("no arguments are of this schema")
+    return _merged(made) if named else made
+
+
+def _is_plain(schema: Mapping[str, Any]) -> bool:
+    """Whether a ``pattern`` can be found in a text that is written without quotes."""
+    if "pattern" not in schema:
+        return True
+    try:
+        whole(schema["pattern"])
+    except GrammarError:
+        return False
+    return True
+
+
+def _merged(made: Enforceable) -> Enforceable:
+    """With one list of arguments: no grammar says anything of all of them together where each is written by itself."""
+    properties: dict[str, Any] = {}
+    required: dict[str, None] = {}
+    rest: dict[str, Any] = {}
+    left_out: dict[str, None] = {}
+    for i, part in enumerate(_parts(made.schema)):
+        for name, schema in _mapping(part, "properties").items():
+            known = properties.get(name)
+            properties[name] = schema if known in (None, True) else {"allOf": [known, schema]}
+        if isinstance(part.get("required"), list):
+            required |= dict.fromkeys(name for name in part["required"] if isinstance(name, str))
+        if part.get("additionalProperties") is False and i > 0:
+            left_out["allOf"] = None
+        rest |= {key: part[key] for key in ("type", "additionalProperties") if key in part and key not in rest}
+        left_out |= dict.fromkeys(key for key in OF_OBJECTS if key in part and key not in ("$ref", "allOf"))
+    whole_schema = rest | ({"properties": properties} if properties else {})
+    whole_schema |= {"required": list(required)} if required else {}
+    whole_schema |= {key: made.schema[key] for key in ("$defs",) if key in made.schema}
+    keywords = dict.fromkeys((*made.unenforced, *(Unenforced((), key) for key in left_out)))
+    return Enforceable(whole_schema, tuple(keywords))
+
+
+def _mapping(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = schema.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _parts(root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """``root`` and what all arguments are of besides, through ``allOf`` and ``$ref``."""
+    left, count = [root], 0
+    while left:
+        part = left.pop(0)
+        count += 1
+        if count > MAX_PARTS:
+            raise GrammarError(f"more than {MAX_PARTS} schemas of all arguments together")
+        if isinstance(part, Mapping):
+            yield part
+            left += part["allOf"] if isinstance(part.get("allOf"), list) else []
+            left += [referred(part["$ref"], root)] if "$ref" in part else []
