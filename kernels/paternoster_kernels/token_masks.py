@@ -23,10 +23,11 @@ class TokenMasks:
 
     @classmethod
     def of(cls, masks: Sequence[tuple[int, bytes]], device: torch.device) -> "TokenMasks | None":
-        """Of rows and their masks, all as long; None where there are none."""
+        """Of rows and their masks, shorter ones filled up with tokens that may not come; None where there are none."""
         if not masks:
             return None
-        packed = torch.frombuffer(bytearray(b"".join(mask for _, mask in masks)), dtype=torch.uint8)
+        width = max(len(mask) for _, mask in masks)
+        packed = torch.frombuffer(bytearray(b"".join(mask.ljust(width, b"\0") for _, mask in masks)), dtype=torch.uint8)
         rows = torch.tensor([row for row, _ in masks])
         return cls(upload(packed.view(len(masks), -1), device), upload(rows, device))
 

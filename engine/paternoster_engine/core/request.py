@@ -137,6 +137,8 @@ class Request:
     """How it goes on where it is followed along several sequences at once; nothing is sampled for it then."""
     corrupted: bool = False
     """It ended because the model gave NaN, or infinite logits, for it."""
+    fault: str | None = None
+    """Why no token can be chosen any more, apart from what its matcher says; None while some can."""
     matcher: Matcher | None = None
     """Which tokens it may have, where not every one will do."""
     drafting: Drafting | None = None
@@ -232,7 +234,7 @@ class Request:
     @property
     def stuck(self) -> bool:
         """No token can be chosen for it any more."""
-        return self.matcher is not None and self.matcher.fault is not None
+        return self.fault is not None or (self.matcher is not None and self.matcher.fault is not None)
 
     def tokens(self, start: int, stop: int) -> list[int]:
         """Tokens ``start`` up to ``stop`` of prompt and output taken as one sequence."""

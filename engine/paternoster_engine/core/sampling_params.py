@@ -22,6 +22,10 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token, what is added to its logit), before penalties and temperature."""
+    allowed_tokens: bytes = b""
+    """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may ever come; empty if every one may."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Tokens of words, whose last one may not come behind the others; with ``allowed_tokens`` alone."""
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()

@@ -23,7 +23,11 @@ def apply_penalties(logits: torch.Tensor, request: Row) -> None:
 
 
 def forbid_early_end(logits: torch.Tensor, request: Row) -> None:
-    """Rule out the tokens that end a request while it is shorter than ``min_tokens``; a matcher has done so itself."""
-    if request.matcher is None and len(request.output) < request.params.min_tokens:
+    """Rule out the tokens that end a request while it is shorter than ``min_tokens``; masks have done so themselves."""
+    if (
+        request.matcher is None
+        and not request.params.allowed_tokens
+        and len(request.output) < request.params.min_tokens
+    ):
         # Added, so that NaN stays what it is.
         logits[list(request.eos_token_ids + request.params.stop_token_ids)] += float("-inf")

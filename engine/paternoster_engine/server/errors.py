@@ -26,6 +26,7 @@ from paternoster_engine.server.generation.generation import (
     DeadlineExceeded,
     EngineEnding,
     GrammarTooComplex,
+    NothingAllowed,
     StepFailed,
 )
 from paternoster_engine.server.generation.text_work import TextQueueFull
@@ -104,6 +105,7 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     InvalidValue: ErrorResponse(400, "BadRequestError"),
     WrongTask: ErrorResponse(400, "BadRequestError", "model"),
     GrammarTooComplex: ErrorResponse(400, "BadRequestError"),
+    NothingAllowed: ErrorResponse(400, "BadRequestError"),
     UnknownModel: ErrorResponse(404, "NotFoundError", "model", code=MODEL_NOT_FOUND),
     Ending: ErrorResponse(409, "ConflictError"),
     ClientGone: ErrorResponse(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),

@@ -30,6 +30,7 @@ def decodes_alone(item: ScheduledRequest) -> bool:
         and request.branching is None
         and (request.matcher is None or (item.start < request.num_tokens and request.matcher.rests(request)))
         and not params.changes_logits
+        and not params.allowed_tokens
         and item.stop - request.num_prompt >= params.min_tokens
     )
 

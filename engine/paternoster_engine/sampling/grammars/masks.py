@@ -1,24 +1,32 @@
-"""The masks of sequences that must be of a grammar."""
+"""The masks of sequences that must be of a grammar, or of some tokens."""
 
 from collections.abc import Sequence
 
 import torch
 
 from paternoster_engine.core.matching import ProposedRow, Row
+from paternoster_engine.core.request import Request
+from paternoster_engine.sampling.allowed_tokens import within_allowed
 from paternoster_kernels.token_masks import TokenMasks
+
+NOTHING_LEFT = "allowed_token_ids, bad_words and what the answer must be leave no token that may come next"
 
 
 def masks_of(requests: Sequence[Row], device: torch.device) -> TokenMasks | None:
     """Of the rows whose grammars do not allow every token; None if there are none.
 
-    A request whose matcher has come to a fault has none, for there is no right token: whoever samples drops it. Nor has
+    A request that has come to a fault has none, for there is no right token: whoever samples drops it. Nor has
     a proposed row that no token can follow.
     """
     masks = []
     for row, request in enumerate(requests):
-        if request.matcher is None:
-            continue
-        mask = request.matcher.allowed(request)
+        mask: bytes | None = b""
+        if request.matcher is not None:
+            mask = request.matcher.allowed(request)
+        if mask is not None and request.params.allowed_tokens:
+            mask = within_allowed(mask, request)
+            if mask is None and isinstance(request, Request):
+                request.fault = NOTHING_LEFT
         if mask:
             masks.append((row, mask))
         elif mask is None and isinstance(request, ProposedRow):

@@ -39,6 +39,10 @@ class CorruptedOutput(RuntimeError):
         )
 
 
+class NothingAllowed(RuntimeError):
+    """What a request allows leaves no token that may come next."""
+
+
 class GrammarTooComplex(RuntimeError):
     """What a request must be reached a limit after some of its tokens."""
 
@@ -246,4 +250,6 @@ def failure_of(request: Request, reason: FinishReason) -> Exception:
     """What the client of a request that ended for ``reason``, one of :data:`FAILURES`, is answered."""
     if request.matcher is not None and request.matcher.fault is not None:
         return GrammarTooComplex(request.matcher.fault)
+    if request.fault is not None:
+        return NothingAllowed(f"The answer cannot go on: {request.fault}")
     return CorruptedOutput() if request.corrupted else FAILURES[reason]()

@@ -23,6 +23,8 @@ WITH_BEAMS: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0.0,),
     "repetition_penalty": (1.0,),
     "logit_bias": ({},),
+    "allowed_token_ids": ([],),
+    "bad_words": ([],),
     # ... and end with a token: stop_token_ids are fine.
     "stop": ([],),
 }

@@ -12,6 +12,8 @@ from paternoster_engine.chat.marks import END, MARK
 from paternoster_engine.chat.tool_prompt import has_calls, write_tools
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.beam_search import BeamSearch
 from paternoster_engine.server.answer_headers import TOOL_TEMPLATE, set_answer_header
 from paternoster_engine.server.errors import InvalidValue
@@ -199,7 +201,7 @@ def _requests(
     beam = beam_params(body)
     # Beams are ranked by what the model itself says.
     sampled = body if beam is not None else with_defaults(body, served.sampling_defaults.values())
-    params = sampled.sampling_params(max_tokens)
+    params = _with_allowed_tokens(served, body, sampled.sampling_params(max_tokens))
     count = body.sequences if beam is None else 1
     # One sequence tells of the prompt, unless each begins with it; the others find its blocks in the prefix cache.
     others = params if body.echoes else replace(params, prompt_logprobs=None)
@@ -229,6 +231,18 @@ def _requests(
         first = requests[index // count * count]
         request.twin = None if request is first else first
     return requests
+
+
+def _with_allowed_tokens(served: ServedModel, body: GenerationRequest, params: SamplingParams) -> SamplingParams:
+    """``params`` with what ``allowed_token_ids`` and ``bad_words`` leave; raises :class:`InvalidValue`."""
+    check_token_ids(served, "allowed_token_ids", body.allowed_token_ids)
+    if not body.allowed_token_ids and not body.bad_words:
+        return params
+    return replace(
+        params,
+        allowed_tokens=mask_of(body.allowed_token_ids or range(served.vocab_size), served.vocab_size),
+        bad_words=words_as_tokens(body.bad_words, lambda word: served.tokenizer.encoding(word, False).ids),
+    )
 
 
 def _check_count(num_prompts: int, count: int, most: int) -> None:

@@ -38,6 +38,10 @@ LEAST_PENALTY = 1e-5
 """Of repetition: nor is a logit over one near 0, and what a grammar forbids times 0 is none either."""
 
 
+MAX_WORDS, MAX_WORD = 256, 256
+"""Of ``bad_words``, and characters of each."""
+
+
 class StreamOptions(Body):
     include_usage: bool = Field(default=False, description="one more chunk at the end, which tells the usage")
     continuous_usage_stats: bool = Field(
@@ -91,6 +95,14 @@ class GenerationRequest(StructuredFields, UnservedFields):
     )
     logit_bias: LogitBias = Field(
         default_factory=dict, description="by token id: what is added to its logit, -100 to 100"
+    )
+    allowed_token_ids: TokenIds = Field(
+        default_factory=list, description="the only tokens that may come, ends of text among them if there are any"
+    )
+    bad_words: list[Annotated[Text, Field(min_length=1, max_length=MAX_WORD)]] = Field(
+        default_factory=list,
+        max_length=MAX_WORDS,
+        description="words that may not come: of the tokens that spell one, the last not behind the others",
     )
     return_token_ids: bool = Field(default=False, description="tell the ids of the tokens read and said, as vLLM")
     return_tokens_as_token_ids: bool = Field(

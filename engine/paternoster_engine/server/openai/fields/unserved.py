@@ -10,8 +10,6 @@ from paternoster_engine.server.openai.fields.body import Body, only
 class UnservedFields(Body):
     """Of chat and text completions alike; names and meanings are vLLM's."""
 
-    allowed_token_ids: Annotated[Any, only([])] = Field(default_factory=list)
-    bad_words: Annotated[Any, only([])] = Field(default_factory=list)
     logits_processors: Annotated[Any, only([])] = Field(default_factory=list)
     truncate_prompt_tokens: Annotated[Any, only()] = None
     prompt_embeds: Annotated[Any, only()] = None

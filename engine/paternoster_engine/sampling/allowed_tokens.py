@@ -1,0 +1,45 @@
+"""vLLM's ``allowed_token_ids`` and ``bad_words`` as masks over the vocabulary."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from paternoster_engine.core.matching import Row
+from paternoster_engine.sampling.grammars.grammar import without_ends
+
+
+def mask_of(token_ids: Iterable[int], vocab_size: int) -> bytes:
+    """A mask of ``vocab_size`` tokens that allows ``token_ids``, all below that."""
+    mask = bytearray(-(-vocab_size // 8))
+    for token in token_ids:
+        mask[token // 8] |= 1 << token % 8
+    return bytes(mask)
+
+
+def words_as_tokens(words: Sequence[str], encode: Callable[[str], Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Each word as at the beginning of a text and, where that is as long and begins otherwise, behind a space; as vLLM.
+
+    ``encode``: tokens of a text without marks around it.
+    """
+    tokens: list[tuple[int, ...]] = []
+    for word in words:
+        first, behind = tuple(encode(word.lstrip())), tuple(encode(" " + word.lstrip()))
+        tokens.append(first)
+        if first and behind and behind[0] != first[0] and len(behind) == len(first):
+            tokens.append(behind)
+    return tuple(filter(None, tokens))
+
+
+def within_allowed(mask: bytes, row: Row) -> bytes | None:
+    """``mask``, empty for every token, without what the row's settings forbid; None where nothing is left."""
+    params, output = row.params, row.output
+    allowed = bytearray(params.allowed_tokens)
+    if mask:
+        size = min(len(mask), len(allowed))
+        both = int.from_bytes(mask[:size], "little") & int.from_bytes(allowed[:size], "little")
+        allowed = bytearray(both.to_bytes(size, "little"))
+    for *before, last in params.bad_words:
+        if last // 8 < len(allowed) and (not before or output[-len(before) :] == before):
+            allowed[last // 8] &= ~(1 << last % 8) & 0xFF
+    if not any(allowed):
+        return None
+    left = bytes(allowed)
+    return without_ends(left, row) if len(output) < params.min_tokens else left
