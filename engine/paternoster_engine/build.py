@@ -137,7 +137,7 @@ def _tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
         tokenizer = checkpoint.tokenizer()
     except RecursionError as error:
         raise ModelError(str(error)) from error
-    for note in tokenizer.notes:
+    for note in (*checkpoint.notes, *tokenizer.notes):
         log.warning("%s: %s", checkpoint.config.name, note)
     if tokenizer.largest_id >= checkpoint.config.vocab_size:
         raise ModelError(

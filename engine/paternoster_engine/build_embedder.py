@@ -48,6 +48,10 @@ class EmbeddingCheckpoint:
     def architecture(self) -> str:
         return self.inner.architecture
 
+    @property
+    def notes(self) -> list[str]:
+        return self.inner.notes
+
     def shape(self, name: str) -> tuple[int, ...]:
         return self.inner.shape(name)
 
@@ -85,7 +89,7 @@ def build_encoder_engine(
     checkpoint = EncoderCheckpoint(source)
     config = replace(checkpoint.config, pooling=_asked(args, checkpoint.config.pooling))
     tokenizer = checkpoint.tokenizer()
-    for note in tokenizer.notes:
+    for note in (*checkpoint.notes, *tokenizer.notes):
         log.warning("%s: %s", config.name, note)
     if tokenizer.largest_id >= config.vocab_size:
         raise ModelError(

@@ -1,6 +1,7 @@
 """Which names of files are believed, and which files are a model's."""
 
 import re
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
@@ -15,7 +16,12 @@ SIDE_FILES = ("*.json", "*.jinja", "tokenizer.model", "spiece.model", "sentencep
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle", "*.msgpack", "*.h5")
 """Weights in formats that run code when they are read, or that nothing here reads."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SPLIT_GGUF = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5,6})-of-(?P<count>\d{5,6})(?P<ending>\.gguf|\.safetensors)")
+_USUAL = re.compile(r"model([._-].*)?\.safetensors")
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+MOST_PARTS = 2048
+BESIDE_GGUF = ("mmproj*.gguf", "imatrix*.gguf")
+"""Files of this format that are no language model: projectors of images, and statistics of activations."""
 
 
 def check_name(name: str) -> str:
@@ -48,8 +54,62 @@ def is_gguf(name: str) -> bool:
     return base(name).endswith(".gguf")
 
 
-def is_split_gguf(name: str) -> bool:
-    return _SPLIT_GGUF.search(name) is not None
+def is_beside_gguf(name: str) -> bool:
+    return _matches(name, BESIDE_GGUF)
+
+
+def parts_of(name: str) -> list[str]:
+    """All files of the split model that ``name`` is a part of, the first one first; a whole file is its own."""
+    found = _PART.fullmatch(name)
+    count = 0 if found is None else int(found["count"])
+    if found is None or not 1 <= count <= MOST_PARTS:
+        return [name]
+    width = len(found["number"])
+    return [f"{found['stem']}-{i:0{width}d}-of-{found['count']}{found['ending']}" for i in range(1, count + 1)]
+
+
+def whole_stem(name: str) -> str:
+    """``name`` without its ending and without the number of a part."""
+    found = _PART.fullmatch(name)
+    return PurePosixPath(name).stem if found is None else found["stem"]
+
+
+def missing_parts(names: Collection[str]) -> list[str]:
+    """Parts of split models among ``names`` that are not; gpt-oss counts its own from 0 on."""
+    wanted = {part: None for first in dict.fromkeys(parts_of(name)[0] for name in names) for part in parts_of(first)}
+    return [part for part in wanted if part not in names]
+
+
+def usual_weights(names: Collection[str], *, indexed: bool = False) -> list[str]:
+    """The safetensors files of a model among ``names``, without the same in another form, and adapters.
+
+    ``indexed``: whether there is an index, which may name all that are called so.
+    """
+    if WHOLE in names and not indexed:
+        return [WHOLE]
+    return [name for name in names if _USUAL.fullmatch(name)] or list(names)
+
+
+def explain_folder(names: Collection[str]) -> str:
+    """Why there is no model in a folder with files of these names, as far as they tell; empty where they do not."""
+    has = set(map(base, names))
+    told = []
+    if "adapter_config.json" in has:
+        told.append("adapter_config.json is of an adapter (LoRA), which must be merged into its model first")
+    if "params.json" in has and "config.json" not in has:
+        told.append("params.json is of Mistral's or Meta's own format, which is not read: config.json must be there")
+    if "tokenizer.json" not in has:
+        others = [name for name in ("tokenizer.model", "spiece.model", "tekken.json", "vocab.json") if name in has]
+        if others:
+            told.append(
+                f"{others[0]} is not read: transformers' AutoTokenizer.save_pretrained makes a tokenizer.json of it"
+            )
+    pickles = sorted(filter(is_pickle, has))
+    if pickles and not any(map(is_weights, has)):
+        told.append(
+            f"weights in {pickles[0]} are not read: transformers' save_pretrained makes model.safetensors of it"
+        )
+    return "; ".join(told)
 
 
 def is_safetensors(name: str) -> bool:

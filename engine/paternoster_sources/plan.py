@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -27,7 +27,6 @@ LARGEST_SIDE_FILE = 256 * 2**20
 SHOWN = 20
 """Names in a message."""
 
-_MODEL_WEIGHTS = re.compile(r"model([._-].*)?\.safetensors")
 _HEX = {"sha256": 64, "git-sha1": 40, "md5": 32}
 
 
@@ -117,47 +116,56 @@ def _checked(address: Address, files: Iterable[RemoteFile]) -> list[RemoteFile]:
 def _choose(address: Address, files: list[RemoteFile]) -> tuple[Literal["gguf", "safetensors"], list[RemoteFile]]:
     ggufs = [file for file in files if names.is_gguf(file.name)]
     if address.file is not None:
-        named = [file for file in ggufs if file.name == address.file]
-        if not named:
+        if all(file.name != address.file for file in ggufs):
             has = f"it has {_list(ggufs)}" if ggufs else "it has no .gguf file"
             raise SourceNotFound(f"model {address.text!r}: there is no file {address.file!r}; {has}")
-        return "gguf", _whole(address, named)
+        return "gguf", _parts(address, address.file, ggufs)
     top = [file for file in files if names.is_top(file.name)]
     weights = [file for file in top if names.is_safetensors(file.name)]
     if weights and any(file.name == "config.json" for file in top):
         # Some repositories carry the same weights a second time under another name, or adapters beside them.
-        usual = [file for file in weights if _MODEL_WEIGHTS.fullmatch(file.name)]
-        return "safetensors", (usual or weights) + [file for file in top if names.is_side_file(file.name)]
-    if len(ggufs) > 1:
+        indexed = any(file.name == names.INDEX for file in top)
+        usual = names.usual_weights([file.name for file in weights], indexed=indexed)
+        _check_whole(address, usual)
+        chosen = [file for file in weights if file.name in usual]
+        return "safetensors", chosen + [file for file in top if names.is_side_file(file.name)]
+    models = dict.fromkeys(names.parts_of(file.name)[0] for file in ggufs if not names.is_beside_gguf(file.name))
+    if len(models) > 1:
         raise AmbiguousWeights(
-            f"model {address.text!r}: has {len(ggufs)} .gguf files and no safetensors; add one to the address: "
-            f"{_list(ggufs)}"
+            f"model {address.text!r}: has {len(models)} .gguf files and no safetensors; add one to the "
+            f"address: {_list(models)}"
         )
-    if ggufs:
-        return "gguf", _whole(address, ggufs)
+    if models:
+        return "gguf", _parts(address, next(iter(models)), ggufs)
+    why = names.explain_folder([file.name for file in top])
+    why = f"; {why}" if why else ""
     if weights:
-        raise NoWeights(f"model {address.text!r}: has {_list(weights)}, but no config.json that says of what")
+        raise NoWeights(f"model {address.text!r}: has {_list(weights)}, but no config.json that says of what{why}")
     pickles = [file for file in files if names.is_pickle(file.name)]
     if pickles:
         raise UnsafeWeights(
             f"model {address.text!r}: has its weights only as {_list(pickles)}, in formats that run code when they "
-            "are read or that are not read here; allowed: *.safetensors with config.json, or a .gguf file"
+            f"are read or that are not read here; allowed: *.safetensors with config.json, or a .gguf file{why}"
         )
     if not files:
         raise SourceNotFound(f"model {address.text!r}: there is nothing")
     raise NoWeights(
         f"model {address.text!r}: has no weights among {_list(files)}; allowed: *.safetensors with config.json in its "
-        "top folder, or a .gguf file"
+        f"top folder, or a .gguf file{why}"
     )
 
 
-def _whole(address: Address, ggufs: list[RemoteFile]) -> list[RemoteFile]:
-    for file in ggufs:
-        if names.is_split_gguf(file.name):
-            raise NoWeights(
-                f"model {address.text!r}: {file.name!r} is one part of a model: must be the whole in one file"
-            )
-    return ggufs
+def _parts(address: Address, name: str, ggufs: list[RemoteFile]) -> list[RemoteFile]:
+    """The file ``name``, or all files of the split model that it is a part of."""
+    parts = names.parts_of(name)
+    found = [file for file in ggufs if file.name in parts]
+    _check_whole(address, [file.name for file in found])
+    return found
+
+
+def _check_whole(address: Address, chosen: Collection[str]) -> None:
+    if missing := names.missing_parts(chosen):
+        raise NoWeights(f"model {address.text!r}: has {_list(chosen)}, but not {_list(missing)}: must have every part")
 
 
 def _check_sizes(address: Address, files: list[RemoteFile]) -> None:
@@ -173,6 +181,7 @@ def _check_sizes(address: Address, files: list[RemoteFile]) -> None:
         raise TooLarge(f"model {address.text!r}: has {total} bytes: must be at most {LARGEST_MODEL}")
 
 
-def _list(files: list[RemoteFile]) -> str:
-    shown = ", ".join(file.name for file in files[:SHOWN])
-    return shown if len(files) <= SHOWN else f"{shown} and {len(files) - SHOWN} more"
+def _list(files: Iterable[RemoteFile | str]) -> str:
+    listed = [file if isinstance(file, str) else file.name for file in files]
+    shown = ", ".join(listed[:SHOWN])
+    return shown if len(listed) <= SHOWN else f"{shown} and {len(listed) - SHOWN} more"

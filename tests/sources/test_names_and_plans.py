@@ -19,7 +19,18 @@ HOSTILE = st.lists(PARTS, max_size=4).map("/".join) | st.text(max_size=30)
 FILES = st.builds(
     RemoteFile,
     HOSTILE
-    | st.sampled_from(["config.json", "tokenizer.json", "model.safetensors", "b.safetensors", "a.gguf", "m.bin"]),
+    | st.sampled_from(
+        [
+            "config.json",
+            "tokenizer.json",
+            "model.safetensors",
+            "b.safetensors",
+            "a.gguf",
+            "s-00001-of-00002.gguf",
+            "s-00002-of-00002.gguf",
+            "m.bin",
+        ]
+    ),
     st.integers(-1, 2**50) | st.integers(0, 1000),
     st.none() | st.just(Digest("sha256", "0" * 64)),
 )
@@ -116,7 +127,7 @@ def test_any_listing_gives_a_plan_or_a_reason(files: list[RemoteFile]) -> None:
     assert 0 <= plan.total <= LARGEST_MODEL
     assert len(plan.files) <= MOST_FILES
     if plan.format == "gguf":
-        assert len(plan.files) == 1
+        assert [file.name for file in plan.files] == names.parts_of(plan.files[0].name)
     else:
         assert "config.json" in targets
 
@@ -164,10 +175,62 @@ def test_what_belongs_to_a_tokenizer_and_templates() -> None:
     assert names_of("model.safetensors", *side, *other) == sorted(["model.safetensors", *side])
 
 
-def test_a_part_of_a_gguf_model() -> None:
-    part = "tiny-00001-of-00002.gguf"
-    with pytest.raises(NoWeights, match="one part of a model"):
-        names_of(part, "tiny-00002-of-00002.gguf", address=f"hf://org/tiny/{part}")
+def test_all_parts_of_a_gguf_model_are_fetched() -> None:
+    parts = [f"Q4/tiny-{number:05d}-of-00003.gguf" for number in (1, 2, 3)]
+    other = ["Q8/tiny-00001-of-00001.gguf", "mmproj-tiny.gguf"]
+    for part in parts:
+        assert names_of(*parts, *other, address=f"hf://org/tiny/{part}") == parts
+    assert names_of(*parts, "mmproj-tiny.gguf", "imatrix_a.gguf") == parts
+    with pytest.raises(AmbiguousWeights, match=r"2 \.gguf files.*: Q4/tiny-00001-of-00003\.gguf, Q8/tiny"):
+        names_of(*parts, *other)
+
+
+@pytest.mark.parametrize(
+    ("listed", "missing"),
+    [
+        (["a-00001-of-00002.gguf"], "a-00002-of-00002.gguf"),
+        (["a-00002-of-00003.gguf"], "a-00001-of-00003.gguf, a-00003-of-00003.gguf"),
+        (["config.json", "model-00002-of-00002.safetensors"], "model-00001-of-00002.safetensors"),
+        (["config.json", "model-00001-of-000002.safetensors"], "model-00002-of-000002.safetensors"),
+    ],
+)
+def test_a_part_that_is_missing_is_named_before_anything_is_fetched(listed: list[str], missing: str) -> None:
+    with pytest.raises(NoWeights, match=f"but not {missing}: must have every part"):
+        names_of(*listed)
+
+
+def test_parts_that_are_counted_from_0() -> None:
+    """As those of gpt-oss."""
+    shards = [f"model-{number:05d}-of-00002.safetensors" for number in (0, 1, 2)]
+    assert names_of("config.json", *shards) == ["config.json", *shards]
+
+
+def test_one_file_of_weights_and_others_of_the_same() -> None:
+    shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    assert names_of("config.json", "model.safetensors", "model.fp16.safetensors") == [
+        "config.json",
+        "model.safetensors",
+    ]
+    index = "model.safetensors.index.json"
+    assert set(names_of("config.json", "model.safetensors", index, *shards)) >= {index, "model.safetensors", *shards}
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        (["adapter_model.safetensors", "adapter_config.json"], "adapter_config.json is of an adapter"),
+        (
+            ["consolidated.safetensors", "params.json", "tekken.json"],
+            "params.json is of Mistral's or Meta's own format",
+        ),
+        (["config.json", "pytorch_model.bin", "tokenizer.model"], "tokenizer.model is not read: transformers'"),
+        (["config.json", "pytorch_model.bin", "tokenizer.json"], "weights in pytorch_model.bin are not read"),
+        (["vocab.json", "merges.txt", "config.json"], "vocab.json is not read"),
+    ],
+)
+def test_a_repository_of_another_kind_is_told_what_to_do(listed: list[str], words: str) -> None:
+    with pytest.raises(SourceError, match=words):
+        names_of(*listed)
 
 
 def test_many_gguf_files_are_not_all_shown() -> None:

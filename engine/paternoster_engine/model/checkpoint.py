@@ -17,6 +17,11 @@ class Checkpoint(Protocol):
     architecture: str
 
     @property
+    def notes(self) -> list[str]:
+        """What of the files is not used, a line each, once the shape of each tensor was asked for."""
+        ...
+
+    @property
     def config(self) -> ModelConfig:
         """Raises :class:`UnsupportedModelError` when the architecture's fields are not all there."""
         ...

@@ -7,12 +7,15 @@ what is not there yet.
 
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from paternoster_engine.model.errors import ModelSourceError, ModelUnavailable
+from paternoster_engine.model.weights.model_folder import some_of
 from paternoster_sources.address import IN_REGISTRY, is_remote
+from paternoster_sources.names import explain_folder, is_beside_gguf, parts_of
 
 ALLOWED = (
     "allowed: file:///path/to/model.gguf, file:///folder with safetensors or one .gguf file, package://python_package, "
@@ -22,6 +25,11 @@ ALLOWED = (
 USUAL = ("", "models")
 """Where in a folder a model is: in itself, or where images of models have it (KServe)."""
 
+SHOWN = 20
+"""Names in a message."""
+MOST_LOOKED_AT = 10_000
+"""Files of a folder that has no model."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
@@ -29,7 +37,7 @@ class ModelSource:
 
     format: Literal["gguf", "safetensors"]
     path: Path
-    """The .gguf file, or the folder with config.json, tokenizer.json and *.safetensors."""
+    """The .gguf file (the first of several parts), or the folder with config.json, tokenizer.json and *.safetensors."""
 
 
 def resolve(address: str) -> ModelSource:
@@ -95,19 +103,35 @@ def _from_path(address: str, path: Path) -> ModelSource:
         raise ModelSourceError(f"model {address!r}: there is no file or folder {path}")
     if path.suffix != ".gguf":
         raise ModelSourceError(f"model {address!r}: {path.name} is not a .gguf file; {ALLOWED}")
-    return ModelSource("gguf", path)
+    return _gguf(address, path)
+
+
+def _gguf(address: str, path: Path) -> ModelSource:
+    """The file ``path``, or the first one of the split model that it is a part of."""
+    parts = parts_of(path.name)
+    if missing := [name for name in parts if not (path.parent / name).is_file()]:
+        raise ModelSourceError(
+            f"model {address!r}: {path.name} is one of {len(parts)} parts, and there is no "
+            f"{some_of(missing, SHOWN)} beside it"
+        )
+    return ModelSource("gguf", path.parent / parts[0])
 
 
 def _from_folder(address: str, folder: Path) -> ModelSource:
     places = [folder / name for name in USUAL]
     place = next((place for place in places if any(place.glob("*.safetensors")) or any(place.glob("*.gguf"))), folder)
-    ggufs = sorted(place.glob("*.gguf"))
     missing = [name for name in ("config.json", "tokenizer.json", "*.safetensors") if not any(place.glob(name))]
     if not missing:
         return ModelSource("safetensors", place)
-    if len(ggufs) > 1:
-        named = ", ".join(file.name for file in ggufs)
-        raise ModelSourceError(f"model {address!r}: the folder has several .gguf files; name one of them: {named}")
-    if ggufs:
-        return ModelSource("gguf", ggufs[0])
-    raise ModelSourceError(f"model {address!r}: the folder has no {', '.join(missing)}; {ALLOWED}")
+    ggufs = [file.name for file in sorted(place.glob("*.gguf")) if not is_beside_gguf(file.name)]
+    models = list(dict.fromkeys(parts_of(name)[0] for name in ggufs))
+    if len(models) > 1:
+        raise ModelSourceError(
+            f"model {address!r}: the folder has several .gguf files; name one of them: {some_of(models, SHOWN)}"
+        )
+    if models:
+        return _gguf(address, place / ggufs[0])
+    why = explain_folder([file.name for file in islice(place.iterdir(), MOST_LOOKED_AT)])
+    raise ModelSourceError(
+        f"model {address!r}: the folder has no {', '.join(missing)}{f': {why}' if why else ''}; {ALLOWED}"
+    )

@@ -121,12 +121,12 @@ def save(model: Any, folder: Path) -> Checkpoint:
     return open_model(folder)
 
 
-def save_gguf(model: Any, path: Path, architecture: str) -> Checkpoint:
-    """As llama.cpp's converter writes it."""
+def save_gguf(model: Any, path: Path, architecture: str, tensors_a_part: int = 0) -> Checkpoint:
+    """As llama.cpp's converter writes it; ``tensors_a_part``: into several files, above 0."""
     config = model.config
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    writer = GGUFWriter(path, architecture)
+    writer = GGUFWriter(path, architecture, split_max_tensors=tensors_a_part)
     for add, value in (
         (writer.add_block_count, config.num_hidden_layers),
         (writer.add_vocab_size, VOCAB),
@@ -157,7 +157,7 @@ def save_gguf(model: Any, path: Path, architecture: str) -> Checkpoint:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return open_model(path)
+    return open_model(min(path.parent.glob(f"{path.stem}-0*.gguf")) if tensors_a_part else path)
 
 
 def _split_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

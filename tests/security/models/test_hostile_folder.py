@@ -141,7 +141,10 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "name is a list": (_config(_name_or_path=["x"]), "_name_or_path is"),
     "name has no end": (_config(model_type="x" * 500_000), "model architecture"),
     "end token is text": (_config(eos_token_id="</s>"), "eos_token_id is '</s>'"),
-    "end token outside": (_config(eos_token_id=10**9), "token id 1000000000"),
+    "end token outside": (
+        lambda folder: (_config(eos_token_id=10**9)(folder), _text("tokenizer_config.json", "{}")(folder)),
+        "eos_token_id is .1000000000.: must have one below",
+    ),
     "end token is deep": (_config(eos_token_id=[[1]]), "eos_token_id is"),
     "tokenizer is empty": (_text("tokenizer.json", ""), "tokenizer.json is not JSON"),
     "tokenizer is a list": (_text("tokenizer.json", "[]"), "tokenizer.json is .*must be a JSON object"),
@@ -198,11 +201,14 @@ def test_links_inside_the_folder_and_the_hubs_cache_load(sound_folder: Path, loa
     load(snapshot)
 
 
-def test_an_index_is_not_followed(folder: Path, load: Load) -> None:
-    """What it names is not opened: the weights are the folder's own files."""
+def test_an_index_leads_out_of_no_folder(folder: Path, load: Load) -> None:
+    """What it names is opened where it is one of the folder's own files."""
     index = {"weight_map": {NORM: "../../etc/passwd", EMBED: "/dev/zero"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     load(folder)
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    with pytest.raises(ModelError, match=r"index\.json names '../../etc/passwd', '/dev/zero': must be a file in"):
+        load(folder)
 
 
 @pytest.mark.timeout(30)

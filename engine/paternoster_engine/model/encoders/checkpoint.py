@@ -11,7 +11,8 @@ from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.tokenizer_folder import tokenizer_files
-from paternoster_engine.model.weights.model_folder import ModelFolder
+from paternoster_engine.model.weights.model_folder import ModelFolder, add_tensors
+from paternoster_engine.model.weights.other_files import note_of_unused
 
 
 def is_encoder(source: ModelSource) -> bool:
@@ -27,10 +28,11 @@ class EncoderCheckpoint:
         values = self._folder.json("config.json")
         self.config: EncoderConfig = encoder_config(values, source.path.name, read_pooling(self._folder, values))
         self._files: dict[str, Any] = {}
-        for weights in self._folder.weights():
+        homes: dict[str, str] = {}
+        for name, weights in self._folder.weights().items():
             try:
                 file = safe_open(weights, framework="pt")
-                self._files.update(dict.fromkeys(file.keys(), file))
+                add_tensors(self._files, dict.fromkeys(file.keys(), file), name, homes)
             except (SafetensorError, OSError) as error:
                 raise ModelError(f"{weights} is not a readable safetensors file: {error}") from error
         self._names = dict(self._find(name, shape) for name, shape in self.config.shapes())
@@ -45,6 +47,11 @@ class EncoderCheckpoint:
         if not tensor.is_floating_point():
             raise ModelError(f"{self._folder.path}: {stored} is of {tensor.dtype}: must be of floating-point numbers")
         return tensor
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the files is not used, a line each."""
+        return note_of_unused(self._files.keys() - self._names.values())
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.from_json(tokenizer_files(self._folder, None, self.config.vocab_size))

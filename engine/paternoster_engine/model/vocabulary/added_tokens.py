@@ -10,9 +10,6 @@ from tokenizers import AddedToken
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, shown
 
-SHOWN = 8
-"""Tokens in a message."""
-
 
 def drop_tokens_without_row(document: dict[str, Any], rows: int) -> list[str]:
     """Remove from a parsed tokenizer.json the added tokens whose id is ``rows`` or more, and return what they are.
@@ -70,12 +67,6 @@ def add_tokens_beside(
             )
         backend.add_tokens([token])
     return beyond
-
-
-def name_tokens(tokens: list[str]) -> str:
-    """Some of ``tokens``, for a message."""
-    more = "" if len(tokens) <= SHOWN else f" and {len(tokens) - SHOWN} more"
-    return ", ".join(tokens[:SHOWN]) + more
 
 
 def _named(content: str, token_id: int) -> str:

@@ -11,11 +11,11 @@ from paternoster_engine.model.fields import Fields, parse_object, shown
 from paternoster_engine.model.vocabulary.added_tokens import (
     add_tokens_beside,
     drop_tokens_without_row,
-    name_tokens,
     tokenizer_text,
 )
 from paternoster_engine.model.vocabulary.library import refused_by_library
 from paternoster_engine.model.vocabulary.spelling import Spelling, spelling_of
+from paternoster_engine.model.weights.model_folder import some_of
 
 NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
 """Special tokens that chat templates name."""
@@ -61,7 +61,7 @@ def vocabulary_of_files(files: TokenizerFiles) -> JsonVocabulary:
     beyond += add_tokens_beside(backend, files.tokenizer_config, files.added_tokens, files.rows)
     notes = []
     if beyond:
-        told = name_tokens(list(dict.fromkeys(beyond)))
+        told = some_of(list(dict.fromkeys(beyond)))
         notes.append(f"the model has {files.rows} embeddings, and none for {told}: this text is plain text to it")
     names = _special_names(files)
     eos_token_ids, note = _eos_token_ids(files, backend, names)

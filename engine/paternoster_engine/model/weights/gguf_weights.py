@@ -18,25 +18,28 @@ from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.sampling_defaults import SamplingDefaults, defaults_of_gguf
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.model.weights.gguf_file import StoredTensor, read_gguf
+from paternoster_engine.model.weights.gguf_file import StoredTensor
+from paternoster_engine.model.weights.gguf_parts import read_parts
 from paternoster_engine.model.weights.mapped_file import MappedFile
+from paternoster_engine.model.weights.other_files import note_of_unused
 from paternoster_engine.model.weights.stored import Cut, InBlocks, Part, Stored, block_format, whole_cut
 from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat
+from paternoster_sources.names import whole_stem
 
 
 class GgufCheckpoint:
-    """One .gguf file, memory-mapped."""
+    """A .gguf file, memory-mapped, or all parts of a split one, of which ``path`` is the first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = read_gguf(path)
-        self._fields, self._tensors = self._file.fields, self._file.tensors
+        self._fields, self._tensors, self._homes = read_parts(path)
+        self._used: set[str] = set()
         self.architecture = Fields(self._fields, path.name).text("general.architecture")
 
     @cached_property
     def config(self) -> ModelConfig:
         names = frozenset(self._tensors)
-        return config_from_gguf(self._fields, names, self._path.stem, self._rope_divisors())
+        return config_from_gguf(self._fields, names, whole_stem(self._path.name), self._rope_divisors())
 
     @cached_property
     def _family(self) -> Family:
@@ -53,7 +56,7 @@ class GgufCheckpoint:
 
     def tensor(self, name: str) -> Stored:
         stored, rows = self._stored(name), rows_of(self.config, self._family, name)
-        tensor: Stored = GgufTensor(self._file.file, stored, f"{self._path.name}: {name}")
+        tensor: Stored = GgufTensor(self._home(name), stored, f"{self._path.name}: {name}")
         if rows is not None:
             tensor = Part(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
         if self._family.interleaved and name.split(".")[-2] in ("q_proj", "k_proj"):
@@ -66,17 +69,32 @@ class GgufCheckpoint:
     def sampling_defaults(self) -> SamplingDefaults:
         return defaults_of_gguf(self._fields)
 
+    @property
+    def notes(self) -> list[str]:
+        return note_of_unused(name for name in self._tensors if name not in self._used)
+
     def _rope_divisors(self) -> list[float]:
         """Of each frequency of the rotary embedding; empty where the file has none."""
         stored = self._tensors.get("rope_freqs.weight")
         if stored is None:
             return []
+        self._used.add("rope_freqs.weight")
         if len(stored.shape) != 1 or stored.shape[0] > LARGEST_HEAD // 2 or stored.kind is not QuantizationType.F32:
             kind = f"{stored.kind.name} of shape {list(stored.shape)}"
             raise ModelError(f"{self._path.name}: rope_freqs.weight is {kind}: must be at most {LARGEST_HEAD // 2} F32")
         return [float(value) for value in stored.data]
 
+    def _home(self, name: str) -> MappedFile:
+        """The file that has the tensor ``name``."""
+        return self._homes[self._name(name)[0]]
+
     def _stored(self, name: str) -> StoredTensor:
+        stored, expert = self._name(name)
+        tensor = self._tensors[stored]
+        return tensor if expert is None else tensor.expert(expert)
+
+    def _name(self, name: str) -> tuple[str, int | None]:
+        """The file's name of the decoder's tensor ``name``, and the number of the expert that it is of."""
         before, experts, number = name.partition(".experts.")
         if experts:
             # All experts of a layer are in one tensor.
@@ -85,7 +103,8 @@ class GgufCheckpoint:
         stored = self._names.get_name(stored_name(self._family, name), try_suffixes=(".weight", ".bias"))
         if stored not in self._tensors:
             raise ModelError(f"{self._path.name} has no tensor {stored or name!r}")
-        return self._tensors[stored].expert(int(number)) if experts else self._tensors[stored]
+        self._used.add(stored)
+        return stored, int(number) if experts else None
 
 
 class GgufTensor:

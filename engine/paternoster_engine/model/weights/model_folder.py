@@ -1,15 +1,18 @@
 """The files of a model's folder: of bounded size, regular, and inside it."""
 
+from collections.abc import Collection, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.fields import parse_object
+from paternoster_engine.model.fields import Fields, parse_object, shown
+from paternoster_sources.names import INDEX, WHOLE, is_pickle, is_weights, missing_parts, usual_weights
 
 MOST_WEIGHT_FILES = 1024
+T = TypeVar("T")
 LONGEST_JSON = 2**20
 """Bytes of a JSON file or a chat template that is not in :data:`LONGER`."""
-INDEX = "model.safetensors.index.json"
 LONGER = {"tokenizer.json": 128 * 2**20, "tokenizer_config.json": 16 * 2**20, INDEX: 64 * 2**20}
 """Bytes by file: four times the largest known and more; Gemma 3 lists 6,000 tokens in its tokenizer_config.json."""
 
@@ -35,12 +38,45 @@ class ModelFolder:
             raise ModelError(f"{path} is no regular file")
         return target
 
-    def weights(self) -> list[Path]:
-        """The safetensors files, by name."""
-        paths = sorted(self.path.glob("*.safetensors"))
-        if len(paths) > MOST_WEIGHT_FILES:
-            raise ModelError(f"{self.path} has {len(paths)} safetensors files: must be at most {MOST_WEIGHT_FILES}")
-        return [self.file(path) for path in paths]
+    def weights(self) -> dict[str, Path]:
+        """The model's safetensors files, by name: those of the index, or those with a usual name.
+
+        As in transformers, model.safetensors alone is the model where there is an index that does not name it.
+        """
+        names, listed = self._names("*.safetensors"), self._indexed()
+        if not listed:
+            chosen = sorted(usual_weights(names))
+            if missing := missing_parts(chosen):
+                raise ModelError(f"{self.path} has {some_of(chosen)}, but not {some_of(missing)}: must have every part")
+        elif WHOLE in names and WHOLE not in listed:
+            chosen = [WHOLE]
+        else:
+            chosen = listed
+            if missing := [name for name in listed if name not in names]:
+                raise ModelError(f"{INDEX} names {some_of([*map(shown, missing)])}: must be a file in {self.path}")
+        return {name: self.file(self.path / name) for name in chosen}
+
+    def passes_over_index(self, chosen: Collection[str]) -> bool:
+        """Whether the index names none of ``chosen``."""
+        return self.has(INDEX) and not set(self._indexed()).intersection(chosen)
+
+    def other_weights(self, chosen: Collection[str]) -> list[str]:
+        """Names of files with weights that are none of ``chosen``."""
+        names = (path.name for path in islice(self.path.iterdir(), MOST_WEIGHT_FILES))
+        return sorted(name for name in names if name not in chosen and (is_weights(name) or is_pickle(name)))
+
+    def _names(self, pattern: str) -> list[str]:
+        names = [path.name for path in self.path.glob(pattern)]
+        if len(names) > MOST_WEIGHT_FILES:
+            raise ModelError(f"{self.path} has {len(names)} files {pattern}: must be at most {MOST_WEIGHT_FILES}")
+        return names
+
+    def _indexed(self) -> list[str]:
+        """Files that the index names; none without an index."""
+        if not self.has(INDEX):
+            return []
+        weight_map = Fields(self.json(INDEX), INDEX).mapping("weight_map")
+        return sorted({str(name) for name in weight_map.values()})
 
     def text(self, name: str) -> str:
         """A file in UTF-8 of bounded size."""
@@ -63,3 +99,20 @@ class ModelFolder:
     def optional_json(self, name: str) -> dict[str, Any]:
         """As :meth:`json`; empty for a file that is not there."""
         return self.json(name) if self.has(name) else {}
+
+
+def some_of(names: Collection[str], most: int = 8) -> str:
+    """So many of ``names``, for a message."""
+    more = "" if len(names) <= most else f" and {len(names) - most} more"
+    return ", ".join(islice(names, most)) + more
+
+
+def add_tensors(tensors: dict[str, T], found: Mapping[str, T], file: str, files: dict[str, str]) -> None:
+    """Add the tensors ``found`` in ``file``; ``files``: of each tensor so far.
+
+    Raises :class:`ModelError` for one in two files: no file says which of both is the model's.
+    """
+    if both := next((name for name in found if name in tensors), None):
+        raise ModelError(f"the tensor {shown(both)} is in {files[both]} and in {file}: must be in one of them")
+    tensors.update(found)
+    files.update(dict.fromkeys(found, file))

@@ -14,7 +14,7 @@ from paternoster_engine.model.weights.stored import InBlocks
 
 SERVED = (
     "awq (4 bits), gptq (4 bits, desc_act false), compressed-tensors (pack-quantized with 4 bits, float-quantized), "
-    "fp8, mxfp4"
+    "fp8, mxfp4, modelopt (FP8)"
 )
 
 PACKED = {"weight_packed": ("compressed-tensors",), "qweight": ("awq", "gptq")}
@@ -39,9 +39,14 @@ class QuantizedMatrices:
             "compressed-tensors": said.get("format") in ("pack-quantized", "float-quantized"),
             "fp8": True,
             "mxfp4": True,
+            "modelopt": said.get("quant_algo") == "FP8",
         }
         if said and not (isinstance(self._method, str) and served.get(self._method, False)):
-            known = {key: said[key] for key in ("quant_method", "format", "bits", "desc_act", "version") if key in said}
+            known = {
+                key: said[key]
+                for key in ("quant_method", "quant_algo", "format", "bits", "desc_act", "version")
+                if key in said
+            }
             raise ModelError(f"config.json: quantization_config is {shown(known)}: must be of {SERVED}")
 
     def matrix(self, name: str, find: Find) -> InBlocks | None:

@@ -15,7 +15,8 @@ from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.sampling_defaults import SamplingDefaults, defaults_of_generation_config
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.tokenizer_folder import chat_template, tokenizer_files
-from paternoster_engine.model.weights.model_folder import ModelFolder
+from paternoster_engine.model.weights.model_folder import ModelFolder, add_tensors
+from paternoster_engine.model.weights.other_files import note_of_unused, notes_of_folder, quantization_of
 from paternoster_engine.model.weights.quantized import QuantizedMatrices
 from paternoster_engine.model.weights.safetensors_file import FLOATS, TYPES, FileTensor, read_safetensors
 from paternoster_engine.model.weights.stored import Part, Stored
@@ -28,11 +29,14 @@ class SafetensorsCheckpoint:
         self._folder = ModelFolder(path)
         self._config = self._folder.json("config.json")
         self.architecture = Fields(self._config, "config.json").text("model_type")
-        self._quantized = QuantizedMatrices(Fields(self._config, "config.json").mapping("quantization_config"))
+        self._quantized = QuantizedMatrices(quantization_of(self._folder, self._config))
         self._generation = self._folder.optional_json("generation_config.json")
         self._files: dict[str, FileTensor] = {}
-        for weights in self._folder.weights():
-            self._files.update(read_safetensors(weights))
+        weights, homes = self._folder.weights(), dict[str, str]()
+        for name, path in weights.items():
+            add_tensors(self._files, read_safetensors(path), name, homes)
+        self._used: set[str] = set()
+        self._notes = notes_of_folder(self._folder, self._config, weights)
 
     @cached_property
     def config(self) -> ModelConfig:
@@ -61,6 +65,10 @@ class SafetensorsCheckpoint:
         if offset and name.endswith("norm.weight"):
             return tensor[()].float() + offset
         return tensor if rows is None else Part(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
+
+    @property
+    def notes(self) -> list[str]:
+        return [*self._notes, *note_of_unused(name for name in self._files if name not in self._used)]
 
     def tokenizer(self) -> Tokenizer:
         ends = self._generation.get("eos_token_id")
@@ -94,7 +102,7 @@ class SafetensorsCheckpoint:
         """A part of an expert that is held in the family's own way; ``meta``: with its shape alone."""
         if self._family.expert is None:
             return None
-        return self._family.expert(ExpertFiles(self._folder.path, self._files, meta=meta), name)
+        return self._family.expert(ExpertFiles(self._folder.path, self._files, self._used, meta=meta), name)
 
     def _stored(self, name: str) -> str:
         """The file's name of the decoder's tensor ``name``; raises :class:`ModelError` where there is none."""
@@ -114,14 +122,18 @@ class SafetensorsCheckpoint:
             f"language_model.{name}",
             name.replace("model.", "model.language_model.", 1),
         )
-        return next((stored for stored in (name, *others) if stored in self._files), None)
+        found = next((stored for stored in (name, *others) if stored in self._files), None)
+        if found is not None:
+            self._used.add(found)
+        return found
 
 
 class ExpertFiles:
     """Tensors whose first dimension is of experts, by the files' own names; as :class:`families.family.Files`."""
 
-    def __init__(self, folder: Path, files: Mapping[str, FileTensor], *, meta: bool) -> None:
-        self._folder, self._files, self._meta = folder, files, meta
+    def __init__(self, folder: Path, files: Mapping[str, FileTensor], used: set[str], *, meta: bool) -> None:
+        """``used``: gets the names that are asked for."""
+        self._folder, self._files, self._used, self._meta = folder, files, used, meta
 
     def has(self, name: str) -> bool:
         return name in self._files
@@ -130,6 +142,7 @@ class ExpertFiles:
         if name not in self._files:
             raise ModelError(f"{self._folder} has no tensor {name!r}")
         stored = self._files[name]
+        self._used.add(name)
         shape = stored.shape
         if len(shape) < 2 or index >= shape[0]:
             raise ModelError(
