@@ -18,7 +18,7 @@ OPERATOR: Rules = {
     ("apps", "replicasets"): {"list", "watch"},
     ("", "secrets"): {"get", "create", "patch"},
     ("", "pods"): {"list", "watch", "patch"},
-    ("events.k8s.io", "events"): {"create"},
+    ("events.k8s.io", "events"): {"list", "create"},
 }
 LEASES: Rules = {("coordination.k8s.io", "leases"): {"get", "create", "update"}}
 ROOTS: Rules = {("", "secrets"): {"get", "create"}}

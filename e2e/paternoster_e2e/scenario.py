@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from paternoster_contract.labels import DELETION_COST, ENGINE_CONTAINER
@@ -12,10 +13,11 @@ from paternoster_e2e.objects import merge
 
 STAGES = (
     "lead", "renew", "keys", "service", "budget", "policy", "deployment", "ready", "cap", "restore", "price",
-    "event", "gone",
+    "event", "mount", "gone",
 )  # fmt: skip
 CAP = 8
 BUSY = 5
+MISSING = "ConfigurationMissing"
 KINDS = "deployments,replicasets,pods,services,poddisruptionbudgets,networkpolicies"
 RESTORED = ("services", "poddisruptionbudgets", "networkpolicies")
 
@@ -63,6 +65,11 @@ class Scenario:
         elif stage == "event":
             (pod,) = self.pods()
             merge(self.kubectl, "pod", self.namespace, pod["metadata"]["name"], without_image(), "--subresource=status")
+        elif stage == "mount":
+            (pod,) = self.pods()
+            creating = waiting({"reason": "ContainerCreating"})
+            merge(self.kubectl, "pod", self.namespace, pod["metadata"]["name"], creating, "--subresource=status")
+            self.kubectl("create", "--filename=-", document=failed_mount(pod))
         elif stage == "gone":
             self.kubectl("delete", "llmd", self.name, f"--namespace={self.namespace}", "--wait=false")
 
@@ -138,6 +145,10 @@ class Scenario:
         ours = [event for event in events if event["regarding"].get("kind") == "LLMDeployment"]
         return any((event["type"], event["reason"]) == ("Warning", "ImagePullFailed") for event in ours)
 
+    def _mount(self) -> bool:
+        """What only an event about the pod says is in the status."""
+        return condition(self.kubectl.get("llmd", self.name, self.namespace), "Stalled").get("reason") == MISSING
+
     def _gone(self) -> bool:
         return not self.kubectl.list(f"{KINDS},llmd", self.namespace)
 
@@ -148,10 +159,33 @@ def cost(pod: Document) -> Any:
 
 def without_image() -> Document:
     """A kubelet's report that the image cannot be pulled."""
-    waiting = {"reason": "ImagePullBackOff", "message": "back-off pulling image"}
+    return waiting({"reason": "ImagePullBackOff", "message": "back-off pulling image"})
+
+
+def waiting(state: Document) -> Document:
+    """A kubelet's report of a container that waits."""
     container = {
         "name": ENGINE_CONTAINER, "image": "absent", "imageID": "", "ready": False, "restartCount": 0,
-        "state": {"waiting": waiting},
+        "state": {"waiting": state},
     }  # fmt: skip
     conditions = [{"type": kind, "status": "False"} for kind in ("ContainersReady", "Ready")]
     return {"status": {"phase": "Pending", "conditions": conditions, "containerStatuses": [container]}}
+
+
+def failed_mount(pod: Document) -> Document:
+    """A kubelet's event about a volume whose ConfigMap is not there."""
+    metadata = {name: pod["metadata"][name] for name in ("name", "namespace", "uid")}
+    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "mount-", "namespace": metadata["namespace"]},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", **metadata},
+        "type": "Warning",
+        "reason": "FailedMount",
+        "message": 'MountVolume.SetUp failed for volume "extra" : configmap "absent" not found',
+        "source": {"component": "kubelet"},
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 3,
+    }

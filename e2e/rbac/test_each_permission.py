@@ -62,6 +62,7 @@ ENDS_AT = {
     ("", "pods", "watch"): "ready",
     ("", "pods", "patch"): "price",
     ("events.k8s.io", "events", "create"): "event",
+    ("events.k8s.io", "events", "list"): "mount",
 }
 """(API group, resource, verb) -> the first stage that is not reached without it."""
 

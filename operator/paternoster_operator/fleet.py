@@ -1,7 +1,7 @@
 """What the operator remembers of one LLMDeployment between two looks; all of it can be learnt again."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from paternoster_contract.stats import GatewayStats
@@ -10,6 +10,7 @@ from paternoster_operator.apply import AppliedChildren
 from paternoster_operator.autoscaling.autoscaler import Autoscaler
 from paternoster_operator.autoscaling.decision import Decision, LoopDecision
 from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.cluster.pod_events import EventReader
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.history import History
 from paternoster_operator.report.startup import StartupTimes
@@ -27,6 +28,9 @@ class Fleet:
     resource: LLMDeployment | None = None
     observed: Observed = field(default_factory=lambda: Observed(None, ()))
     applied: AppliedChildren = field(default_factory=AppliedChildren)
+    events: EventReader = field(default_factory=EventReader)
+    disrupted: Collection[str] | None = None
+    """Pods that were ended by something else than their Deployment and are reported; None before the first look."""
     gateways: Sequence[GatewayStats] = ()
     """What the gateways told at the last look."""
     admin_keys: Sequence[str] = ()

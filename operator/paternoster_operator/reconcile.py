@@ -24,10 +24,11 @@ from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.names.directory import Directory
 from paternoster_operator.observe import Observed
 from paternoster_operator.plausible import Refusal, implausible
+from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.conditions import Access, Condition
+from paternoster_operator.report.disruptions import new_disruptions
 from paternoster_operator.report.events import decision_event
 from paternoster_operator.report.model_fetch import kept
-from paternoster_operator.report.stall_reason import StallReason
 from paternoster_operator.report.status import build_status, failed_status, invalid_status
 from paternoster_operator.scrape import Scraper, held_by_fleet, knowing
 from paternoster_operator.settings import Settings
@@ -133,6 +134,7 @@ class Reconciler:
             fleet.observed = observed.with_downloads(
                 {pod: kept(told, before.get(pod)) for pod, told in downloads.items()}
             )
+        fleet.observed = await fleet.events.add_to(fleet.observed, self._cluster, key, self._clock(), self._timestamp())
         now = self._clock()
         autoscaler, believed = fleet.autoscaler, {}
         refused = {pod: Refusal("form", fault) for pod, fault in faults.items()}
@@ -146,6 +148,7 @@ class Reconciler:
             else:
                 refused[pod.name] = refusal
         await self._refuse_reports(key, fleet, refused)
+        await self._report_disruptions(key, fleet)
         fleet.startup.observe(observed.pods, believed)
         deployment = observed.deployment
         samples = Samples(
@@ -171,6 +174,13 @@ class Reconciler:
                 log.warning("%s: what %s tells of itself is not believed: %s", key, pod, refusal)
                 await self._cluster.record_event(key, Event("Warning", "ReportsRefused", f"{pod}: {refusal}"))
         fleet.refused = frozenset(refused)
+
+    async def _report_disruptions(self, key: Key, fleet: Fleet) -> None:
+        """Record an event for each replica that was evicted, or that its node refused."""
+        due, fleet.disrupted = new_disruptions(fleet.observed, fleet.disrupted, self._timestamp())
+        for event in due.values():
+            log.warning("%s: %s: %s", key, event.reason, event.message)
+            await self._cluster.record_event(key, event)
 
     async def _act(self, key: Key, fleet: Fleet, state: LawState) -> ClusterError | None:
         """Apply children and settings of engines; returns what is in the way and stays there.

@@ -12,7 +12,8 @@ from paternoster_operator.api.crd import object_schema
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.autoscaling.decision import Decision, LawState
 from paternoster_operator.autoscaling.signals import Signals
-from paternoster_operator.observe import DeploymentView, Observed, PodView
+from paternoster_operator.observe import DeploymentView, Observed
+from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.conditions import Access
 from paternoster_operator.report.status import build_status, invalid_status
 

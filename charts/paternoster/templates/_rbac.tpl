@@ -36,9 +36,10 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch, patch]
+# Why a pod does not start is often in events about it alone. They are listed for such pods only, by name.
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create]
+  verbs: [list, create]
 {{- end }}
 
 {{/* Leader election, in the release's namespace only. RBAC cannot limit create to a name. */}}

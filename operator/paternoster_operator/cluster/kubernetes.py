@@ -10,6 +10,7 @@ import socket
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException
@@ -26,6 +27,9 @@ _PERMANENT = frozenset({400, 403, 405, 422})
 """Refusals that the same request would meet again."""
 _NOTE_LENGTH = 1024
 """Longest note of an event (events.k8s.io/v1)."""
+
+_MAX_EVENTS = 100
+"""About one object; a kubelet records each kind once and counts."""
 
 _PLURALS = {
     ("v1", "Service"): "services",
@@ -185,6 +189,13 @@ class KubernetesCluster:
         return await self._send(
             "patch", path, body, ignore=ignore, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
         )
+
+    async def list_events(self, namespace: str, kind: str, name: str) -> Sequence[Mapping[str, Any]]:
+        selector = quote(f"regarding.kind={kind},regarding.name={name}")
+        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events?fieldSelector={selector}&limit={_MAX_EVENTS}"
+        answer = await self._send("get", path)
+        found: Sequence[Mapping[str, Any]] = () if answer is None else answer["items"]
+        return found
 
     async def record_event(self, key: Key, event: Event) -> None:
         resource = self.get(key)

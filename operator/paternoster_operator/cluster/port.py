@@ -104,6 +104,10 @@ class Cluster(Protocol):
         """Set ``installation`` in the LLMDeployment's status; False where it is not as the cache has it any more."""
         ...
 
+    async def list_events(self, namespace: str, kind: str, name: str) -> Sequence[Mapping[str, Any]]:
+        """Events about one object, as of ``events.k8s.io/v1``; a bounded number of them."""
+        ...
+
     async def record_event(self, key: Key, event: Event) -> None:
         """Tell of something that happened to the LLMDeployment."""
         ...

@@ -12,8 +12,10 @@ from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, 
 from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.observe import Observed
+from paternoster_operator.report.causes.cause import StallReason
+from paternoster_operator.report.causes.stall_reason import find_stall_reason
 from paternoster_operator.report.model_fetch import find_downloads
-from paternoster_operator.report.stall_reason import StallReason, find_stall_reason
+from paternoster_operator.report.stage import Stage, find_stage
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -93,6 +95,14 @@ def _stalled(
     return None
 
 
+def _stage(observed: Observed) -> Stage | None:
+    """How far the first pod is that does not serve yet."""
+    for pod in observed.starting:
+        stage = find_stage(pod)
+        return Stage(stage.reason, f"{pod.name}: {stage.message}")
+    return None
+
+
 def _ready(
     observed: Observed,
     state: LawState,
@@ -115,8 +125,9 @@ def _ready(
     said = f"0 of {state.replicas} replicas serve yet"
     if downloads:
         return Condition("Ready", "Unknown", "ModelDownloading", f"{said}; {downloads}")
-    reason = "Progressing" if moving is None else "ModelLoading" if observed.pending else moving.reason
-    return Condition("Ready", "Unknown", reason, said)
+    if (stage := _stage(observed)) is not None and moving is not None:
+        return Condition("Ready", "Unknown", stage.reason, f"{said}; {stage.message}")
+    return Condition("Ready", "Unknown", "Progressing" if moving is None else moving.reason, said)
 
 
 def _routed(access: Access) -> Condition:
@@ -145,9 +156,8 @@ def _moving(spec: LLMDeploymentSpec, observed: Observed, state: LawState) -> Con
     deployment = observed.deployment
     # Before the rest: a rollout starts pods and drains others, too.
     if deployment is not None and deployment.rolling:
-        return Condition(
-            "Reconciling", "True", "RollingOut", f"{deployment.updated} of {state.replicas} replicas updated"
-        )
+        said = f"{deployment.updated} of {state.replicas} replicas updated"
+        return Condition("Reconciling", "True", "RollingOut", said)
     if serving == 0 < state.replicas and spec.autoscaling is not None and spec.autoscaling.scale_to_zero.enabled:
         return Condition("Reconciling", "True", "Activating", f"0 of {state.replicas} replicas serve")
     if deployment is not None and deployment.unseen:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paternoster_contract.stats import EngineStats, StartPart
-from paternoster_operator.observe import PodView
+from paternoster_operator.pods.view import PodView
 
 WEIGHT = 0.3
 """Of the latest start in the average: a new image or node counts after a few."""

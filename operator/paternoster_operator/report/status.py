@@ -54,7 +54,7 @@ def build_status(
     status: dict[str, Any] = {
         "observedGeneration": resource.metadata.generation,
         "conditions": stamped(conditions, previous.get("conditions", []), resource.metadata.generation, now),
-        "replicas": len(observed.pods) - len(observed.draining),
+        "replicas": len(observed.live),
         "readyReplicas": len(observed.serving),
         "updatedReplicas": observed.deployment.updated if observed.deployment else 0,
         "pendingReplicas": len(observed.pending),

@@ -186,6 +186,15 @@ async def test_events_name_the_object(cluster: KubernetesCluster, server: Server
     assert len(body["note"]) == 1024
 
 
+async def test_events_about_an_object_are_asked_for_by_its_name(cluster: KubernetesCluster, server: Server) -> None:
+    path = "/apis/events.k8s.io/v1/namespaces/lifts/events"
+    server.objects[path] = {"items": [{"reason": "FailedMount"}]}
+    assert await cluster.list_events("lifts", "Pod", "ride-1") == [{"reason": "FailedMount"}]
+    ((method, asked, query, _, _),) = server.requests
+    assert (method, asked) == ("GET", path)
+    assert query == {"fieldSelector": "regarding.kind=Pod,regarding.name=ride-1", "limit": "100"}
+
+
 @pytest.mark.parametrize(("status", "retriable"), [(422, False), (403, False), (409, True), (429, True), (500, True)])
 async def test_refusals_carry_the_servers_words(
     cluster: KubernetesCluster, server: Server, document: Document, status: int, retriable: bool

@@ -31,6 +31,10 @@ class FakeCluster:
         self.annotations: dict[str, dict[str, str]] = {}
         self.secrets: dict[Key, dict[str, str]] = {}
         self.secrets_read: list[Key] = []
+        self.about: dict[tuple[str, str], list[Object]] = {}
+        """Events about other objects, by kind and name."""
+        self.asked_about: list[tuple[str, str]] = []
+        self.events_refused: Exception | None = None
         self.refusals: dict[str, Exception] = {}
         """What an apply meets, by kind."""
         self.unreadable: Exception | None = None
@@ -78,6 +82,12 @@ class FakeCluster:
         assert self.resource is not None
         await self.write_status(key, {**self.resource.get("status", {}), "installation": installation})
         return True
+
+    async def list_events(self, namespace: str, kind: str, name: str) -> Sequence[Object]:
+        self.asked_about.append((kind, name))
+        if self.events_refused is not None:
+            raise self.events_refused
+        return self.about.get((kind, name), [])
 
     async def record_event(self, key: Key, event: Event) -> None:
         self.events.append(event)

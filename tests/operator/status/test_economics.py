@@ -5,7 +5,8 @@ from typing import Any
 
 from paternoster_operator.api.types.status import EconomicsStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.observe import Observed, PodView
+from paternoster_operator.observe import Observed
+from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.economics import economics
 
 Resource = Callable[..., LLMDeployment]

@@ -40,3 +40,42 @@ def test_a_pod_without_an_engine_has_no_address() -> None:
     }
     (pod,) = Observed.from_cluster(None, [document]).pods
     assert (pod.url, pod.admin_url, pod.capacity) == (None, None, None)
+
+
+def beside(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """The engine runs and is not ready yet; a container beside it is as ``state`` says."""
+    engine = {"name": "engine", "ready": False, "state": {"running": {"startedAt": "2026-11-21T12:00:00Z"}}}
+    return {
+        "metadata": {"name": "ride-1"},
+        "status": {"containerStatuses": [engine, {"name": "log", "ready": False, "state": state, **fields}]},
+    }
+
+
+def test_the_container_that_fails_is_the_one_that_is_told() -> None:
+    """Whichever comes first: an engine that loads its model is not why the pod does not start."""
+    looping = beside({"waiting": {"reason": "CrashLoopBackOff"}})
+    ended = beside({"running": {}}, lastState={"terminated": {"exitCode": 1}})
+    for document in (looping, ended):
+        (pod,) = Observed.from_cluster(None, [document]).pods
+        assert pod.container == "log"
+    for state in ({"waiting": {"reason": "ContainerCreating"}}, {"running": {}}):
+        (pod,) = Observed.from_cluster(None, [beside(state)]).pods
+        assert pod.container == "engine"
+
+
+def test_what_ended_is_no_replica() -> None:
+    def pod(name: str, phase: str, **metadata: Any) -> dict[str, Any]:
+        return {"metadata": {"name": name, **metadata}, "status": {"phase": phase}}
+
+    observed = Observed.from_cluster(
+        None,
+        [
+            pod("a", "Running"),
+            pod("b", "Pending"),
+            pod("c", "Failed"),
+            pod("d", "Succeeded"),
+            pod("e", "Running", deletionTimestamp="2026-11-21T12:00:00Z"),
+        ],
+    )
+    assert [pod.name for pod in observed.live] == ["a", "b"]
+    assert [pod.name for pod in observed.pending] == ["a", "b"], "neither serves yet"

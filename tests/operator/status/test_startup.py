@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from paternoster_contract.labels import MODEL_CONTAINER
 from paternoster_contract.stats import EngineStats, StartPart
-from paternoster_operator.observe import Observed, PodView
+from paternoster_operator.observe import Observed
+from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.startup import WEIGHT, StartupTimes
 
 CREATED = "2026-01-01T00:00:00Z"

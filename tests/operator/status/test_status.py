@@ -11,7 +11,8 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.signals import Signals
-from paternoster_operator.observe import DeploymentView, Observed, PodView
+from paternoster_operator.observe import DeploymentView, Observed
+from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.conditions import Access
 from paternoster_operator.report.status import build_status, invalid_status
 

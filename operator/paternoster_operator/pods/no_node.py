@@ -15,15 +15,15 @@ _MESSAGE = re.compile(
 """What taking claims or nodes from others would do is left out; another end would be part of the reasons."""
 _CAUSE = re.compile(r"(\d+) (.+)", re.DOTALL)
 _BETWEEN = re.compile(r", (?=\d+ )")
-_INSUFFICIENT = "Insufficient "
-_CORDONED = "node(s) were unschedulable"
+INSUFFICIENT = "Insufficient "
+CORDONED = "node(s) were unschedulable"
 _CLAIM = re.compile(
     r"cannot allocate all claims|timed out trying to allocate devices|resourceclaim (not available on the node|in use)"
     r"|resource claim \S+ is in the process of being allocated|request \S+: device class \S+ does not exist"
     r"|cannot schedule extended resource claim|cannot fit resource"
 )
 """What the plugin for resource claims says where it finds no device."""
-_FOR_IT = re.compile(rf"{_INSUFFICIENT}.+|Too many pods|{re.escape(_CORDONED)}|{_CLAIM.pattern}")
+_FOR_IT = re.compile(rf"{INSUFFICIENT}.+|Too many pods|{re.escape(CORDONED)}|{_CLAIM.pattern}")
 """What is said of a node that is for such pods and does not take this one now."""
 
 
@@ -75,14 +75,19 @@ def read_no_node(message: str) -> NoNode | None:
     return NoNode(nodes, tuple(Cause(int(cause[1]), cause[2]) for cause in causes if cause is not None))
 
 
+def is_claim(text: str) -> bool:
+    """Whether it says that devices for a resource claim are missing."""
+    return _CLAIM.fullmatch(text) is not None
+
+
 def _is_device(text: str, resource: str) -> bool:
-    return text == _INSUFFICIENT + resource or _CLAIM.fullmatch(text) is not None
+    return text == INSUFFICIENT + resource or is_claim(text)
 
 
 def _plain(text: str, requests: Mapping[str, str]) -> str:
-    if text == _CORDONED:
+    if text == CORDONED:
         return "cordoned"
-    if not text.startswith(_INSUFFICIENT):
+    if not text.startswith(INSUFFICIENT):
         return text
-    name = text.removeprefix(_INSUFFICIENT)
+    name = text.removeprefix(INSUFFICIENT)
     return f"not enough {name} for its {requests[name]}" if name in requests else f"not enough {name}"

@@ -1,16 +1,18 @@
-"""What keeps a fleet from getting its replicas: found in pods and Deployment, named for people. Pure."""
+"""What keeps a fleet from getting its replicas: found in pods, events about them and Deployment. Pure."""
 
-import re
-from dataclasses import dataclass
 from datetime import datetime
 from signal import Signals
 
 from paternoster_contract.labels import ENGINE_CONTAINER, MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import host_kv_cache
-from paternoster_operator.observe import Ended, Observed, PodView
+from paternoster_operator.observe import Observed
+from paternoster_operator.pods.view import Ended, PodView
+from paternoster_operator.report.causes.cause import StallReason, explain
+from paternoster_operator.report.causes.kubelet_events import find_ending, find_event_cause
+from paternoster_operator.report.causes.unscheduled import find_unscheduled
 from paternoster_operator.report.model_fetch import fetches, find_failure, gets_on, progress_words
-from paternoster_operator.report.no_node import read_no_node
+from paternoster_operator.report.stage import find_stage
 
 _WAITING = {
     "ImagePullBackOff": "ImagePullFailed",
@@ -21,64 +23,60 @@ _WAITING = {
     "SignatureValidationFailed": "ImagePullFailed",
     "CreateContainerConfigError": "ConfigurationMissing",
     "CreateContainerError": "ContainerCannotRun",
+    "PreCreateHookError": "ContainerCannotRun",
+    "PreStartHookError": "ContainerCannotRun",
     "RunContainerError": "ContainerCannotRun",
+    "PostStartHookError": "LifecycleHookFailed",
+    "CreatePodSandboxError": "PodSandboxFailed",
+    "ConfigPodSandboxError": "PodSandboxFailed",
 }
 """Why a pod's container waits (kubelet) -> the reason the fleet gives."""
 _ENDED = {"OOMKilled": "OOMKilled", "ContainerCannotRun": "ContainerCannotRun", "StartError": "ContainerCannotRun"}
 """How a container ends again and again (kubelet) -> the reason the fleet gives, where it is not EngineCrashLoop."""
-_NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
-"""What the scheduler says of a pod whose claim is not there."""
-CLAIM_SECONDS = 10.0
-"""Time that a resource claim may take to be made from its template."""
 LOOP_RESTARTS = 2
 """Restarts from which an engine that is not ready is taken to end again."""
-
-
-@dataclass(frozen=True, slots=True)
-class StallReason:
-    """It does not go away by waiting; it does once its cause is mended."""
-
-    reason: str
-    message: str
+REJECTED_SECONDS = 300.0
+"""Time after which a pod that its node refused says nothing of the next ones."""
 
 
 def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
     """The one that explains most, or None. ``now`` is an RFC 3339 time."""
     for pod in observed.starting:
-        found = _unscheduled(pod, spec, now) or _unstarted(pod, spec) or _ends(pod, spec, now)
+        found = (
+            find_unscheduled(pod, spec, now) or _unstarted(pod, spec) or _ends(pod, spec, now) or find_event_cause(pod)
+        )
         if found is not None:
             of = "" if pod.container == ENGINE_CONTAINER else f"container {pod.container}: "
             return StallReason(found.reason, f"{pod.name}: {of}{found.message}")
+    if (refused := _rejected(observed, now)) is not None:
+        return refused
     deployment = observed.deployment
     if deployment is None:
         return None
     if deployment.create_failure and (deployment.rolling or deployment.replicas < deployment.spec_replicas):
-        exceeded = "exceeded quota" in deployment.create_failure
-        return StallReason("QuotaExceeded" if exceeded else "PodCreationFailed", deployment.create_failure)
+        return explain("PodCreationFailed", deployment.create_failure)
     if deployment.progress_failed:
-        return StallReason("ProgressDeadlineExceeded", deployment.message)
+        return StallReason("ProgressDeadlineExceeded", "; ".join(filter(None, (deployment.message, _doing(observed)))))
     return None
 
 
-def _unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
-    if pod.missing_claim and _age(pod, now) > CLAIM_SECONDS:
-        said = f"no resource claim could be made from the template {pod.missing_claim}: is it there?"
-        return StallReason("InsufficientGPUs", said)
-    if pod.waiting_reason != "Unschedulable":
+def _doing(observed: Observed) -> str:
+    return "; ".join(f"{pod.name}: {find_stage(pod).message}" for pod in observed.starting[:1])
+
+
+def _rejected(observed: Observed, now: str) -> StallReason | None:
+    """Nodes refuse pods that the scheduler gave them, again and again: each is replaced at once."""
+    refused = [
+        pod
+        for pod in observed.pods
+        if pod.ended_reason and pod.disruption is None and 0 <= _age(pod.created, now) < REJECTED_SECONDS
+    ]
+    if len(refused) < 2 or observed.serving or observed.deployment is None:
         return None
-    if (claim := _NO_CLAIM.search(pod.message)) is not None:
-        return StallReason("VolumeClaimNotFound", f"there is no PersistentVolumeClaim {claim[1]} in its namespace")
-    no_node = read_no_node(pod.message)
-    if no_node is None:
-        return StallReason("Unschedulable", pod.message)
-    reason = "InsufficientGPUs" if no_node.lacks_devices(spec.resources.gpu.resource_name) else "Unschedulable"
-    return StallReason(reason, f"no node takes it: {no_node.say(pod.requests)}")
-
-
-def _age(pod: PodView, now: str) -> float:
-    if pod.created is None:
-        return 0.0
-    return (datetime.fromisoformat(now) - datetime.fromisoformat(pod.created)).total_seconds()
+    last = max(refused, key=lambda pod: pod.created or "")
+    return StallReason(
+        "PodRejected", f"{last.name}: node {last.node} refuses it: {last.ended_reason}: {last.ended_message}"
+    )
 
 
 def _unstarted(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
@@ -86,7 +84,7 @@ def _unstarted(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
     if reason is None:
         return None
     said = f"{pod.waiting_reason}: {pod.message}" if pod.message else str(pod.waiting_reason)
-    return StallReason(reason, f"model.source: {said}" if _is_of_model(pod, spec) else said)
+    return explain(reason, f"model.source: {said}" if _is_of_model(pod, spec) else said)
 
 
 def _is_of_model(pod: PodView, spec: LLMDeploymentSpec) -> bool:
@@ -108,10 +106,18 @@ def _ends(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None
     looping = ended is not None and ended.status != 0 and pod.restarts >= LOOP_RESTARTS
     if pod.waiting_reason != "CrashLoopBackOff" and not looping:
         return None
+    if (by_kubelet := find_ending(pod)) and (ended is None or ended.reason != "OOMKilled"):
+        said_last = "" if ended is None else f"; {_last_words(ended)}"
+        reason = "LifecycleHookFailed" if "PostStart" in by_kubelet else "EngineCrashLoop"
+        return StallReason(reason, f"{by_kubelet}{said_last}")
     if ended is None:
         return StallReason("EngineCrashLoop", pod.message)
     reason = _ENDED.get(ended.reason, "EngineCrashLoop")
     return StallReason(reason, _out_of_memory(pod, spec) if reason == "OOMKilled" else _last_words(ended))
+
+
+def _age(since: str | None, now: str) -> float:
+    return 0.0 if not since else (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()
 
 
 def _last_words(ended: Ended) -> str:

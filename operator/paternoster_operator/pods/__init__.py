@@ -1,0 +1,1 @@
+"""Engine pods as the cluster shows them: containers, what the scheduler compares, events about them. Pure."""

@@ -1,0 +1,62 @@
+"""Events about a pod, as kubelet and controllers record them (``events.k8s.io/v1``)."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_NOTE = 1000
+"""Characters of an event's note that are read: the field has at most 1024, and a condition repeats it."""
+_CONTAINER = re.compile(r"spec\.(?:initContainers|containers)\{([^}]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvent:
+    """One event, or a series of the same."""
+
+    reason: str
+    """Such as FailedMount or Pulling."""
+    note: str
+    container: str
+    """Name of the container that it is about; empty where it is about the pod."""
+    count: int
+    """How often it occurred."""
+    last: str
+    """When it occurred last, in RFC 3339 with whole seconds."""
+
+
+def read_events(documents: Iterable[Mapping[str, Any]]) -> tuple[PodEvent, ...]:
+    """Oldest first, by their last occurrence; those of the same second in the order in which they began."""
+    events = [(_last(document), _first(document), _event(document)) for document in documents]
+    return tuple(event for _, _, event in sorted(events, key=lambda event: event[:2]))
+
+
+def _event(document: Mapping[str, Any]) -> PodEvent:
+    path = _CONTAINER.fullmatch((document.get("regarding") or {}).get("fieldPath", ""))
+    series = document.get("series") or {}
+    return PodEvent(
+        reason=document.get("reason", ""),
+        note=" ".join(document.get("note", "").split())[:MAX_NOTE],
+        container="" if path is None else path[1],
+        count=series.get("count") or document.get("deprecatedCount") or 1,
+        last=_last(document),
+    )
+
+
+def _last(document: Mapping[str, Any]) -> str:
+    series = document.get("series") or {}
+    return _seconds(
+        series.get("lastObservedTime")
+        or document.get("deprecatedLastTimestamp")
+        or document.get("eventTime")
+        or document.get("metadata", {}).get("creationTimestamp")
+    )
+
+
+def _first(document: Mapping[str, Any]) -> str:
+    return str(document.get("metadata", {}).get("creationTimestamp") or "")
+
+
+def _seconds(time: str | None) -> str:
+    """Recorders of different age write microseconds or none: text of one form can be compared."""
+    return f"{time[:19]}Z" if time else ""

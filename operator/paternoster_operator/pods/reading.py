@@ -1,0 +1,156 @@
+"""A pod's document read into a :class:`PodView`."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from paternoster_contract import labels
+from paternoster_operator.pods.view import MAX_QUEUED_REQUESTS, PREPARING, Disruption, Ended, PodView
+
+
+def read_pod(pod: Mapping[str, Any]) -> PodView:
+    metadata, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
+    containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    container = _awaited(containers)
+    waiting = container.get("state", {}).get("waiting")
+    scheduled = conditions.get("PodScheduled", {})
+    if waiting is None and scheduled.get("status") == "False":
+        waiting = scheduled
+    failed = status.get("phase") == "Failed"
+    restarts = sum(container.get("restartCount", 0) for container in containers)
+    ready = conditions.get("Ready", {})
+    resources = _resources(spec, container.get("name"))
+    return PodView(
+        name=metadata["name"],
+        url=_url(spec, status, labels.ENGINE_PORT_NAME),
+        admin_url=_url(spec, status, labels.ADMIN_PORT_NAME),
+        phase=status.get("phase", "Pending"),
+        ready=ready.get("status") == "True",
+        deleting="deletionTimestamp" in metadata,
+        restarts=restarts,
+        waiting_reason=None if waiting is None else waiting.get("reason"),
+        message="" if waiting is None else waiting.get("message", ""),
+        container=container.get("name", labels.ENGINE_CONTAINER),
+        running_since=container.get("state", {}).get("running", {}).get("startedAt"),
+        ended=_ended(container),
+        requests=resources.get("requests", {}),
+        limits=resources.get("limits", {}),
+        created=metadata.get("creationTimestamp"),
+        template=metadata.get("labels", {}).get(labels.TEMPLATE_HASH, ""),
+        missing_claim=_missing_claim(spec, status),
+        drain_wanted=metadata.get("annotations", {}).get(labels.DRAIN) == "true",
+        capacity=_flag(spec, "--max-num-seqs"),
+        queue=_flag(spec, "--max-queued-requests") or MAX_QUEUED_REQUESTS,
+        startup_seconds=None if restarts else _startup_seconds(metadata, ready),
+        download_seconds=_download_seconds(status),
+        ended_reason=status.get("reason", "") if failed else "",
+        ended_message=status.get("message", "") if failed else "",
+        gates=tuple(gate["name"] for gate in spec.get("schedulingGates", ())),
+        scheduled=scheduled.get("status") == "True" or "nodeName" in spec,
+        node=spec.get("nodeName", ""),
+        volume_claims=volume_claims(spec),
+        readiness_gate=ready.get("message", "") if ready.get("reason") == "ReadinessGatesNotReady" else "",
+        disruption=_disruption(status, conditions),
+    )
+
+
+def _flag(spec: Mapping[str, Any], name: str) -> int | None:
+    """The number that a flag of the engine's command has."""
+    engine = _engine(spec)
+    words = [*engine.get("command", []), *engine.get("args", [])]
+    if name in words[:-1] and (text := words[words.index(name) + 1]).isdecimal():
+        return int(text)
+    return None
+
+
+def _engine(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The engine's container, whatever runs beside it."""
+    none: Mapping[str, Any] = {}
+    return next((each for each in spec.get("containers", []) if each["name"] == labels.ENGINE_CONTAINER), none)
+
+
+def _missing_claim(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    made = {claim["name"] for claim in status.get("resourceClaimStatuses", [])}
+    wanted = {claim["name"]: claim.get("resourceClaimTemplateName", "") for claim in spec.get("resourceClaims", [])}
+    return next((template for name, template in wanted.items() if name not in made), "")
+
+
+def _startup_seconds(metadata: Mapping[str, Any], ready: Mapping[str, Any]) -> float | None:
+    created, since = metadata.get("creationTimestamp"), ready.get("lastTransitionTime")
+    if ready.get("status") != "True" or created is None or since is None:
+        return None
+    # Two clocks wrote these, the API server's and the node's.
+    return max(0.0, (datetime.fromisoformat(since) - datetime.fromisoformat(created)).total_seconds())
+
+
+def _download_seconds(status: Mapping[str, Any]) -> float:
+    containers: Sequence[Mapping[str, Any]] = status.get("initContainerStatuses", [])
+    none: Mapping[str, Any] = {}
+    ran = next((each.get("state", {}) for each in containers if each.get("name") == labels.MODEL_CONTAINER), none)
+    began, ended = (ran.get("terminated", {}).get(key) for key in ("startedAt", "finishedAt"))
+    if began is None or ended is None:
+        return 0.0
+    return max(0.0, (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds())
+
+
+def _awaited(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first that fails, or else the first that the others wait for.
+
+    They start in this order, and an init container that is done is ready.
+    """
+    none: Mapping[str, Any] = {}
+    awaited = [each for each in containers if not each.get("ready")]
+    failing = (each for each in awaited if _fails(each))
+    return next(failing, awaited[0] if awaited else containers[-1] if containers else none)
+
+
+def _fails(container: Mapping[str, Any]) -> bool:
+    waiting = container.get("state", {}).get("waiting", {}).get("reason", "")
+    ended = _ended(container)
+    return waiting not in ("", *PREPARING) or (ended is not None and ended.status != 0)
+
+
+def _disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> Disruption | None:
+    found = conditions.get("DisruptionTarget", {})
+    evicted = status.get("phase") == "Failed" and status.get("reason") == "Evicted"
+    if found.get("status") != "True" and not evicted:
+        return None
+    reason = "Evicted" if evicted else found.get("reason", "")
+    message = (status if evicted else found).get("message", "")
+    return Disruption(reason, message, found.get("lastTransitionTime") or status.get("startTime") or "")
+
+
+def _resources(spec: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
+    """Of the container called so; of the first before the kubelet knows of any."""
+    containers = [*spec.get("initContainers", []), *spec.get("containers", [])] if name else spec.get("containers", [])
+    found: Mapping[str, Any] = next((c for c in containers if name is None or c.get("name") == name), {})
+    resources: Mapping[str, Any] = found.get("resources", {})
+    return resources
+
+
+def _ended(container: Mapping[str, Any]) -> Ended | None:
+    """Now, or else the time before."""
+    states = (container.get("state", {}), container.get("lastState", {}))
+    ended = next((state["terminated"] for state in states if "terminated" in state), None)
+    if ended is None:
+        return None
+    # The kubelet keeps the end of the log as the message.
+    lines = ended.get("message", "").strip().splitlines()
+    return Ended(ended.get("exitCode", 0), ended.get("reason", ""), lines[-1] if lines else "")
+
+
+def _url(spec: Mapping[str, Any], status: Mapping[str, Any], port_name: str) -> str | None:
+    address = status.get("podIP")
+    ports = _engine(spec).get("ports", [])
+    port = next((port["containerPort"] for port in ports if port.get("name") == port_name), None)
+    if not address or port is None:
+        return None
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}"
+
+
+def volume_claims(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the PersistentVolumeClaims that the pod's volumes are."""
+    claims = (volume.get("persistentVolumeClaim") or {} for volume in spec.get("volumes", ()))
+    return tuple(claim["claimName"] for claim in claims if "claimName" in claim)

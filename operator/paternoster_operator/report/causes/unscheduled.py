@@ -1,0 +1,55 @@
+"""Why a pod has no node: gates, claims of volumes and devices, the scheduler's words. Pure."""
+
+import re
+from datetime import datetime
+
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.pods.no_node import read_no_node
+from paternoster_operator.pods.view import PodView
+from paternoster_operator.report.causes.cause import StallReason, explain
+
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+"""What the scheduler says of a pod whose claim is not there."""
+_UNBOUND = "unbound immediate PersistentVolumeClaims"
+CLAIM_SECONDS = 10.0
+"""Time that a resource claim may take to be made from its template, and a controller to remove a scheduling gate."""
+
+
+def find_unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
+    """None where it has a node, or only waits for the scheduler. ``now`` is an RFC 3339 time."""
+    late = _age(pod, now) > CLAIM_SECONDS
+    if pod.waiting_reason == "SchedulingGated":
+        gates = ", ".join(pod.gates) or "unnamed"
+        said = f"podTemplate.spec.schedulingGates: {gates}: no controller has removed it from the pod; remove it there"
+        return StallReason("SchedulingGated", said) if late else None
+    if pod.missing_claim and late:
+        said = f"no resource claim could be made from the template {pod.missing_claim}: is it there?"
+        return StallReason("InsufficientGPUs", said)
+    if pod.waiting_reason != "Unschedulable":
+        return None
+    if (claim := _NO_CLAIM.search(pod.message)) is not None:
+        return StallReason("VolumeClaimNotFound", f"there is no PersistentVolumeClaim {claim[1]} in its namespace")
+    if waits_for_volume(pod):
+        return _unbound(pod)
+    no_node = read_no_node(pod.message)
+    if no_node is None:
+        return explain("Unschedulable", pod.message)
+    reason = "InsufficientGPUs" if no_node.lacks_devices(spec.resources.gpu.resource_name) else "Unschedulable"
+    return explain(reason, f"no node takes it: {no_node.say(pod.requests)}")
+
+
+def waits_for_volume(pod: PodView) -> bool:
+    """Whether a claim that it mounts has no volume yet: the events about the claim say why."""
+    return pod.waiting_reason == "Unschedulable" and _UNBOUND in pod.message
+
+
+def _unbound(pod: PodView) -> StallReason:
+    claims = ", ".join(pod.volume_claims)
+    why = "; ".join(dict.fromkeys(event.note for event in pod.events[-2:]))
+    return explain("VolumeClaimUnbound", f"pod has {_UNBOUND} ({claims})" + (f": {why}" if why else ""))
+
+
+def _age(pod: PodView, now: str) -> float:
+    if pod.created is None:
+        return 0.0
+    return (datetime.fromisoformat(now) - datetime.fromisoformat(pod.created)).total_seconds()

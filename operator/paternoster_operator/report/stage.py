@@ -1,0 +1,41 @@
+"""How far a pod is that does not serve yet and that nothing keeps from it, as far as is known. Pure."""
+
+from dataclasses import dataclass
+
+from paternoster_contract.labels import ENGINE_CONTAINER
+from paternoster_operator.pods.view import PREPARING, PodView
+from paternoster_operator.report.causes.kubelet_events import is_preparing, is_pulling
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What it waits for now."""
+
+    reason: str
+    message: str
+
+
+def find_stage(pod: PodView) -> Stage:
+    """From the scheduler to the engine: who has to do something next."""
+    if pod.waiting_reason == "SchedulingGated":
+        return Stage("SchedulingGated", f"waits until its scheduling gates are removed: {', '.join(pod.gates)}")
+    if pod.phase == "Pending" and pod.created is not None and not pod.scheduled:
+        return Stage("Scheduling", "waits for a node")
+    if pod.waiting_reason in PREPARING or (pod.scheduled and is_preparing(pod)):
+        return _preparing(pod)
+    if pod.readiness_gate:
+        return Stage("ReadinessGated", f"its containers are ready, the pod is not: {pod.readiness_gate}")
+    if pod.container != ENGINE_CONTAINER:
+        since = f" since {pod.running_since}" if pod.running_since else ""
+        return Stage("Initializing", f"waits for container {pod.container}, which runs{since}")
+    return Stage("ModelLoading", "the engine loads its model")
+
+
+def _preparing(pod: PodView) -> Stage:
+    node = f" on node {pod.node}" if pod.node else ""
+    if (pull := is_pulling(pod)) is not None:
+        return Stage("ImagePulling", f"{pull.note} since {pull.last}{node}")
+    if pod.events and pod.events[-1].reason == "Started":
+        hook = f"container {pod.events[-1].container} has started and its postStart hook has not ended"
+        return Stage("Initializing", f"{hook} since {pod.events[-1].last}")
+    return Stage("ContainerCreating", f"its volumes, network and images are prepared{node}")
