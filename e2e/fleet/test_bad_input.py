@@ -151,18 +151,22 @@ class TestServing:
         assert fleet.chat().status_code == 200
 
     def test_an_edit_beyond_the_quota(self, fleet: Any) -> None:
-        """The quota has room for the pod that serves, and none for the one that is to replace it."""
+        """The quota has room for the pod that serves, and none for the one that is to replace it: but in its place."""
         fleet.kubectl.apply(quota(fleet.namespace, {"pods": "1"}))
-        fleet.apply()
+        surge = {"maxSurge": 1}
+        fleet.apply(rollout=surge)
         fleet.until_ready()
         [before] = fleet.pods()
-        fleet.apply(engine={"maxQueuedRequests": 8})
+        fleet.apply(rollout=surge, engine={"maxQueuedRequests": 8})
         assert f"exceeded quota: {fleet.namespace}" in fleet.until_stalled("QuotaExceeded", ready="True")
         assert fleet.chat().status_code == 200
         assert names(fleet) == {before["metadata"]["name"]}
-        fleet.apply()
+        fleet.apply(rollout=surge)
         fleet.until_ready()
         assert names(fleet) == {before["metadata"]["name"]}
+        fleet.apply(drain={"timeoutSeconds": 5}, rollout={"maxUnavailable": 1})
+        until(lambda: before["metadata"]["name"] not in names(fleet), "the old replica has made room", 120)
+        fleet.until_ready()
 
 
 def names(fleet: Any) -> set[str]:

@@ -202,7 +202,9 @@ class TestEvictions:
     def test_refused_by_its_node(self, fleet: Any) -> None:
         """A pod that is put on its node by name is too large for it, and so is each that replaces it."""
         fleet.apply(
-            resources={"requests": {"cpu": "64"}, "limits": {"cpu": "64"}}, podTemplate={"spec": {"nodeName": "node"}}
+            replicas=1,
+            resources={"requests": {"cpu": "64"}, "limits": {"cpu": "64"}},
+            podTemplate={"spec": {"nodeName": "node"}},
         )
         assert "node node refuses it: OutOfcpu" in fleet.until_stalled("PodRejected")
         assert len([pod for pod in fleet.pods() if pod["status"]["phase"] == "Failed"]) > 1

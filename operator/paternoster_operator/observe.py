@@ -1,12 +1,13 @@
 """What is there: one frozen view of an LLMDeployment's Deployment and pods."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paternoster_contract import labels
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_operator.pods.events import PodEvent
+from paternoster_operator.pods.placement import Placement, read_placement
 from paternoster_operator.pods.reading import read_pod
 from paternoster_operator.pods.view import PodView
 
@@ -25,6 +26,15 @@ class DeploymentView:
     message: str
     create_failure: str = ""
     """Why its controller cannot make a pod, in the API server's words; empty while it can."""
+    max_surge: int | None = None
+    """Pods that a rollout may have beyond the replicas; None where the Deployment says it otherwise."""
+    template: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Spec of the pods that it makes now."""
+
+    @property
+    def placement(self) -> Placement:
+        """Of these pods."""
+        return read_placement(self.template)
 
     @property
     def rolling(self) -> bool:
@@ -92,6 +102,16 @@ class Observed:
         """Its replicas: what failed, was evicted or is being deleted is none."""
         return tuple(pod for pod in self.pods if not pod.deleting and not pod.has_ended)
 
+    @property
+    def outdated(self) -> tuple[PodView, ...]:
+        """Replicas of an older template that a rollout has yet to replace."""
+        if self.deployment is None or not self.deployment.rolling:
+            return ()
+        if self.deployment.updated == 0:
+            return self.live
+        latest = {pod.template for pod in self.starting}
+        return tuple(pod for pod in self.live if latest and pod.template not in latest)
+
     def with_events(self, events: Mapping[str, Sequence[PodEvent]]) -> "Observed":
         """The same with the events about those pods, by name."""
         pods = tuple(replace(pod, events=tuple(events.get(pod.name, ()))) for pod in self.pods)
@@ -122,4 +142,11 @@ def _deployment(deployment: Mapping[str, Any]) -> DeploymentView:
         progress_failed=failed,
         message=progressing.get("message", "") if failed else "",
         create_failure="" if refused is None else refused.get("message", "") or "pods cannot be created",
+        max_surge=_max_surge(deployment["spec"]),
+        template=deployment["spec"].get("template", {}).get("spec", {}),
     )
+
+
+def _max_surge(spec: Mapping[str, Any]) -> int | None:
+    surge = spec.get("strategy", {}).get("rollingUpdate", {}).get("maxSurge")
+    return surge if isinstance(surge, int) else None

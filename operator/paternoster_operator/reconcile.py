@@ -17,6 +17,7 @@ from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDe
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
 from paternoster_operator.desired.children import RootKeys, build_children
+from paternoster_operator.desired.rollout import choose_strategy
 from paternoster_operator.desired.service import service_url
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.keys.fleet_keys import FleetKeys
@@ -211,6 +212,7 @@ class Reconciler:
         now, applied = self._clock(), fleet.applied
         every = now - applied.all_sent_at >= self._settings.resync_seconds
         asked = self._settings
+        strategy = choose_strategy(resource.spec, replicas, fleet.observed)
         children = build_children(
             resource,
             replicas,
@@ -219,11 +221,20 @@ class Reconciler:
             fetch_image=asked.fetch_image,
             vllm_metrics=asked.vllm_metrics,
             peers=asked.peers,
+            strategy=strategy,
         )
         # A pod cannot start without its Secret.
         there = await applied.apply(self._cluster, key, children, every=every, unwatched=bool(fleet.observed.pending))
         if there is not None:
             fleet.observed = fleet.observed.with_deployment(there)
+        if (
+            deployment is not None
+            and deployment.rolling
+            and strategy.why
+            and strategy.max_surge == 0 < (deployment.max_surge or 0)
+        ):
+            said = f"maxSurge {deployment.max_surge}->0, old replicas end before new ones start: {strategy.why}"
+            await self._cluster.record_event(key, Event("Normal", "RolloutWithoutSurge", said))
         if every:
             applied.all_sent_at = now
 

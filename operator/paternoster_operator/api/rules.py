@@ -169,7 +169,8 @@ SPEC_RULES: tuple[Rule, ...] = (
         "concurrency.tokenBudget.min",
     ),
     Rule(
-        "self.rollout.maxSurge != 0 || self.rollout.maxUnavailable != 0",
+        "!has(self.rollout.maxSurge) || self.rollout.maxSurge != 0 || "
+        "!has(self.rollout.maxUnavailable) || self.rollout.maxUnavailable != 0",
         "rollout.maxSurge and rollout.maxUnavailable must not both be 0",
         "rollout.maxSurge",
     ),

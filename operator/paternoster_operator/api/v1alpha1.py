@@ -141,8 +141,11 @@ class Concurrency(Document):
 class Rollout(Document):
     """How a change of the pod template reaches the pods."""
 
-    max_surge: Count = 1
-    max_unavailable: Count = 0
+    max_surge: Count | None = None
+    """Replicas beyond those wanted while a rollout goes on, within budget.maxGPUs. When unset 1, or 0 where that is all
+    that budget or devices allow: an old replica then ends before a new one starts."""
+    max_unavailable: Count | None = None
+    """Replicas that may be missing while a rollout goes on; 0 when unset, or 1 where maxSurge is 0."""
     progress_deadline_seconds: int = Field(default=1800, ge=1, le=86_400, json_schema_extra=INT32)
     min_ready_seconds: Seconds = 0
 
@@ -165,7 +168,8 @@ class Budget(Document):
     """Hard limits on spending."""
 
     max_gpus: Annotated[int | None, Field(ge=0, le=100_000, alias="maxGPUs", json_schema_extra=INT32)] = None
-    """Most GPUs of all replicas together; scaling never asks for more."""
+    """Most GPUs of all replicas together, those beyond the replicas wanted while a rollout goes on among them; scaling
+    never asks for more."""
 
 
 class SecretKey(Document):

@@ -118,7 +118,7 @@ class ScalingPolicy:
                 tolerance=auto.tolerance_percent / 100,
                 scale_up=auto.scale_up,
                 scale_down=auto.scale_down,
-                budget=_budget(spec),
+                budget=affordable_replicas(spec),
                 idle_seconds=auto.scale_to_zero.idle_seconds if to_zero else None,
                 schedules=bounds.schedules,
             )
@@ -165,7 +165,8 @@ def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _budget(spec: LLMDeploymentSpec) -> int | None:
+def affordable_replicas(spec: LLMDeploymentSpec) -> int | None:
+    """Most replicas, those of a rollout's surge among them, that the GPU budget pays for; None without a budget."""
     gpus = spec.resources.gpu.count
     if spec.budget.max_gpus is None or gpus == 0:
         return None

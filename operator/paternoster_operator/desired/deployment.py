@@ -22,6 +22,8 @@ from paternoster_operator.desired.model_source import model_mounts, model_volume
 from paternoster_operator.desired.ownership import child_metadata, selector
 from paternoster_operator.desired.pod_template import brings_shared_memory, with_template
 from paternoster_operator.desired.resources import build_resources, gpus, scratch_volume, shared_memory_volume
+from paternoster_operator.desired.rollout import Strategy, choose_strategy
+from paternoster_operator.observe import Observed
 
 PRE_STOP_SECONDS = 2
 """Time for the gateway to hear that a pod is going before its engine stops admitting."""
@@ -29,12 +31,15 @@ GRACE_SECONDS = 15
 """Beyond the drain timeout, for the process to end."""
 
 
-def build_deployment(resource: LLMDeployment, replicas: int, installation: Installation = ALONE) -> dict[str, Any]:
-    """The Deployment with ``replicas`` engines.
+def build_deployment(
+    resource: LLMDeployment, replicas: int, installation: Installation = ALONE, strategy: Strategy | None = None
+) -> dict[str, Any]:
+    """The Deployment with ``replicas`` engines, rolled out by ``strategy``, or as the manifest says without one.
 
     The live cap is not in it: a changed template would restart every pod. It goes through the engines' admin API.
     """
     spec = resource.spec
+    strategy = strategy or choose_strategy(spec, replicas, Observed(None, ()))
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -46,8 +51,8 @@ def build_deployment(resource: LLMDeployment, replicas: int, installation: Insta
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {
-                    "maxSurge": spec.rollout.max_surge,
-                    "maxUnavailable": spec.rollout.max_unavailable,
+                    "maxSurge": strategy.max_surge,
+                    "maxUnavailable": strategy.max_unavailable,
                 },
             },
             "minReadySeconds": spec.rollout.min_ready_seconds,

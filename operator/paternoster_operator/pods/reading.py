@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from paternoster_contract import labels
+from paternoster_operator.pods.placement import volume_claims
 from paternoster_operator.pods.view import MAX_QUEUED_REQUESTS, PREPARING, Disruption, Ended, PodView
 
 
@@ -52,6 +53,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         volume_claims=volume_claims(spec),
         readiness_gate=ready.get("message", "") if ready.get("reason") == "ReadinessGatesNotReady" else "",
         disruption=_disruption(status, conditions),
+        spec=spec,
     )
 
 
@@ -148,9 +150,3 @@ def _url(spec: Mapping[str, Any], status: Mapping[str, Any], port_name: str) -> 
         return None
     host = f"[{address}]" if ":" in address else address
     return f"http://{host}:{port}"
-
-
-def volume_claims(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the PersistentVolumeClaims that the pod's volumes are."""
-    claims = (volume.get("persistentVolumeClaim") or {} for volume in spec.get("volumes", ()))
-    return tuple(claim["claimName"] for claim in claims if "claimName" in claim)

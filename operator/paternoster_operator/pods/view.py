@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from paternoster_contract import labels
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.pods.events import PodEvent
+from paternoster_operator.pods.placement import Placement, read_placement
 
 MAX_QUEUED_REQUESTS: int = EngineArgs.model_fields["max_queued_requests"].default
 _ENDED = ("Succeeded", "Failed")
@@ -83,6 +86,8 @@ class PodView:
     """Why it is not ready although its containers are, in the kubelet's words; empty where they are not."""
     disruption: "Disruption | None" = None
     """None where nothing but its Deployment ends it."""
+    spec: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """As in its document."""
     events: tuple[PodEvent, ...] = ()
     """About it, oldest first; read only where its status does not say why it does not start."""
 
@@ -90,6 +95,17 @@ class PodView:
     def serving(self) -> bool:
         """May be sent new requests."""
         return self.ready and not self.deleting and self.url is not None
+
+    def age(self, now: str) -> float:
+        """Seconds since its creation, at the RFC 3339 time ``now``; 0 where that is not known."""
+        if not self.created:
+            return 0.0
+        return (datetime.fromisoformat(now) - datetime.fromisoformat(self.created)).total_seconds()
+
+    @property
+    def placement(self) -> Placement:
+        """Read when it is asked for: only a rollout that waits compares pods."""
+        return read_placement(self.spec)
 
     @property
     def has_ended(self) -> bool:

@@ -11,9 +11,10 @@ from typing import Any, Literal
 from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
 from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.desired.rollout import choose_strategy, find_blocking
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.causes.cause import StallReason
-from paternoster_operator.report.causes.stall_reason import find_stall_reason
+from paternoster_operator.report.causes.stall_reason import find_stall_reason, waits_for_end
 from paternoster_operator.report.model_fetch import find_downloads
 from paternoster_operator.report.stage import Stage, find_stage
 
@@ -83,7 +84,7 @@ def find_conditions(
 def _stalled(
     spec: LLMDeploymentSpec, observed: Observed, state: LawState, now: str, access: Access
 ) -> Condition | None:
-    stall = access.fault if access.fault is not None else find_stall_reason(observed, spec, now)
+    stall = access.fault if access.fault is not None else _obstacle(spec, observed, state, now)
     if stall is not None:
         return Condition("Stalled", "True", stall.reason, stall.message)
     deployment = observed.deployment
@@ -95,9 +96,24 @@ def _stalled(
     return None
 
 
+def _obstacle(spec: LLMDeploymentSpec, observed: Observed, state: LawState, now: str) -> StallReason | None:
+    """What pods and Deployment meet; not what a rollout gets round by ending the old replica first."""
+    stall, blocking = find_stall_reason(observed, spec, now), find_blocking(observed)
+    if stall is None or blocking is None:
+        return stall
+    if choose_strategy(spec, state.replicas, observed).max_surge == 0 and not spec.paused:
+        return None
+    advice = f"; {blocking.pod} holds {blocking.what}: with rollout.maxSurge: 0 it would end first"
+    return StallReason(stall.reason, stall.message + advice)
+
+
 def _stage(observed: Observed) -> Stage | None:
     """How far the first pod is that does not serve yet."""
     for pod in observed.starting:
+        if (holder := waits_for_end(pod, observed)) is not None:
+            return Stage(
+                "Draining", f"{pod.name}: waits until {holder.name} has finished its requests and leaves its node"
+            )
         stage = find_stage(pod)
         return Stage(stage.reason, f"{pod.name}: {stage.message}")
     return None
@@ -156,7 +172,9 @@ def _moving(spec: LLMDeploymentSpec, observed: Observed, state: LawState) -> Con
     deployment = observed.deployment
     # Before the rest: a rollout starts pods and drains others, too.
     if deployment is not None and deployment.rolling:
-        said = f"{deployment.updated} of {state.replicas} replicas updated"
+        found = choose_strategy(spec, state.replicas, observed)
+        by_turns = f"; old replicas end before new ones start: {found.why}" if found.why and not found.max_surge else ""
+        said = f"{deployment.updated} of {state.replicas} replicas updated{by_turns}"
         return Condition("Reconciling", "True", "RollingOut", said)
     if serving == 0 < state.replicas and spec.autoscaling is not None and spec.autoscaling.scale_to_zero.enabled:
         return Condition("Reconciling", "True", "Activating", f"0 of {state.replicas} replicas serve")

@@ -24,6 +24,8 @@ GOOD: list[dict[str, Any]] = [
     {"engine": {"kvCacheDtype": "int8"}},
     {"concurrency": {"mode": "Auto", "min": 2, "initial": 8, "max": 16}},
     {"rollout": {"maxSurge": 0, "maxUnavailable": 1}},
+    {"rollout": {"maxSurge": 0}},
+    {"rollout": {"maxUnavailable": 0}},
     {"budget": {"maxGPUs": 2}, "replicas": 2, "resources": {"gpu": {"count": 1}}},
     {"resources": {"limits": {"cpu": 1}}},
     {"resources": {"gpu": {"count": 1, "claimTemplateName": "one-gpu"}}},
@@ -123,7 +125,10 @@ BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
     ({"concurrency": {"max": 65}}, "spec.concurrency.max: is 65: concurrency.max must be at most engine.maxNumSeqs"),
     ({"concurrency": {"min": 65}}, "spec.concurrency.min: is 65: concurrency.min must be at most concurrency.max"),
     ({"concurrency": {"initial": 65}}, "spec.concurrency.initial: is 65: concurrency.initial must lie between"),
-    ({"rollout": {"maxSurge": 0}}, "spec.rollout.maxSurge: is 0: rollout.maxSurge and rollout.maxUnavailable must not"),
+    (
+        {"rollout": {"maxSurge": 0, "maxUnavailable": 0}},
+        "spec.rollout.maxSurge: is 0: rollout.maxSurge and rollout.maxUnavailable must not",
+    ),
     (
         {"budget": {"maxGPUs": 1}, "replicas": 2, "resources": {"gpu": {"count": 1}}},
         "spec.budget.maxGPUs: is 1: budget.maxGPUs must allow the GPUs of the fewest replicas",

@@ -6,7 +6,6 @@ on: kubelets recover from most that occur once.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.pods.view import PREPARING, PodView
@@ -37,7 +36,7 @@ _TRANSIENT = ("not registered", "failed to sync")
 
 def wants_events(pod: PodView, now: str) -> bool:
     """Whether its status alone does not say why it does not start. ``now`` is an RFC 3339 time."""
-    if not pod.scheduled or pod.has_ended or pod.deleting or _age(pod.created, now) < EVENTS_AFTER_SECONDS:
+    if not pod.scheduled or pod.has_ended or pod.deleting or pod.age(now) < EVENTS_AFTER_SECONDS:
         return False
     return (
         is_preparing(pod)
@@ -93,7 +92,3 @@ def is_pulling(pod: PodView) -> PodEvent | None:
     """The pull of an image that has not ended yet."""
     steps = [event for event in pod.events if event.reason in _STEPS]
     return steps[-1] if steps and steps[-1].reason == "Pulling" else None
-
-
-def _age(since: str | None, now: str) -> float:
-    return 0.0 if not since else (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()

@@ -1,12 +1,12 @@
 """What keeps a fleet from getting its replicas: found in pods, events about them and Deployment. Pure."""
 
-from datetime import datetime
 from signal import Signals
 
 from paternoster_contract.labels import ENGINE_CONTAINER, MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import host_kv_cache
 from paternoster_operator.observe import Observed
+from paternoster_operator.pods.room import find_holder, find_lack
 from paternoster_operator.pods.view import Ended, PodView
 from paternoster_operator.report.causes.cause import StallReason, explain
 from paternoster_operator.report.causes.kubelet_events import find_ending, find_event_cause
@@ -42,6 +42,8 @@ REJECTED_SECONDS = 300.0
 def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
     """The one that explains most, or None. ``now`` is an RFC 3339 time."""
     for pod in observed.starting:
+        if waits_for_end(pod, observed) is not None:
+            continue
         found = (
             find_unscheduled(pod, spec, now) or _unstarted(pod, spec) or _ends(pod, spec, now) or find_event_cause(pod)
         )
@@ -60,6 +62,12 @@ def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> 
     return None
 
 
+def waits_for_end(pod: PodView, observed: Observed) -> PodView | None:
+    """The pod that is being deleted and holds what ``pod`` lacks, so that waiting helps; None where there is none."""
+    lack = find_lack(pod)
+    return None if lack is None else find_holder(lack, observed.draining)
+
+
 def _doing(observed: Observed) -> str:
     return "; ".join(f"{pod.name}: {find_stage(pod).message}" for pod in observed.starting[:1])
 
@@ -69,7 +77,7 @@ def _rejected(observed: Observed, now: str) -> StallReason | None:
     refused = [
         pod
         for pod in observed.pods
-        if pod.ended_reason and pod.disruption is None and 0 <= _age(pod.created, now) < REJECTED_SECONDS
+        if pod.ended_reason and pod.disruption is None and 0 <= pod.age(now) < REJECTED_SECONDS
     ]
     if len(refused) < 2 or observed.serving or observed.deployment is None:
         return None
@@ -114,10 +122,6 @@ def _ends(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None
         return StallReason("EngineCrashLoop", pod.message)
     reason = _ENDED.get(ended.reason, "EngineCrashLoop")
     return StallReason(reason, _out_of_memory(pod, spec) if reason == "OOMKilled" else _last_words(ended))
-
-
-def _age(since: str | None, now: str) -> float:
-    return 0.0 if not since else (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()
 
 
 def _last_words(ended: Ended) -> str:

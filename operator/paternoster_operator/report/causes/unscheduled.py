@@ -1,7 +1,6 @@
 """Why a pod has no node: gates, claims of volumes and devices, the scheduler's words. Pure."""
 
 import re
-from datetime import datetime
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.pods.no_node import read_no_node
@@ -17,7 +16,7 @@ CLAIM_SECONDS = 10.0
 
 def find_unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
     """None where it has a node, or only waits for the scheduler. ``now`` is an RFC 3339 time."""
-    late = _age(pod, now) > CLAIM_SECONDS
+    late = pod.age(now) > CLAIM_SECONDS
     if pod.waiting_reason == "SchedulingGated":
         gates = ", ".join(pod.gates) or "unnamed"
         said = f"podTemplate.spec.schedulingGates: {gates}: no controller has removed it from the pod; remove it there"
@@ -47,9 +46,3 @@ def _unbound(pod: PodView) -> StallReason:
     claims = ", ".join(pod.volume_claims)
     why = "; ".join(dict.fromkeys(event.note for event in pod.events[-2:]))
     return explain("VolumeClaimUnbound", f"pod has {_UNBOUND} ({claims})" + (f": {why}" if why else ""))
-
-
-def _age(pod: PodView, now: str) -> float:
-    if pod.created is None:
-        return 0.0
-    return (datetime.fromisoformat(now) - datetime.fromisoformat(pod.created)).total_seconds()

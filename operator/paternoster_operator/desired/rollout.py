@@ -1,0 +1,70 @@
+"""How many pods a rollout has beyond the replicas, by the manifest, the GPU budget and what is schedulable. Pure.
+
+A surge pod makes a rollout free of interruption, and needs room beside the replicas. On full devices it would wait for
+ever for what the replica holds that it is to replace. So, unless the manifest says how many:
+
+1. no more surge pods than ``budget.maxGPUs`` pays for beside the replicas;
+2. none once a new pod waits for what an old one holds, and one in its place would certainly fit: the same limits on the
+   nodes, and no more of what is lacking. The rollout then ends one old replica at a time, and stays so to its end.
+
+With one replica the gateway holds requests between the end of the old one and the start of the new one.
+"""
+
+from dataclasses import dataclass
+
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.autoscaling.policy import affordable_replicas
+from paternoster_operator.observe import Observed
+from paternoster_operator.pods.room import find_holder, find_lack, find_quota_lack
+
+DEFAULT_SURGE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """As the Deployment has it."""
+
+    max_surge: int = DEFAULT_SURGE
+    max_unavailable: int = 0
+    why: str = ""
+    """Why the surge is less than what would interrupt nothing; empty where the manifest says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """An old replica in whose place a new one would fit."""
+
+    pod: str
+    what: str
+    """What it holds, such as nvidia.com/gpu."""
+
+
+def find_blocking(observed: Observed) -> Blocking | None:
+    """Why a rollout waits for itself; None where it does not, or where ending an old replica might not help."""
+    deployment, outdated = observed.deployment, observed.outdated
+    if deployment is None or not outdated:
+        return None
+    lacks = [find_lack(pod) for pod in observed.starting if pod not in outdated]
+    if deployment.create_failure:
+        lacks.append(find_quota_lack(deployment.create_failure, deployment.placement))
+    for lack in lacks:
+        if lack is not None and (holder := find_holder(lack, outdated)) is not None:
+            return Blocking(holder.name, lack.what)
+    return None
+
+
+def choose_strategy(spec: LLMDeploymentSpec, replicas: int, observed: Observed) -> Strategy:
+    """For a Deployment of ``replicas`` pods, as the fleet is now."""
+    given = spec.rollout
+    surge, why = DEFAULT_SURGE if given.max_surge is None else given.max_surge, ""
+    paid = affordable_replicas(spec)
+    if paid is not None and surge > paid - replicas:
+        surge, why = max(0, paid - replicas), f"budget.maxGPUs pays for {paid} replicas"
+    if surge > 0 and given.max_surge is None and given.max_unavailable != 0:
+        blocking, deployment = find_blocking(observed), observed.deployment
+        if blocking is not None:
+            surge, why = 0, f"a new replica needs {blocking.what}, which {blocking.pod} holds"
+        elif deployment is not None and deployment.max_surge == 0 and (deployment.rolling or deployment.unseen):
+            surge, why = 0, "a new replica needs what an old one holds"
+    unavailable = given.max_unavailable or 0
+    return Strategy(surge, max(1, unavailable) if surge == 0 else unavailable, why)

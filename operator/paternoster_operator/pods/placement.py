@@ -1,0 +1,77 @@
+"""What the scheduler compares of a pod: where it may run, and how much of each resource it asks for. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from paternoster_contract.quantity import quantity
+
+_FIELDS = ("nodeSelector", "affinity", "topologySpreadConstraints", "runtimeClassName", "schedulerName")
+_FROM_NODES = "node.kubernetes.io/"
+"""Admission adds tolerations of such taints to every pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Of one pod, or of the pods of one template."""
+
+    where: Mapping[str, Any] = field(default_factory=dict)
+    """Everything that limits the nodes, claims of volumes and devices among it."""
+    requests: Mapping[str, Fraction] = field(default_factory=dict)
+    """Of all containers together; a quantity that is not understood is missing."""
+
+    def fits_in_place_of(self, other: "Placement", resources: Iterable[str]) -> bool:
+        """Whether a node that runs ``other`` has room for this one as soon as ``other`` has left it.
+
+        ``resources``: those that the node lacks now; of the others it has enough for both.
+        """
+        return self.where == other.where and all(
+            name in self.requests and self.requests[name] <= other.requests.get(name, Fraction(-1))
+            for name in resources
+        )
+
+
+def read_placement(spec: Mapping[str, Any]) -> Placement:
+    """From the spec of a pod, or of a Deployment's template, as the API server returns it: with defaults."""
+    where = {name: spec[name] for name in _FIELDS if spec.get(name)}
+    where["tolerations"] = [
+        each for each in spec.get("tolerations", ()) if not each.get("key", "").startswith(_FROM_NODES)
+    ]
+    where["volumeClaims"] = sorted(volume_claims(spec))
+    where["devices"] = sorted(
+        each.get("resourceClaimTemplateName") or each.get("resourceClaimName", "")
+        for each in spec.get("resourceClaims", ())
+    )
+    return Placement(where, _requests(spec))
+
+
+def volume_claims(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the PersistentVolumeClaims that the pod's volumes are."""
+    claims = (volume.get("persistentVolumeClaim") or {} for volume in spec.get("volumes", ()))
+    return tuple(claim["claimName"] for claim in claims if "claimName" in claim)
+
+
+def _requests(spec: Mapping[str, Any]) -> dict[str, Fraction]:
+    """Kubernetes' sum: containers and sidecars together, or the largest init container where that is more."""
+    inits = spec.get("initContainers", ())
+    sidecars = [each for each in inits if each.get("restartPolicy") == "Always"]
+    total = {"pods": Fraction(1)}
+    for container in (*spec.get("containers", ()), *sidecars):
+        for name, amount in _amounts(container).items():
+            total[name] = total.get(name, Fraction(0)) + amount
+    for container in inits:
+        if container not in sidecars:
+            for name, amount in _amounts(container).items():
+                total[name] = max(total.get(name, Fraction(0)), amount)
+    return total
+
+
+def _amounts(container: Mapping[str, Any]) -> dict[str, Fraction]:
+    found = {}
+    for name, text in (container.get("resources") or {}).get("requests", {}).items():
+        try:
+            found[name] = quantity(str(text))
+        except ValueError:
+            continue
+    return found
