@@ -1,10 +1,12 @@
 """Keywords of schemas that no answer is held to: refused where the client says ``strict``, else reported as ignored."""
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
+from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import MAX_NAME, report_ignored
@@ -44,12 +46,16 @@ def enforced_calls(
     Raises :class:`ArgumentsError`.
     """
     strict = _strict_tools(body)
-    tools, rest = [], []
+    tools, rest, size = [], [], 0
     for name, schema in calls.tools:
         try:
             made = enforced(arguments, schema)
         except GrammarError as error:
             raise ArgumentsError(name, str(error)) from error
+        size += len(json.dumps(made.schema))
+        if size > MAX_BYTES:
+            # The compiler would not take it: the other schemas need not be looked at.
+            raise ArgumentsError(name, f"the grammar of all tools has more than {MAX_BYTES} bytes")
         tools.append((name, made.schema))
         rest += [OfField(tool_field(body, name), keyword, name in strict) for keyword in made.unenforced]
     return calls._replace(tools=tools), rest

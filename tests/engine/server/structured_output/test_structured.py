@@ -45,8 +45,7 @@ def _schema(**said: Any) -> dict[str, Any]:
     return _schema_format(said)
 
 
-JSON_SCHEMA = "response_format.json_schema.json_schema"
-"""The union's variant is a part of the path."""
+JSON_SCHEMA = "response_format.json_schema"
 ENFORCED = "response_format.json_schema.schema"
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"response_format": {"type": "yaml"}}, "response_format", "json_schema"),
@@ -54,9 +53,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"response_format": {"type": "json_schema"}}, JSON_SCHEMA, "required"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, f"{JSON_SCHEMA}.schema", "required"),
     (_schema_format([1]), f"{JSON_SCHEMA}.schema", "object"),
-    ({"response_format": {"type": "json_object", "schema": {}}}, "response_format.json_object.schema", "unknown field"),
+    ({"response_format": {"type": "json_object", "schema": {}}}, "response_format.schema", "unknown field"),
     ({"response_format": {**TAG, "triggers": ["<g"]}}, "response_format", "starts with none of the triggers"),
-    ({"response_format": {**TAG, "structures": []}}, "response_format.structural_tag.structures", "at least 1"),
+    ({"response_format": {**TAG, "structures": []}}, "response_format.structures", "at least 1"),
     ({"structured_outputs": {"regex": "a", "whitespace_pattern": " "}},
      "structured_outputs.whitespace_pattern", "null"),
     ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern", "null"),
@@ -77,7 +76,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"guided_grammar": "start: foo"}, "guided_grammar", "unknown name"),
     ({"guided_grammar": "root ::= (("}, "guided_grammar", "neither Lark nor GBNF"),
     ({"guided_grammar": "start: start"}, "guided_grammar", "allows no answer"),
-    ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag.type", "required"),
+    ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag", "required"),
     ({"guided_grammar": 'start: %json {"x-guidance": {"lenient": true}, "not": {}}'}, "guided_grammar", "not"),
     (_schema(**{"not": {}}), ENFORCED, "not"),
     (_schema(properties={f"p{i}": {"type": "string"} for i in range(600)}), ENFORCED, "names where hundreds are opt"),

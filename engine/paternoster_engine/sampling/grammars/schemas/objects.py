@@ -1,5 +1,6 @@
 """Keywords of objects, said by the ones that llguidance has."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from paternoster_engine.sampling.grammars.schemas.patterns import Unsupported, w
 
 MOST_NAMES = 200
 """Of ``propertyNames``, that become properties."""
+MOST_CHARACTERS = 2**16
+"""Of the schemas of all these, each a copy of the one that they share."""
 MAX_DEPTH = 16
 """Schemas in one another whose properties ``unevaluatedProperties`` leaves out."""
 
@@ -40,7 +43,9 @@ def _of_names(part: Part, said: Mapping[str, Any]) -> bool:
     values = [said["const"]] if "const" in said else said.get("enum")
     other = part.within(part.said.get("additionalProperties", True), "additionalProperties")
     given = part.said.get("properties", {})
-    if isinstance(values, list) and len(said) == 1 and len(values) <= MOST_NAMES and isinstance(given, Mapping):
+    if isinstance(values, list) and len(said) == 1 and isinstance(given, Mapping):
+        if len(values) > MOST_NAMES or len(values) * len(json.dumps(other)) > MOST_CHARACTERS:
+            return False
         allowed = [value for value in values if isinstance(value, str)]
         properties = {name: part.within(schema, "properties", name) for name, schema in given.items()}
         properties = {name: schema if name in allowed else False for name, schema in properties.items()}
@@ -111,10 +116,10 @@ def unevaluated(part: Part, value: Any) -> None:
         return
     evaluated = _Evaluated(part)
     evaluated.add(part.said, MAX_DEPTH, certain=True)
-    if evaluated.all:
-        return
     if not evaluated.certain:
         part.tell("unevaluatedProperties")
+    if evaluated.all:
+        return
     properties = dict.fromkeys(evaluated.names, True)
     part.conjuncts.append(
         {
@@ -129,7 +134,7 @@ class _Evaluated:
     """Which properties some schema has applied to, without looking at a value."""
 
     def __init__(self, part: Part) -> None:
-        self._references = part.rewriting.references
+        self._rewriting = part.rewriting
         self.names: dict[str, None] = {}
         self.patterns: dict[str, None] = {}
         self.all = False
@@ -139,7 +144,7 @@ class _Evaluated:
     def add(self, said: Any, depth: int, *, certain: bool) -> None:
         if not isinstance(said, Mapping):
             return
-        if depth == 0:
+        if depth == 0 or not self._rewriting.may_look():
             self.all, self.certain = True, False
             return
         properties, patterns = said.get("properties"), said.get("patternProperties")
@@ -151,7 +156,7 @@ class _Evaluated:
         inner = said.get("unevaluatedProperties") if depth != MAX_DEPTH else None
         self.all |= "additionalProperties" in said or (inner is not None and inner is not False)
         for key, schema, applies in _applied(said):
-            target = self._references.target(schema) if key == "$ref" else schema
+            target = self._rewriting.references.target(schema) if key == "$ref" else schema
             self.add(target, depth - 1, certain=certain and applies)
 
 

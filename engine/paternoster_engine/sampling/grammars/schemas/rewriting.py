@@ -25,6 +25,8 @@ MOST_TOLD = 64
 """Keywords of one schema that are told."""
 MOST_SPLITS = 4
 """Conditions of one schema that become alternatives: each may double how many there are."""
+MOST_LOOKED = 2_000
+"""Schemas that are looked at for what others have evaluated, for all of one root."""
 PLAIN_DEFINITIONS = ("#/$defs/", "#/definitions/")
 
 
@@ -52,9 +54,11 @@ class Rewriting:
         self.unenforced: dict[Unenforced, None] = {}
         self._names: dict[tuple[str, str | None], str] = {}
         self._taken: set[str] = set()
+        self._taken: set[str] = set()
         self.waiting: list[tuple[str, str, str | None]] = []
         """Definitions to be made: names, references, and properties that they require."""
         self._splits = 0
+        self._looked = 0
         self.left_out = frozenset() if tried is None else tried.left_out
         self.circular = tried is not None and tried.circular
 
@@ -75,6 +79,11 @@ class Rewriting:
         self._splits += self._tried is None
         return self._tried is None and self._splits <= MOST_SPLITS
 
+    def may_look(self) -> bool:
+        """Whether one more schema may be looked at for what it evaluates."""
+        self._looked += 1
+        return self._looked <= MOST_LOOKED
+
     @property
     def split(self) -> bool:
         """Whether some have."""
@@ -91,10 +100,11 @@ class Rewriting:
             return "#"
         if (reference, tag) not in self._names:
             name = _name_of(reference) if tag is None else None
-            if name is None or name in self._names.values():
-                name = next(
-                    made for i in range(len(self._names) + 1) if (made := f"ref{i}") not in self._names.values()
-                )
+            if name is None or name in self._taken:
+                name = f"ref{len(self._names)}"
+                while name in self._taken:
+                    name += "_"
+            self._taken.add(name)
             self._names[reference, tag] = name
             self.waiting.append((name, reference, tag))
         return f"#/$defs/{self._names[reference, tag]}"
