@@ -1,10 +1,14 @@
 """Which files of a model's folder say how text becomes tokens."""
 
+from itertools import islice
 from typing import Any
 
-from paternoster_engine.model.fields import Fields
+from paternoster_engine.model.fields import Fields, shown
 from paternoster_engine.model.vocabulary.from_json import TokenizerFiles
 from paternoster_engine.model.weights.model_folder import ModelFolder
+
+MOST = 100
+"""Templates that are listed."""
 
 
 def tokenizer_files(folder: ModelFolder, eos_token_ids: Any, rows: int) -> TokenizerFiles:
@@ -33,3 +37,11 @@ def chat_template(folder: ModelFolder, files: TokenizerFiles) -> str | None:
         said = Fields(folder.json("chat_template.json"), "chat_template.json")
         return said.text("chat_template", default=None)
     return None
+
+
+def note_of_templates(folder: ModelFolder, files: TokenizerFiles) -> list[str]:
+    """One line on templates that are not used, beside the one that is."""
+    named = Fields(files.tokenizer_config, "tokenizer_config.json").mappings("chat_template") or []
+    others = [str(item.get("name")) for item in named if item.get("name") != "default"]
+    others += sorted(path.stem for path in islice((folder.path / "additional_chat_templates").glob("*.jinja"), MOST))
+    return [f"chat templates that are not used: {shown(', '.join(dict.fromkeys(others)))}"] if others else []

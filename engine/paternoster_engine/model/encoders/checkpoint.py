@@ -12,7 +12,7 @@ from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.tokenizer_folder import tokenizer_files
 from paternoster_engine.model.weights.model_folder import ModelFolder, add_tensors
-from paternoster_engine.model.weights.other_files import note_of_unused
+from paternoster_engine.model.weights.other_files import note_of_other_weights, note_of_unused
 
 
 def is_encoder(source: ModelSource) -> bool:
@@ -29,7 +29,8 @@ class EncoderCheckpoint:
         self.config: EncoderConfig = encoder_config(values, source.path.name, read_pooling(self._folder, values))
         self._files: dict[str, Any] = {}
         homes: dict[str, str] = {}
-        for name, weights in self._folder.weights().items():
+        self._weights = self._folder.weights()
+        for name, weights in self._weights.items():
             try:
                 file = safe_open(weights, framework="pt")
                 add_tensors(self._files, dict.fromkeys(file.keys(), file), name, homes)
@@ -51,7 +52,8 @@ class EncoderCheckpoint:
     @property
     def notes(self) -> list[str]:
         """What of the files is not used, a line each."""
-        return note_of_unused(self._files.keys() - self._names.values())
+        others = note_of_other_weights(self._folder, self._weights)
+        return [*others, *note_of_unused(self._files.keys() - self._names.values())]
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.from_json(tokenizer_files(self._folder, None, self.config.vocab_size))

@@ -19,11 +19,7 @@ def notes_of_folder(folder: ModelFolder, config: Mapping[str, Any], weights: Col
     for name in fields.texts("architectures", default=[]):
         if not GENERATES.fullmatch(name) or name.endswith("RewardModel"):
             raise fields.refusal("architectures", name, "of a language model, such as LlamaForCausalLM")
-    notes = []
-    if others := folder.other_weights(weights):
-        notes.append(
-            f"{some_of(others)} {'is' if len(others) == 1 else 'are'} not read: the model is {some_of(weights)}"
-        )
+    notes = note_of_other_weights(folder, weights)
     if folder.passes_over_index(weights):
         notes.append(f"{INDEX} is not read: it names none of {some_of(weights)}")
     if folder.has("adapter_config.json"):
@@ -31,6 +27,14 @@ def notes_of_folder(folder: ModelFolder, config: Mapping[str, Any], weights: Col
     if own := fields.mapping("auto_map"):
         notes.append(f"config.json: auto_map is not used: {shown(dict(own))} would be code of the repository")
     return notes
+
+
+def note_of_other_weights(folder: ModelFolder, weights: Collection[str]) -> list[str]:
+    """One line on files with weights that are none of the model's."""
+    others = folder.other_weights(weights)
+    if not others:
+        return []
+    return [f"{some_of(others)} {'is' if len(others) == 1 else 'are'} not read: the model is {some_of(weights)}"]
 
 
 def quantization_of(folder: ModelFolder, config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -153,3 +153,14 @@ def test_a_tokenizer_config_of_thousands_of_tokens_is_read(tmp_path: Path) -> No
     """That of Gemma 3 has 1.2 MB."""
     config = {**CONFIG, "extra": "x" * 2_000_000}
     assert tokenizer_of(write_repository(tmp_path, {"tokenizer_config.json": config})).largest_id == VOCAB - 1
+
+
+def test_templates_that_are_not_used_are_told(tmp_path: Path) -> None:
+    named = [{"name": "default", "template": "D"}, {"name": "rag", "template": "R"}]
+    files = {
+        "tokenizer_config.json": {**CONFIG, "chat_template": named},
+        "additional_chat_templates/tool_use.jinja": "T",
+    }
+    tokenizer = tokenizer_of(write_repository(tmp_path, files))
+    assert tokenizer.chat_template == "D"
+    assert tokenizer.notes == ["chat templates that are not used: 'rag, tool_use'"]
