@@ -1,12 +1,17 @@
 """The engine's side of the process that renders chat templates."""
 
 import contextlib
+import json
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 from paternoster_engine.chat.errors import ChatTemplateError, RendererLost
+from paternoster_engine.chat.fitting import Fit
+from paternoster_engine.chat.reshape import Step
+from paternoster_engine.chat.skeleton import Skeleton
 from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEnded
 
 CPU_TIME = 1.0
@@ -15,6 +20,11 @@ WALL_TIME = 20.0
 """Seconds after which a process that computes nothing is killed as well."""
 MEMORY = 512 * 2**20
 """Bytes of address space; an idle renderer has 30 MiB."""
+
+MAX_FITS = 256
+"""Shapes of conversations of which it is remembered how the template takes them."""
+MOST_OF_SKELETON = 16 * 2**20
+"""Bytes of the prompt of a skeleton."""
 
 
 class Renderer:
@@ -26,20 +36,49 @@ class Renderer:
         self._fault = "the model file has no chat template" if source is None else None
         self._process: LimitedProcess | None = None
         self._turn = threading.Lock()
+        self._fits: dict[bytes, Fit] = {}
 
-    def render(self, messages: Sequence[Mapping[str, Any]], most: int, /, **variables: Any) -> str:
-        """Prompt text of ``messages``, at most ``most`` bytes; waits, so it is called in a thread.
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], most: int, steps: Sequence[Step] = (), /, **variables: Any
+    ) -> str:
+        """Prompt text of ``messages`` after ``steps``, at most ``most`` bytes; waits, so it is called in a thread.
 
         Raises :class:`ChatTemplateError`, and :class:`RendererLost` if the process was ended from outside.
         """
-        request = {"messages": messages, "most": most, "variables": variables}
+        text: str = self._ask({"messages": messages, "most": most, "steps": steps, "variables": variables})["text"]
+        return text
+
+    def fit(self, skeleton: Skeleton, /, **variables: Any) -> Fit:
+        """How the template takes conversations of a shape; found once for each of the latest. Raises as :meth:`render`.
+
+        ``variables``: besides those of the skeleton.
+        """
+        asked = {
+            "messages": skeleton.messages,
+            "required": skeleton.required,
+            "variables": skeleton.variables | variables,
+            "most": MOST_OF_SKELETON,
+        }
+        key = blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).digest()
+        found = self._fits.get(key)
+        if found is None:
+            answer = self._ask(asked)
+            steps = tuple((name, tuple(indices)) for name, indices in answer["steps"])
+            found = Fit(steps, frozenset(answer["shown"]), answer["fault"])
+            self._fits[key] = found
+            if len(self._fits) > MAX_FITS:
+                with contextlib.suppress(KeyError, StopIteration):
+                    # Another thread may have removed it.
+                    del self._fits[next(iter(self._fits))]
+        return found
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._turn:
             process = self._ensure_process()
             answer = _answer(lambda: process.ask(request, WALL_TIME))
         if "error" in answer:
             raise ChatTemplateError(answer["error"])
-        text: str = answer["text"]
-        return text
+        return answer
 
     def warm_up(self) -> None:
         """Start the process, so that the first conversation finds it; what the template lacks is told by those."""

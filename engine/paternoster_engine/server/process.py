@@ -154,7 +154,7 @@ class EngineProcess:
             pooling=model.pooling,
             sampling_defaults=model.sampling_defaults,
         )
-        await asyncio.to_thread(served.renderer.warm_up)
+        await asyncio.to_thread(served.warm_up)
         timer.ended(StartPart.WARM_UP)
         self._state.serve(served)
         log.info("ready in %s", timer)

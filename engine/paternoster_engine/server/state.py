@@ -4,13 +4,16 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from prometheus_client import CollectorRegistry
 
 from paternoster_contract.stats import EngineState, StartPart
+from paternoster_engine.chat.errors import RendererLost
 from paternoster_engine.chat.renderer import Renderer
+from paternoster_engine.chat.support import TemplateSupport, template_support
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
@@ -94,14 +97,13 @@ class ServedModel:
     @cached_property
     def uses_tool_prompt(self) -> bool:
         """Whether :mod:`paternoster_engine.chat.tool_prompt` writes tools: the chat template reads none."""
-        template = self.tokenizer.chat_template
         allowed = self.tool_template == "auto" and self.tool_parser in ("auto", "hermes")
-        return allowed and template is not None and "tools" not in template
+        return allowed and self.tokenizer.chat_template is not None and not self.reads.tools
 
     @cached_property
-    def reads_calls(self) -> bool:
-        """Whether the chat template writes calls of earlier turns itself."""
-        return "tool_calls" in (self.tokenizer.chat_template or "")
+    def reads(self) -> TemplateSupport:
+        """What the chat template shows of tools; the first to ask waits for a process to render."""
+        return template_support(self.renderer)
 
     @cached_property
     def reads_developer(self) -> bool:
@@ -123,6 +125,12 @@ class ServedModel:
             return self.tokenizer.token_bytes(token)
 
         return SeenTokens(self.tokenizer.largest_id + 1, spelled)
+
+    def warm_up(self) -> None:
+        """Start the process that renders, and find out what the template reads; waits, and raises nothing."""
+        self.renderer.warm_up()
+        with suppress(RendererLost):
+            _ = self.reads
 
     def close(self) -> None:
         """End what reads texts; the loop is ended by itself."""

@@ -152,6 +152,25 @@ def _tools_answer(messages: list[ChatMessage]) -> list[ChatMessage]:
 Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_tools_answer)]
 
 
+def template_order(messages: Sequence[ChatMessage]) -> list[int]:
+    """Indices of ``messages`` as templates get them: results of tools in the order of the calls."""
+    order: list[int] = []
+    results: list[int] = []
+    places: dict[str, int] = {}
+
+    def ordered() -> list[int]:
+        return sorted(results, key=lambda index: places.get(messages[index].tool_call_id or "", 0))
+
+    for index, message in enumerate(messages):
+        if message.role == "tool":
+            results.append(index)
+            continue
+        order += [*ordered(), index]
+        results.clear()
+        places = {call.id: place for place, call in enumerate(message.tool_calls)}
+    return order + ordered()
+
+
 def for_template(messages: Sequence[ChatMessage], id_for_template: Callable[[str], str] = str) -> list[dict[str, Any]]:
     """The conversation as chat templates read it.
 
@@ -159,25 +178,12 @@ def for_template(messages: Sequence[ChatMessage], id_for_template: Callable[[str
     """
     told: list[dict[str, Any]] = []
     names: dict[str, str] = {}
-    places: dict[str, int] = {}
-    answers: list[ChatMessage] = []
-
-    def flush() -> Iterable[dict[str, Any]]:
-        answers.sort(key=lambda answer: places.get(answer.tool_call_id or "", 0))
-        for answer in answers:
-            name = names.get(answer.tool_call_id or "")
-            yield ({} if name is None else {"name": name}) | answer.for_template(id_for_template)
-        answers.clear()
-
-    for message in messages:
-        if message.role == "tool":
-            answers.append(message)
-            continue
-        told += flush()
-        names = {call.id: call.function.name for call in message.tool_calls}
-        places = {call.id: place for place, call in enumerate(message.tool_calls)}
-        told.append(message.for_template(id_for_template))
-    told += flush()
+    for index in template_order(messages):
+        message = messages[index]
+        if message.role != "tool":
+            names = {call.id: call.function.name for call in message.tool_calls}
+        name = names.get(message.tool_call_id or "")
+        told.append(({} if name is None else {"name": name}) | message.for_template(id_for_template))
     return told
 
 

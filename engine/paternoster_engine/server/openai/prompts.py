@@ -1,34 +1,26 @@
 """From what a client sent to requests that the scheduler takes."""
 
-import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tokenizers import Encoding
 
-from paternoster_engine.chat.marks import END, MARK
-from paternoster_engine.chat.tool_prompt import has_calls, write_tools
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.beam_search import BeamSearch
-from paternoster_engine.server.answer_headers import TOOL_TEMPLATE, set_answer_header
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.beams import beam_params
+from paternoster_engine.server.openai.chat_prompts import encode_chat
 from paternoster_engine.server.openai.fields.body import with_defaults
-from paternoster_engine.server.openai.fields.template import TemplateFields
 from paternoster_engine.server.openai.logprob_bounds import chat_limit, check_completion
-from paternoster_engine.server.openai.messages import ChatMessage, for_template, texts_of
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.openai.structure import NewMatcher, matcher_of_chat, matcher_of_text
+from paternoster_engine.server.openai.text_sizes import text_size
 from paternoster_engine.server.state import ServedModel
-
-ENDING = 64
-"""Characters of a prompt's end that say whether reasoning has begun."""
 
 
 async def encode(served: ServedModel, field: str, texts: Sequence[str], add_special_tokens: bool) -> list[Encoding]:
@@ -36,83 +28,12 @@ async def encode(served: ServedModel, field: str, texts: Sequence[str], add_spec
 
     Raises :class:`InvalidValue` for texts that could never fit, before they are read, and :class:`TextQueueFull`.
     """
-    size = _size(served, field, texts)
+    size = text_size(served, field, texts)
 
     def work() -> list[Encoding]:
         return [served.tokenizer.encoding(text, add_special_tokens) for text in texts]
 
     return await served.text_work.run(size, work)
-
-
-async def encode_chat(
-    served: ServedModel,
-    messages: Sequence[ChatMessage],
-    fields: TemplateFields,
-    variables: Mapping[str, Any],
-    add_special_tokens: bool = False,
-) -> tuple[Encoding, str]:
-    """Tokens of a conversation and the end of its text; ``variables`` are the template's besides.
-
-    Raises :class:`InvalidValue` for some that the template does not read and for a last message that no answer can go
-    on with, :class:`ChatTemplateError`, :class:`RendererLost`, and as :func:`encode`.
-    """
-    generates, continues = fields.begins_answer, fields.continue_final_message
-    last = messages[-1]
-    if continues and (last.role != "assistant" or not last.text or last.tool_calls):
-        raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
-    told = for_template(messages, served.template_format.id_for_template)
-    if not served.reads_developer:
-        told = [message | {"role": "system"} if message["role"] == "developer" else message for message in told]
-    by_prompt = served.uses_tool_prompt and ("tools" in variables or (has_calls(told) and not served.reads_calls))
-    if by_prompt:
-        set_answer_header(TOOL_TEMPLATE, "built-in")
-    for name in ("documents",) if by_prompt else ("tools", "documents"):
-        if name in variables and name not in (served.tokenizer.chat_template or ""):
-            raise InvalidValue(name, f"{name}: this model's chat template reads none: leave them out")
-    given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
-    size = _size(served, "messages", ["".join(texts_of(told)) + "".join(given)])
-
-    def work() -> tuple[Encoding, str]:
-        marked, values = told, variables
-        if not served.parse_special_tokens:
-            marker = served.tokenizer.marker
-            marked, values = marker.mark(told), {name: marker.mark_value(value) for name, value in variables.items()}
-        if continues:
-            marked = [*marked[:-1], marked[-1] | {"content": marked[-1]["content"] + END}]
-        if by_prompt:
-            values = dict(values)
-            marked = write_tools(marked, values.pop("tools", None))
-        marks = json.dumps([marked, values], ensure_ascii=False).count(MARK)
-        most = served.longest_text + (marks + continues) * len(MARK.encode())
-        text = served.renderer.render(marked, most, add_generation_prompt=generates, **values)
-        if continues:
-            text, found, _ = text.rpartition(END)
-            if not found:
-                raise _no_end("this model's chat template does not show the last message's text")
-        return served.tokenizer.encoding(text, add_special_tokens), text[-ENDING:]
-
-    return await served.text_work.run(size, work)
-
-
-def _no_end(fault: str) -> InvalidValue:
-    return InvalidValue("continue_final_message", f"continue_final_message: {fault}")
-
-
-def _size(served: ServedModel, field: str, texts: Sequence[str]) -> int:
-    """Bytes of ``texts`` together; raises :class:`InvalidValue` for what the context or the engine cannot hold."""
-    sizes = [len(text.encode()) for text in texts]
-    if max(sizes) > served.longest_text:
-        raise InvalidValue(
-            field,
-            f"This model's maximum context length is {served.max_model_len} tokens, which are at most "
-            f"{served.longest_text} bytes of text. However, {field} has {max(sizes)} bytes.",
-        )
-    if sum(sizes) > served.text_work.most:
-        raise InvalidValue(
-            field,
-            f"{field}: has {sum(sizes)} bytes in all its texts, of at most {served.text_work.most} in one request",
-        )
-    return sum(sizes)
 
 
 async def chat_prompt(served: ServedModel, body: ChatCompletionRequest) -> tuple[Encoding, str]:

@@ -5,8 +5,9 @@ from fastapi import APIRouter, Request
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.generation.streaming import unless_gone
+from paternoster_engine.server.openai.chat_prompts import encode_chat
 from paternoster_engine.server.openai.objects import Prompt, Tokens
-from paternoster_engine.server.openai.prompts import check_token_ids, encode, encode_chat
+from paternoster_engine.server.openai.prompts import check_token_ids, encode
 from paternoster_engine.server.openai.requests import DetokenizeRequest, TokenizeRequest
 from paternoster_engine.server.state import ServedModel
 

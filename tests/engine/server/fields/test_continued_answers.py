@@ -106,6 +106,7 @@ async def test_what_cannot_go_on_is_refused_by_name(tokenizer: Tokenizer, body: 
 
 
 async def test_a_template_that_does_not_show_the_last_message_is_told_of(tokenizer: Tokenizer) -> None:
-    async with scripted_server(tokenizer.with_template("{{ messages[0].content }}"))() as server:
-        answer = await server.client.post("/v1/chat/completions", json=_begun("x"))
+    source = "{% for m in messages %}{{ m.content.split('!')[0] }}{% endfor %}"
+    async with scripted_server(tokenizer.with_template(source))() as server:
+        answer = await server.client.post("/v1/chat/completions", json=_begun("x!y"))
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "continue_final_message")

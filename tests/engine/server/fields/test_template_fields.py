@@ -11,6 +11,7 @@ SOURCE = (
     "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}"
     "{% for d in documents or [] %}{{ d | tojson }}\n{% endfor %}"
     "{% if thinking is defined %}{{ thinking }}{% endif %}{{ messages[0].content }}"
+    "{% for m in messages[1:] %}{{ m.content }}{{ m.tool_calls or '' }}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>{% endif %}"
 )
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}

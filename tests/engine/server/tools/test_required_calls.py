@@ -119,11 +119,14 @@ def _tool(name: str, said: Any) -> dict[str, Any]:
 GOOD, BAD, GOOD_TOO = _tool("good", {"type": "string"}), _tool("bad", {"uniqueItems": True}), _tool("too", {})
 
 
+PLAIN = "{{ tools }}{% for m in messages %}{{ m.content }}{{ m.tool_calls }}{% endfor %}"
+
+
 @pytest.mark.parametrize(
     ("template", "fields", "param", "told"),
     [
-        ("{{ tools }}", {"tool_choice": "required"}, "tool_choice", "no grammar describes"),
-        ("{{ tools }}<|python_start|>", {"tool_choice": "required", "tools": [
+        (PLAIN, {"tool_choice": "required"}, "tool_choice", "no grammar describes"),
+        (PLAIN + "<|python_start|>", {"tool_choice": "required", "tools": [
             {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"minProperties": 1}}}]},
          "tools.0.function.parameters", "cannot be enforced: minProperties is not supported"),
         (QWEN3, {"tool_choice": "required", "guided_choice": ["a"]}, "tool_choice", "together with guided_choice"),

@@ -111,7 +111,8 @@ def _with(**change: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("text", ["{", "{'a': 1}", "[1]", '{"a": NaN}', "[" * 100, '{"a": "\\ud800"}', "It rains."])
 async def test_arguments_that_a_model_wrote_wrong_go_back_as_they_are(tokenizer: Tokenizer, text: str) -> None:
     """Clients send such a call back with what is wrong with it: the model is to see it, and the agent to go on."""
-    template = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}|{{ "
+    template = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}|"
+    template += "{{ c.function.arguments }}|{{ "
     template += "c.function.arguments | tojson }}{% endfor %}{% endfor %}"
     async with scripted_server(tokenizer.with_template(template))(**ROOM) as server:
         for path, body in (
@@ -126,7 +127,7 @@ async def test_arguments_that_a_model_wrote_wrong_go_back_as_they_are(tokenizer:
             assert response.status_code == 200, response.text
             if path == "/tokenize":
                 said = tokenizer.decode(response.json()["tokens"])
-                assert said == f"{text}|{json.dumps({'INVALID_JSON': text})}"
+                assert said == f"Weather?get|{text}|{json.dumps({'INVALID_JSON': text})}x"
 
 
 @pytest.mark.parametrize(

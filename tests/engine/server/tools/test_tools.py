@@ -232,8 +232,11 @@ async def test_effort_and_variables(tokenizer: Tokenizer) -> None:
         assert await tokens(server, reasoning_effort="none") == silent
         said = {"enable_thinking": False}
         assert await tokens(server, reasoning_effort="high", chat_template_kwargs=said) == silent
-    async with scripted_server(tokenizer.with_template("{{ reasoning_effort }}"))(**ROOM) as server:
-        assert await tokens(server, reasoning_effort="low") == len(tokenizer.encode("low"))
+    async with scripted_server(tokenizer.with_template("{{ reasoning_effort }}{{ messages[0].content }}"))(
+        **ROOM
+    ) as server:
+        count = len(tokenizer.encode("low" + CHAT["messages"][0]["content"]))
+        assert await tokens(server, reasoning_effort="low") == count
     async with scripted_server(tokenizer.with_template("{{ messages[0].content }}"))(**ROOM) as server:
         await tokens(server, reasoning_effort="none")
         refused = await server.client.post("/v1/chat/completions", json=CHAT | {"reasoning_effort": "low"})

@@ -1,0 +1,99 @@
+"""Which form of a conversation a chat template carries: found with its skeleton, before any text is rendered."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from paternoster_engine.chat.errors import ChatTemplateError
+from paternoster_engine.chat.reshape import Conversation, Step, possible_steps, reshape
+from paternoster_engine.chat.skeleton import markers_in
+
+Render = Callable[[Conversation], str]
+"""Renders a conversation; raises :class:`ChatTemplateError`."""
+_SPELLED_PART = re.compile(r"""["']type["']: ?["']text["']""")
+"""A list of parts that a template wrote as it is, in place of going through it."""
+_FIRST_OF_TWO = ("as_system", "one_call", "merge_instructions", "fold_instructions")
+_SECOND_OF_TWO = ("merge_instructions", "fold_instructions", "join_neighbours", "without_content")
+
+
+class Fit(NamedTuple):
+    """How a template takes a conversation."""
+
+    steps: tuple[Step, ...] = ()
+    """Which make it the form in which most of it is shown; see :mod:`paternoster_engine.chat.reshape`."""
+    shown: frozenset[str] = frozenset()
+    """Markers that are in the prompt then."""
+    error: str | None = None
+    """Why the template makes no prompt of it, in any form that shows all of it."""
+
+
+class _Trial(NamedTuple):
+    messages: Conversation
+    steps: tuple[Step, ...]
+    shown: frozenset[str]
+    error: str | None
+
+    def lost(self, required: frozenset[str]) -> int:
+        return len(required - self.shown) if self.error is None else len(required) + 1
+
+
+def fit(messages: Conversation, required: Iterable[str], render: Render) -> Fit:
+    """The first form of the skeleton ``messages`` in which all markers that are ``required`` are shown, or the best.
+
+    Renders once where the usual form shows all, and else some twenty times at most.
+    """
+    needed = frozenset(required)
+    first = _tried(messages, (), render)
+    best = first if first.error is None else _without_refusal(first, needed, render)
+    while best.error is None and (missing := needed - best.shown):
+        trials = (
+            _tried(best.messages, best.steps, render, step)
+            for step in possible_steps(best.messages, lambda message: bool(_markers_of(message) & missing))
+            if step[1] and step not in best.steps
+        )
+        better = next((trial for trial in trials if trial.lost(needed) < best.lost(needed)), None)
+        if better is None:
+            break
+        best = better
+    if first.error is not None and best.lost(needed):
+        # The template's own reason says more than what a form shows that it does not take as it is.
+        return Fit(error=first.error)
+    return Fit(best.steps, best.shown)
+
+
+def _without_refusal(refused: _Trial, needed: frozenset[str], render: Render) -> _Trial:
+    """What is lost is not known of a template that refuses: each step is tried for all messages, and some pairs."""
+    singles = []
+    best = refused
+    for step in possible_steps(refused.messages, lambda _: True):
+        if step[1]:
+            singles.append(_tried(refused.messages, (), render, step))
+            best = min(best, singles[-1], key=lambda trial: trial.lost(needed))
+            if not best.lost(needed):
+                return best
+    for single in singles:
+        if single.steps[0][0] not in _FIRST_OF_TWO:
+            continue
+        for step in possible_steps(single.messages, lambda _: True):
+            if step[1] and step[0] in _SECOND_OF_TWO:
+                best = min(best, _tried(single.messages, single.steps, render, step), key=lambda t: t.lost(needed))
+                if not best.lost(needed):
+                    return best
+    return best
+
+
+def _tried(messages: Conversation, steps: tuple[Step, ...], render: Render, step: Step | None = None) -> _Trial:
+    if step is not None:
+        messages, steps = reshape(messages, [step]), (*steps, step)
+    try:
+        text = render(messages)
+    except ChatTemplateError as error:
+        return _Trial(messages, steps, frozenset(), str(error))
+    if _SPELLED_PART.search(text) and any(isinstance(message["content"], list) for message in messages):
+        return _Trial(messages, steps, frozenset(), "lists of parts are written as they are")
+    return _Trial(messages, steps, markers_in(text), None)
+
+
+def _markers_of(message: Mapping[str, Any]) -> frozenset[str]:
+    """Of its content and its calls."""
+    return markers_in(f"{message['content']}{message.get('tool_calls') or ''}")

@@ -1,0 +1,136 @@
+"""The shape of a conversation: the conversation with a marker in place of each of its texts.
+
+A chat template that renders the skeleton shows which texts of all conversations of that shape reach the prompt.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+_MARKER = re.compile(r"qz\d+[a-z]\d*zq")
+CONTENT, CALLS, NAME, REASONING, DOCUMENT, TOOL = (
+    "content",
+    "tool_calls",
+    "name",
+    "reasoning_content",
+    "documents",
+    "tools",
+)
+_LETTERS = {CONTENT: "c", CALLS: "f", NAME: "n", REASONING: "r", DOCUMENT: "d", TOOL: "t"}
+_KEY, _VALUE = "k", "v"
+OPTIONAL = (NAME, REASONING, TOOL)
+"""Fields that a template may leave out: many show no names, and no thoughts of earlier turns."""
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+
+
+class Skeleton(NamedTuple):
+    messages: list[dict[str, Any]]
+    variables: dict[str, Any]
+    places: dict[str, tuple[str, int]]
+    """Markers -> the field that each stands for, and the index of its message or document."""
+
+    @property
+    def required(self) -> list[str]:
+        """Markers without which a text is lost."""
+        return [marker for marker, (field, _) in self.places.items() if field not in OPTIONAL]
+
+
+def skeleton_of(messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> Skeleton:
+    """``messages``: as templates read them, with strings as content. Texts that are white space have no marker."""
+    places: dict[str, tuple[str, int]] = {}
+    ids: dict[str, str] = {}
+    made = [_message(index, message, places, ids) for index, message in enumerate(messages)]
+    given = dict(variables)
+    if variables.get(TOOL):
+        given[TOOL] = [_tool(places)]
+    if variables.get(DOCUMENT):
+        given[DOCUMENT] = [_document(index, each, places) for index, each in enumerate(variables[DOCUMENT])]
+    return Skeleton(made, given, places)
+
+
+def markers_in(text: str) -> frozenset[str]:
+    return frozenset(_MARKER.findall(text))
+
+
+def lost_documents(lost: Iterable[str], skeleton: Skeleton) -> list[int]:
+    """Indices of the documents of which no text at all is shown."""
+    missing = {index: True for field, index in skeleton.places.values() if field == DOCUMENT}
+    gone = set(lost)
+    for marker, (field, index) in skeleton.places.items():
+        if field == DOCUMENT and marker not in gone:
+            missing[index] = False
+    return [index for index, nothing in missing.items() if nothing]
+
+
+def _message(
+    index: int, message: Mapping[str, Any], places: dict[str, tuple[str, int]], ids: dict[str, str]
+) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": message["role"]}
+    for field, value in message.items():
+        if field == CONTENT:
+            made[field] = _text(index, CONTENT, value, places)
+        elif field in _THOUGHTS:
+            made[field] = _text(index, REASONING, value, places)
+        elif field == NAME and message["role"] == "tool":
+            # It is of the call, and has its marker there.
+            made[field] = f"qz{index}m0zq"
+        elif field == NAME:
+            made[field] = _text(index, NAME, value, places)
+        elif field == "tool_call_id":
+            made[field] = _id(value, ids)
+        elif field == CALLS:
+            made[field] = [_call(index, place, call, places, ids) for place, call in enumerate(value)]
+    return made
+
+
+def _text(index: int, field: str, value: str, places: dict[str, tuple[str, int]]) -> str:
+    if not value.strip():
+        return " " if value else ""
+    marker = f"qz{index}{_LETTERS[field]}0zq"
+    places[marker] = (field, index)
+    return marker
+
+
+def _id(value: str, ids: dict[str, str]) -> str:
+    """Another one of the same length, which some templates check."""
+    return ids.setdefault(value, f"q{len(ids)}".ljust(len(value), "z"))
+
+
+def _call(
+    index: int, place: int, call: Mapping[str, Any], places: dict[str, tuple[str, int]], ids: dict[str, str]
+) -> dict[str, Any]:
+    name = f"qz{index}{_LETTERS[CALLS]}{place}zq"
+    places[name] = (CALLS, index)
+    arguments, text = {}, "{}"
+    if call["function"].get("arguments"):
+        key, value = f"qz{index}{_KEY}{place}zq", f"qz{index}{_VALUE}{place}zq"
+        places[value] = (CALLS, index)
+        arguments, text = {key: value}, f'{{"{key}": "{value}"}}'
+    function = {"name": name, "arguments": arguments, "arguments_text": text}
+    return {"id": _id(call["id"], ids), "type": "function", "function": function}
+
+
+def _tool(places: dict[str, tuple[str, int]]) -> dict[str, Any]:
+    name = f"qz0{_LETTERS[TOOL]}0zq"
+    places[name] = (TOOL, 0)
+    parameters = {"type": "object", "properties": {"a": {"type": "string", "description": "b"}}, "required": ["a"]}
+    return {"type": "function", "function": {"name": name, "description": "c", "parameters": parameters}}
+
+
+def _document(index: int, document: Any, places: dict[str, tuple[str, int]]) -> Any:
+    count = 0
+
+    def marked(value: Any) -> Any:
+        nonlocal count
+        if isinstance(value, dict):
+            return {name: marked(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [marked(item) for item in value]
+        if not isinstance(value, str) or not value.strip():
+            return value
+        marker = f"qz{index}{_LETTERS[DOCUMENT]}{count}zq"
+        count += 1
+        places[marker] = (DOCUMENT, index)
+        return marker
+
+    return marked(document)

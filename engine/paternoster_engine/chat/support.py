@@ -1,0 +1,45 @@
+"""What a chat template shows of tools, found by rendering two short conversations."""
+
+from typing import Any, NamedTuple
+
+from paternoster_engine.chat.errors import ChatTemplateError
+from paternoster_engine.chat.renderer import Renderer
+from paternoster_engine.chat.skeleton import TOOL, skeleton_of
+
+_ID = "call00000"
+"""Nine letters and digits: Mistral's templates take no others."""
+_USER = {"role": "user", "content": "x"}
+_CALL = {"id": _ID, "type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}
+_CALLED = [
+    _USER,
+    {"role": "assistant", "content": "", "tool_calls": [_CALL]},
+    {"role": "tool", "name": "f", "content": "y", "tool_call_id": _ID},
+]
+_ANSWERED = [*_CALLED, {"role": "assistant", "content": "z"}, _USER]
+
+
+class TemplateSupport(NamedTuple):
+    tools: bool
+    """Functions that may be called, and with them earlier calls and their results."""
+    calls: bool
+    """Earlier calls and their results, where no tools are given."""
+
+
+def template_support(renderer: Renderer) -> TemplateSupport:
+    """Raises :class:`RendererLost`."""
+    tools = {TOOL: [{"type": "function", "function": {"name": "f"}}]}
+    calls = _shows(renderer, _CALLED, {}) or _shows(renderer, _ANSWERED, {})
+    reads_tools = _shows(renderer, [_USER], tools)
+    with_calls = reads_tools and (_shows(renderer, _CALLED, tools, tool=False) or _shows(renderer, _ANSWERED, tools))
+    return TemplateSupport(with_calls, calls)
+
+
+def _shows(renderer: Renderer, messages: list[dict[str, Any]], variables: dict[str, Any], *, tool: bool = True) -> bool:
+    """``tool``: whether tools must be shown, too: some templates show them behind the last message of a user's."""
+    skeleton = skeleton_of(messages, variables)
+    try:
+        found = renderer.fit(skeleton, add_generation_prompt=True)
+    except ChatTemplateError:
+        return False
+    needed = skeleton.places if tool else skeleton.required
+    return found.error is None and found.shown.issuperset(needed)

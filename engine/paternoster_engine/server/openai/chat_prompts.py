@@ -1,0 +1,135 @@
+"""From a conversation to the tokens of its prompt, in a form in which the chat template shows all of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tokenizers import Encoding
+
+from paternoster_engine.chat.fitting import Fit
+from paternoster_engine.chat.marks import END, MARK
+from paternoster_engine.chat.skeleton import CALLS, DOCUMENT, NAME, Skeleton, lost_documents, skeleton_of
+from paternoster_engine.chat.tool_prompt import has_calls, write_tools
+from paternoster_engine.server.answer_headers import TOOL_TEMPLATE, set_answer_header
+from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.fields.template import TemplateFields
+from paternoster_engine.server.openai.messages import ChatMessage, for_template, template_order, texts_of
+from paternoster_engine.server.openai.text_sizes import text_size
+from paternoster_engine.server.state import ServedModel
+
+ENDING = 64
+"""Characters of a prompt's end that say whether reasoning has begun."""
+
+
+class _Prompt(NamedTuple):
+    encoding: Encoding
+    ending: str
+    unread: list[str]
+    """Fields of which the template shows nothing, and that it may leave out."""
+
+
+async def encode_chat(
+    served: ServedModel,
+    messages: Sequence[ChatMessage],
+    fields: TemplateFields,
+    variables: Mapping[str, Any],
+    add_special_tokens: bool = False,
+) -> tuple[Encoding, str]:
+    """Tokens of a conversation and the end of its text; ``variables`` are the template's besides.
+
+    Raises :class:`InvalidValue` for a text that the template does not show in any form and for a last message that no
+    answer can go on with, :class:`ChatTemplateError`, :class:`RendererLost`, and as :func:`text_size`.
+    """
+    generates, continues = fields.begins_answer, fields.continue_final_message
+    last = messages[-1]
+    if continues and (last.role != "assistant" or not last.text or last.tool_calls):
+        raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
+    told = for_template(messages, served.template_format.id_for_template)
+    if not served.reads_developer:
+        told = [message | {"role": "system"} if message["role"] == "developer" else message for message in told]
+    by_prompt = served.uses_tool_prompt and ("tools" in variables or (has_calls(told) and not served.reads.calls))
+    if by_prompt:
+        set_answer_header(TOOL_TEMPLATE, "built-in")
+    elif "tools" in variables and not served.reads.tools:
+        raise InvalidValue("tools", "tools: this model's chat template reads none: leave them out")
+    given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
+    size = text_size(served, "messages", ["".join(texts_of(told)) + "".join(given)])
+
+    def with_tools(
+        conversation: list[dict[str, Any]], values: Mapping[str, Any]
+    ) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
+        if not by_prompt:
+            return conversation, values
+        others = {name: value for name, value in values.items() if name != "tools"}
+        return write_tools(conversation, values.get("tools")), others
+
+    def work() -> _Prompt:
+        skeleton = skeleton_of(*with_tools(told, variables))
+        found = served.renderer.fit(skeleton, add_generation_prompt=generates)
+        _check_shown(skeleton, found, None if by_prompt else template_order(messages))
+        marked, values = told, variables
+        if not served.parse_special_tokens:
+            marker = served.tokenizer.marker
+            marked, values = marker.mark(told), {name: marker.mark_value(value) for name, value in variables.items()}
+        if continues:
+            marked = [*marked[:-1], marked[-1] | {"content": marked[-1]["content"] + END}]
+        marked, values = with_tools(marked, values)
+        marks = json.dumps([marked, values], ensure_ascii=False).count(MARK)
+        most = served.longest_text + (marks + continues) * len(MARK.encode())
+        text = served.renderer.render(marked, most, found.steps, add_generation_prompt=generates, **values)
+        if found.error is not None:
+            _check_texts(marked, text)
+        if continues:
+            text, end, _ = text.rpartition(END)
+            if not end:
+                raise _no_end("this model's chat template does not show the last message's text")
+        return _Prompt(served.tokenizer.encoding(text, add_special_tokens), text[-ENDING:], _unread(skeleton, found))
+
+    prompt = await served.text_work.run(size, work)
+    return prompt.encoding, prompt.ending
+
+
+def _no_end(fault: str) -> InvalidValue:
+    return InvalidValue("continue_final_message", f"continue_final_message: {fault}")
+
+
+def _check_shown(skeleton: Skeleton, found: Fit, order: Sequence[int] | None) -> None:
+    """Raises :class:`InvalidValue` for the first message or document of which the prompt would lack a text.
+
+    ``order``: indices of the client's messages; None where they are not those of the skeleton.
+    """
+    if found.error is not None:
+        return
+    lost = [marker for marker in skeleton.required if marker not in found.shown]
+    for marker in lost:
+        field, index = skeleton.places[marker]
+        if field == DOCUMENT:
+            continue
+        role = skeleton.messages[index]["role"]
+        name = f"messages.{order[index]}.{field}" if order is not None else "messages"
+        what = "calls of tools" if field == CALLS else "the text"
+        raise InvalidValue(name, f"{name}: this model's chat template leaves out {what} of this message of role {role}")
+    missing = lost_documents(lost, skeleton)
+    if missing and len(missing) == len(skeleton.variables[DOCUMENT]):
+        raise InvalidValue(DOCUMENT, "documents: this model's chat template reads none: leave them out")
+    if missing:
+        name = f"{DOCUMENT}.{missing[0]}"
+        raise InvalidValue(name, f"{name}: this model's chat template reads none of the fields that it has")
+
+
+def _check_texts(messages: Sequence[Mapping[str, Any]], prompt: str) -> None:
+    """The same of texts themselves, where a template refuses their skeleton.
+
+    Of the assistant's a template may cut out what was thought.
+    """
+    for message in messages:
+        text = message["content"].strip()
+        spelled = (text, json.dumps(text, ensure_ascii=False)[1:-1])
+        if message["role"] != "assistant" and not any(each in prompt for each in spelled):
+            raise InvalidValue("messages", "messages: this model's chat template leaves out the text of one of them")
+
+
+def _unread(skeleton: Skeleton, found: Fit) -> list[str]:
+    """``messages[].name`` where none of the names is shown."""
+    names = {marker for marker, (field, _) in skeleton.places.items() if field == NAME}
+    return ["messages[].name"] if names and found.error is None and not names & found.shown else []

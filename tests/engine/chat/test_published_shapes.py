@@ -1,0 +1,112 @@
+"""Every text of a conversation is in the prompt that a published template makes of it, or it is refused."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from published_shapes import SHAPES
+
+from paternoster_engine.chat.errors import ChatTemplateError
+from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.chat_prompts import encode_chat
+from paternoster_engine.server.openai.requests import ChatCompletionRequest
+from paternoster_engine.server.state import ServedModel
+
+TOOLS = [{"type": "function", "function": {"name": "toolname", "description": "d", "parameters": {"type": "object"}}}]
+
+
+def _m(role: str, content: Any, **fields: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **fields}
+
+
+def _calls(*names: str) -> list[dict[str, Any]]:
+    return [
+        {"id": f"id{name}", "type": "function", "function": {"name": name, "arguments": f'{{"k": "of{name}"}}'}}
+        for name in names
+    ]
+
+
+def _parts(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+ASK, SAY, AGAIN = _m("user", "ask"), _m("assistant", "say"), _m("user", "again")
+SYSTEM, DEVELOPER = _m("system", "instruct"), _m("developer", "develop")
+CALL = _m("assistant", None, tool_calls=_calls("first"))
+TALKING_CALL = _m("assistant", "looking", tool_calls=_calls("first"))
+TWO_CALLS = _m("assistant", "", tool_calls=_calls("first", "second"))
+RESULT, SECOND = _m("tool", "result", tool_call_id="idfirst"), _m("tool", _parts("x", "y"), tool_call_id="idsecond")
+CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
+    "user": [ASK],
+    "parts": [_m("system", _parts("one", "two")), _m("user", _parts("three", "four"))],
+    "turns": [ASK, SAY, AGAIN],
+    "system": [SYSTEM, ASK, SAY, AGAIN],
+    "developer": [DEVELOPER, ASK],
+    "system and developer": [SYSTEM, DEVELOPER, ASK],
+    "late system": [ASK, SAY, SYSTEM, AGAIN],
+    "last system": [ASK, SYSTEM],
+    "two of the user": [ASK, AGAIN],
+    "system and two of the user": [SYSTEM, ASK, AGAIN],
+    "assistant first": [SAY, ASK],
+    "empty answer": [ASK, _m("assistant", ""), AGAIN],
+    "thought": [ASK, _m("assistant", "say", reasoning_content="hm"), AGAIN],
+    "call": [ASK, CALL, RESULT],
+    "system and call": [SYSTEM, ASK, CALL, RESULT],
+    "call and answer": [ASK, CALL, RESULT, SAY, AGAIN],
+    "talking call": [SYSTEM, ASK, TALKING_CALL, RESULT],
+    "talking call and answer": [ASK, TALKING_CALL, RESULT, SAY, AGAIN],
+    "two calls": [ASK, TWO_CALLS, SECOND, RESULT],
+}
+FORMS = [(name, tools) for name in CONVERSATIONS for tools in (False, True)]
+ALTERNATING = {("assistant first", False), ("assistant first", True)}
+"""What templates refuse in which user and assistant take turns, and the user begins."""
+REFUSED: Mapping[str, set[tuple[str, bool]]] = dict.fromkeys(
+    ("gemma-2", "gemma-3", "llama-2", "mistral-7b-v0.3", "mistral-small-3"), ALTERNATING
+)
+"""By template: conversations, without and with tools, of which no form is shown; all others are served."""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name not in ("role", "type", "id", "tool_call_id", "reasoning_content"):
+                yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif value:
+        yield from re.findall("[a-z]{2,}", value)
+
+
+@pytest.fixture(scope="module", params=sorted(SHAPES))
+def served(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Iterator[tuple[str, ServedModel]]:
+    model = ServedModel("m", tokenizer.with_template(SHAPES[request.param]), 1, None, None, None)  # type: ignore[arg-type]
+    model.__dict__["longest_text"] = 10**6
+    yield request.param, model
+    model.close()
+
+
+async def _prompt(model: ServedModel, messages: list[dict[str, Any]], *, tools: bool) -> str:
+    body = ChatCompletionRequest.model_validate({"messages": messages, **({"tools": TOOLS} if tools else {})})
+    encoding, _ = await encode_chat(model, body.messages, body, body.variables())
+    return model.tokenizer.decode(encoding.ids, skip_special_tokens=False)
+
+
+async def test_every_text_is_in_the_prompt_or_the_conversation_is_refused(served: tuple[str, ServedModel]) -> None:
+    name, model = served
+    refused = set()
+    for conversation, tools in FORMS:
+        messages = CONVERSATIONS[conversation]
+        try:
+            prompt = await _prompt(model, messages, tools=tools)
+        except (InvalidValue, ChatTemplateError):
+            refused.add((conversation, tools))
+            continue
+        lost = [text for text in _texts(messages) if text not in prompt]
+        assert not lost, (conversation, tools, prompt)
+        if tools and conversation not in ("call", "two calls"):
+            assert "toolname" in prompt, (conversation, prompt)
+        assert "'type'" not in prompt, (conversation, tools, prompt)
+    assert refused == REFUSED.get(name, set())
