@@ -30,8 +30,8 @@ def test_clients_reach_https_and_the_kubelet_the_plain_port(helm: Any) -> None:
     gateway = container(documents, "gateway")
     assert {p["name"]: p["containerPort"] for p in gateway["ports"]} == {"http": 8080, "stats": 8081, "https": 8443}
     assert gateway["readinessProbe"]["httpGet"]["port"] == gateway["livenessProbe"]["httpGet"]["port"] == "http"
-    (path,) = only(documents, "Ingress", NAME)["spec"]["rules"][0]["http"]["paths"]
-    assert path["backend"]["service"]["port"] == {"name": "https"}
+    paths = only(documents, "Ingress", NAME)["spec"]["rules"][0]["http"]["paths"]
+    assert [path["backend"]["service"]["port"] for path in paths] == [{"name": "https"}] * len(paths)
     allowed = only(documents, "NetworkPolicy", NAME)["spec"]["ingress"][0]["ports"]
     assert {p["port"] for p in allowed} == {"http", "https"}
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from paternoster_contract.http.routes import ROUTES, Kind
+
 VALUES = yaml.safe_load((Path(__file__).resolve().parents[2] / "charts/paternoster/values.yaml").read_text("utf-8"))
 ISSUER = {"name": "internal-ca", "kind": "ClusterIssuer"}
 NEEDED = {
@@ -162,6 +164,22 @@ def test_the_namespaces_that_scrape_are_a_setting(helm: Any) -> None:
         "containers"
     ]
     assert "--scraper-namespace-labels=team=watchers" in container["args"]
+
+
+def leads_to(prefixes: list[str], path: str) -> bool:
+    """As Ingress and HTTPRoute say it: a prefix ends where a part of the path ends."""
+    return any(f"{path}/".startswith(f"{prefix}/") for prefix in prefixes)
+
+
+def test_what_clients_call_is_routed_from_outside_and_nothing_else(helm: Any) -> None:
+    documents = helm.render(merged(NEEDED, {"gateway": {"ingress": {"enabled": True}, "httpRoute": {"enabled": True}}}))
+    (rule,) = only(documents, "Ingress", "fleet-paternoster-gateway")["spec"]["rules"]
+    by_ingress = [each["path"] for each in rule["http"]["paths"]]
+    (rule,) = only(documents, "HTTPRoute", "fleet-paternoster-gateway")["spec"]["rules"]
+    by_route = [each["path"]["value"] for each in rule["matches"]]
+    for prefixes in (by_ingress, by_route):
+        for route in ROUTES:
+            assert leads_to(prefixes, route.path) == (route.kind is Kind.API), route.path
 
 
 def test_replicas_belong_to_the_autoscaler(helm: Any) -> None:

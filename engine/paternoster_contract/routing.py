@@ -31,6 +31,9 @@ class ModelRoute(BaseModel):
     max_model_len: int | None = Field(
         default=None, ge=1, description="longest prompt plus output in tokens, as its engines have told; None: not yet"
     )
+    created: int | None = Field(
+        default=None, ge=0, description="when the LLMDeployment was made, in Unix seconds; None: not known"
+    )
     max_held: int = Field(default=256, ge=0, description="requests the gateway may hold while no replica is ready")
     hold_timeout_seconds: float = Field(default=120, ge=0, description="after this a held request is answered 503")
     hold: bool = Field(default=True, description="false: where no replica is ready, answer 503 at once")

@@ -1,4 +1,4 @@
-"""Errors in the form of Anthropic's API, for the paths that are of it: ``{"type": "error", "error": {...}}``."""
+"""Errors in the form of Anthropic's API, for its paths: ``{"type": "error", "error": {...}, "request_id"}``."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,9 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-PATH = "/v1/messages"
+from paternoster_http.anthropic_paths import is_anthropic
+from paternoster_http.request_id import current_request_id
+
 MAX_BODY = 64 * 2**10
 """Bytes of a body that may be an error; a longer one is passed on as it is."""
 TYPES: Mapping[int, str] = {
@@ -22,13 +24,12 @@ TYPES: Mapping[int, str] = {
 """Of each status; of the others below 500 ``invalid_request_error``, and ``api_error`` from there on."""
 
 
-def is_anthropic(path: str) -> bool:
-    return path == PATH or path.startswith(f"{PATH}/")
-
-
 def error_body(status: int, message: str) -> dict[str, Any]:
+    """The error, with the id of the request that is being answered."""
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": message}}
+    body = {"type": "error", "error": {"type": kind, "message": message}}
+    request_id = current_request_id.get()
+    return body | {"request_id": request_id} if request_id else body
 
 
 class AnthropicErrors:

@@ -7,7 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 TOLD = ("X-Request-Id", "X-Paternoster-Ignored", "X-Paternoster-Tool-Template", "Retry-After", "x-should-retry")
 """Headers of an answer that a page may read."""
-METHODS = ("GET", "POST")
+METHODS = ("GET", "HEAD", "POST")
 
 
 def allow_origins(app: Starlette, origins: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 import re
 from asyncio import AbstractEventLoop, Transport
 from typing import Any
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
@@ -14,6 +15,7 @@ from paternoster_contract.http import routes
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_http.connections import Place
 from paternoster_http.refusal import Refusal
+from paternoster_http.request_line import canonical_path
 
 PIECE = 64 * 1024
 """Bytes of a body or an answer whose time is bounded."""
@@ -141,10 +143,14 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         self._unset_keepalive_if_required()
-        self.transport.write(refusal.answer())
+        self.transport.write(refusal.answer(self._path(), self.headers))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
+
+    def _path(self) -> str:
+        """Of the request that is being read, as far as it came."""
+        return canonical_path(unquote(self.url.partition(b"?")[0].decode("latin-1")))
 
     # The parser's callbacks
 

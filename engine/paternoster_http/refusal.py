@@ -1,9 +1,14 @@
 """Answers to requests that never become any: written before an application is asked."""
 
 import json
+from collections.abc import Iterable
+from email.utils import formatdate
 from http import HTTPStatus
 
-from paternoster_http.openai_errors import error_body
+from paternoster_contract.http.headers import REQUEST_ID
+from paternoster_http import anthropic_errors, openai_errors
+from paternoster_http.anthropic_paths import is_anthropic
+from paternoster_http.request_id import ANTHROPIC_REQUEST_ID, request_id_of
 
 RETRY_AFTER_SECONDS = 1
 TYPES = {
@@ -23,12 +28,18 @@ class Refusal(Exception):
         super().__init__(message)
         self.status = status
 
-    def answer(self) -> bytes:
-        """The whole answer, in OpenAI's error body."""
-        body = json.dumps(error_body(self.status, TYPES[self.status], str(self))).encode()
-        retry = f"retry-after: {RETRY_AFTER_SECONDS}\r\n" if self.status == 503 else ""
-        head = (
-            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{retry}connection: close\r\n\r\n"
-        )
-        return head.encode() + body
+    def answer(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """The whole answer, in the error body of the API that ``path`` is of; ``headers`` are the request's so far."""
+        request_id = request_id_of(headers)
+        told = {"date": formatdate(usegmt=True), "content-type": "application/json", REQUEST_ID.lower(): request_id}
+        if is_anthropic(path):
+            document = anthropic_errors.error_body(self.status, str(self)) | {"request_id": request_id}
+            told[ANTHROPIC_REQUEST_ID] = request_id
+        else:
+            document = openai_errors.error_body(self.status, TYPES[self.status], str(self))
+        body = json.dumps(document).encode()
+        if self.status == 503:
+            told["retry-after"] = str(RETRY_AFTER_SECONDS)
+        told |= {"content-length": str(len(body)), "connection": "close"}
+        lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *(f"{k}: {v}" for k, v in told.items())]
+        return "\r\n".join([*lines, "", ""]).encode() + body

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -28,22 +27,35 @@ from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.process.drain import CloseWhileLeaving, Leaving
+from paternoster_gateway.process.numbers import NumbersApart
+from paternoster_gateway.process.tls import OnlyProbesInPlain
 from paternoster_gateway.proxy import Answer, Call, Proxy
 from paternoster_gateway.table import TableSource
 from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.cors import allow_origins
+from paternoster_http.request_id import RequestId, current_request_id
+from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.unforeseen import UnforeseenErrors
 
+STARTED = int(time.time())
+"""``created`` of a model whose table does not say when its LLMDeployment was made."""
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 def create_app(
-    routes: str, *, engine_key: Path | None = None, leaving: Leaving | None = None, origins: Sequence[str] = ()
+    routes: str,
+    *,
+    engine_key: Path | None = None,
+    leaving: Leaving | None = None,
+    origins: Sequence[str] = (),
+    stats_port: int | None = None,
+    only_probes_in_plain: bool = False,
 ) -> FastAPI:
     """A gateway over the routing table at ``routes``, a URL or a file; ``leaving`` says when its end has begun.
 
     The keys that it sends are made from those at ``engine_key``; without it, none is sent. ``origins``: web pages that
-    may call it.
+    may call it. ``stats_port``: the only port with statistics, where they have one. ``only_probes_in_plain``: it serves
+    HTTPS, and without TLS nothing but probes and statistics.
     """
     leaving = leaving or Leaving()
     roots = KeyFiles(engine_key) if engine_key else None
@@ -67,12 +79,22 @@ def create_app(
         await asyncio.gather(following, return_exceptions=True)
         await proxy.close()
 
-    app = FastAPI(title="Paternoster gateway", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="Paternoster gateway", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None,
+        openapi_url=None,
+    )  # fmt: skip
     install(app)
+    # The middleware added last is the outermost.
     app.add_middleware(UnforeseenErrors)
+    allow_origins(app, origins)
+    if stats_port is not None:
+        app.add_middleware(NumbersApart, port=stats_port)
+    if only_probes_in_plain:
+        app.add_middleware(OnlyProbesInPlain)
     app.add_middleware(AnthropicErrors)
     app.add_middleware(CloseWhileLeaving, leaving=leaving)
-    allow_origins(app, origins)
+    app.add_middleware(RequestId)
+    app.add_middleware(CanonicalRequestLine)
 
     async def forward(request: Request) -> Response:
         started = time.monotonic()
@@ -108,7 +130,6 @@ def create_app(
         response.raw_headers = answer.headers
         if response.headers.get("Content-Type", "").startswith("text/event-stream"):
             response.headers.update(_NO_BUFFERING)
-        response.headers[REQUEST_ID] = call.headers[REQUEST_ID]
         return response
 
     for path in FORWARDED:
@@ -158,9 +179,10 @@ def create_app(
 
 def _card(table: RoutingTable, name: str) -> dict[str, object]:
     """A model as OpenAI lists it; ``max_model_len`` as vLLM does, once an engine has told it."""
-    longest = table.models[name].max_model_len
-    card = {"id": name, "object": "model", "created": 0, "owned_by": "paternoster", "root": name, "parent": None}
-    return card if longest is None else card | {"max_model_len": longest}
+    route = table.models[name]
+    created = STARTED if route.created is None else route.created
+    card = {"id": name, "object": "model", "created": created, "owned_by": "paternoster", "root": name, "parent": None}
+    return card if route.max_model_len is None else card | {"max_model_len": route.max_model_len}
 
 
 async def _read(request: Request, table: RoutingTable) -> Call:
@@ -170,7 +192,7 @@ async def _read(request: Request, table: RoutingTable) -> Call:
     except ClientDisconnect:
         raise client_gone() from None
     headers = {name: value for name, value in request.headers.items() if name in PASSED_ON}
-    headers[REQUEST_ID] = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
+    headers[REQUEST_ID] = current_request_id.get()
     key = client_key(request.headers)
     named = named_model(body)
     model = only_model(table, key) if named is None else named

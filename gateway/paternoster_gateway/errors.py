@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from paternoster_http import anthropic_errors, openai_errors
+from paternoster_http.anthropic_paths import is_anthropic
 
 MAX_SHOWN = 200
 """Most characters of a refused value shown in an answer."""
@@ -46,7 +47,7 @@ class GatewayError(Exception):
 
     def event(self, path: str) -> bytes:
         """The error as the end of an event stream of ``path`` whose status has already been sent."""
-        if anthropic_errors.is_anthropic(path):
+        if is_anthropic(path):
             body = anthropic_errors.error_body(self.status, str(self))
             return b"event: error\ndata: " + json.dumps(body).encode() + b"\n\n"
         return b"data: " + json.dumps(self.body()).encode() + b"\n\ndata: [DONE]\n\n"

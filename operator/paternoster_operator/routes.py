@@ -1,6 +1,7 @@
 """The routing table's entry for one LLMDeployment. Pure."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from types import MappingProxyType
 
 from paternoster_contract.access.identity import Identity
@@ -23,13 +24,14 @@ def build_route(
     """
     longest = resource.status.get("maxModelLen") or resource.spec.engine.max_model_len
     admission, auto = resource.spec.admission, resource.spec.autoscaling
-    uid = resource.metadata.uid
+    uid, created = resource.metadata.uid, _unix_seconds(resource.metadata.creation_timestamp)
     if auto is None or not auto.scale_to_zero.enabled:
         return ModelRoute(
             fleet=uid,
             key_digests=key_digests,
             identities=dict(identities),
             max_model_len=longest,
+            created=created,
             max_held=admission.max_held_requests,
             hold_timeout_seconds=admission.hold_timeout_seconds,
         )
@@ -40,8 +42,17 @@ def build_route(
         key_digests=key_digests,
         identities=dict(identities),
         max_model_len=longest,
+        created=created,
         max_held=admission.max_held_requests,
         hold_timeout_seconds=to_zero.activation_timeout_seconds,
         hold=to_zero.cold_request_policy is ColdRequestPolicy.HOLD,
         retry_after_seconds=min(max(learnt, SOONEST_RETRY_SECONDS), to_zero.activation_timeout_seconds),
     )
+
+
+def _unix_seconds(timestamp: str | None) -> int | None:
+    """Of a time as Kubernetes writes it (RFC 3339); None where it is none."""
+    try:
+        return int(datetime.fromisoformat(timestamp or "").timestamp())
+    except ValueError:
+        return None

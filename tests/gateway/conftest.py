@@ -1,20 +1,15 @@
 """A gateway in this process, before engines that do as they are told."""
 
-import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
-from fakes import Behave, Door, FakeEngine, running
-from fastapi import FastAPI
+from fakes import Behave, Door, FakeEngine, running, serving
 
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.app import create_app
-from paternoster_http.server import LimitedServer
 
 
 @pytest.fixture
@@ -60,18 +55,6 @@ async def keyed_door(table: Path, roots: Path) -> AsyncIterator[Door]:
     """A gateway whose keys are made from ``roots``."""
     async with serving(create_app(str(table), engine_key=roots)) as url:
         yield Door(url, table)
-
-
-@asynccontextmanager
-async def serving(app: FastAPI, limits: HttpLimits | None = None) -> AsyncIterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = LimitedServer(app, limits or HttpLimits())
-        running = asyncio.create_task(server.serve(sockets=[listening]))
-        while not server.started:
-            await asyncio.sleep(0.01)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        await running
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,10 +11,13 @@ from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
+from fastapi import FastAPI
 from multidict import CIMultiDictProxy
 
 from paternoster_contract.http import paths
+from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_http.server import LimitedServer
 
 Behave = Callable[["FakeEngine", web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
@@ -88,6 +92,19 @@ async def running(engine: FakeEngine) -> AsyncIterator[FakeEngine]:
         yield engine
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def serving(app: FastAPI, limits: HttpLimits | None = None) -> AsyncIterator[str]:
+    """The URL of ``app``, which listens while in the block."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = LimitedServer(app, limits or HttpLimits())
+        running = asyncio.create_task(server.serve(sockets=[listening]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        await running
 
 
 def replace(file: Path, *lines: str) -> None:

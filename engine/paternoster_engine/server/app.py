@@ -13,13 +13,15 @@ from paternoster_engine.server.auth import BearerKeys
 from paternoster_engine.server.embeddings import routes as routes_embeddings
 from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.messages import routes as routes_messages
-from paternoster_engine.server.middleware import IgnoredFields, InFlight, RequestId
+from paternoster_engine.server.middleware import IgnoredFields, InFlight
 from paternoster_engine.server.openai import routes as routes_openai
 from paternoster_engine.server.openai import tokenize_routes as routes_tokenize
 from paternoster_engine.server.responses import routes as routes_responses
 from paternoster_engine.server.state import ServerState
 from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.cors import allow_origins
+from paternoster_http.request_id import RequestId
+from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.unforeseen import UnforeseenErrors
 
 
@@ -40,9 +42,8 @@ def create_app(
         routes_openai.router, routes_responses.router, routes_messages.router,
         routes_tokenize.router, routes_embeddings.router,
     )  # fmt: skip
-    app = _app("Paternoster engine", state, opens, *routers)
+    app = _app("Paternoster engine", state, opens, *routers, origins=origins)
     app.state.tenants = tenants or TenantRules()
-    allow_origins(app, origins)
     return app
 
 
@@ -52,9 +53,11 @@ def create_admin_app(state: ServerState, keys: KeyFiles | None = None) -> FastAP
     return _app("Paternoster engine, admin", state, opens, routes_admin.router)
 
 
-def _app(title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers: APIRouter) -> FastAPI:
+def _app(
+    title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers: APIRouter, origins: Sequence[str] = ()
+) -> FastAPI:
     """``routers`` and what is open to everyone."""
-    app = FastAPI(title=title, version=__version__)
+    app = FastAPI(title=title, version=__version__, redirect_slashes=False)
     app.state.server = state
     errors.install(app)
     for router in routers:
@@ -67,5 +70,7 @@ def _app(title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers:
     app.add_middleware(AnthropicErrors)
     app.add_middleware(IgnoredFields)
     app.add_middleware(AnswerHeaders)
+    allow_origins(app, origins)
     app.add_middleware(RequestId)
+    app.add_middleware(CanonicalRequestLine)
     return app

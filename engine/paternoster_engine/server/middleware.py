@@ -1,37 +1,13 @@
-"""What happens around every call: its id is echoed, API calls are counted, what is left out of their bodies is told."""
+"""What happens around every call: those of the API are counted, and what is left out of their bodies is told."""
 
-import uuid
-
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paternoster_contract.http.routes import Kind, guarded_prefixes
 from paternoster_engine.server.openai.fields.body import MAX_TOLD, collect_ignored, unknown_fields
 from paternoster_engine.server.state import ServerState
 
-REQUEST_ID = "X-Request-Id"
-MAX_REQUEST_ID = 128
 IGNORED = "X-Paternoster-Ignored"
-
-
-class RequestId:
-    """Echoes the client's ``X-Request-Id``, or makes one."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request_id = Headers(scope=scope).get(REQUEST_ID, "")[:MAX_REQUEST_ID] or uuid.uuid4().hex
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[REQUEST_ID] = request_id
-            await send(message)
-
-        await self._app(scope, receive, send_with_id)
 
 
 CALLS = tuple(f"{prefix}/" for prefix in guarded_prefixes(Kind.API))

@@ -75,8 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from paternoster_gateway.app import create_app
     from paternoster_gateway.process.drain import Leaving, Server
-    from paternoster_gateway.process.numbers import NumbersApart
-    from paternoster_gateway.process.tls import OnlyProbesInPlain
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -90,21 +88,26 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"paternoster gateway: --allowed-origins {error}", file=sys.stderr)
         return 2
-    leaving = Leaving()
-    app = create_app(args.routes, engine_key=args.engine_key, leaving=leaving, origins=allowed)
     tls = None
     try:
         listener = _bind(args.host, args.port)
         listeners = [listener]
         if args.stats_port is not None:
             listeners.append(_bind(args.host, args.stats_port))
-            app.add_middleware(NumbersApart, port=listeners[1].getsockname()[1])
         if args.tls_cert or args.tls_key:
             tls = _bind(args.host, args.tls_port), _certificate(args)
-            app.add_middleware(OnlyProbesInPlain)
     except _Unusable as error:
         print(f"paternoster gateway: {error}", file=sys.stderr)
         return 2
+    leaving = Leaving()
+    app = create_app(
+        args.routes,
+        engine_key=args.engine_key,
+        leaving=leaving,
+        origins=allowed,
+        stats_port=listeners[1].getsockname()[1] if args.stats_port is not None else None,
+        only_probes_in_plain=tls is not None,
+    )
     server = Server(
         app, limits, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls
     )

@@ -14,6 +14,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, default=8080, help="port of the endpoint; 0 takes a free one (default: %(default)s)"
     )
+    parser.add_argument(
+        "--allowed-origins",
+        metavar="ORIGINS",
+        help="origins of web pages that may call it from their visitors' browsers, separated by commas, such as "
+        "http://localhost:3000, or * for all (default: none)",
+    )
     parser.add_argument("--no-view", action="store_true", help="plain lines instead of the live view")
     parser.add_argument("--log-dir", type=Path, help="folder for logs (default: $XDG_STATE_HOME/paternoster/logs)")
     parser.add_argument("--record", type=Path, metavar="FILE", help="append a JSON line per second for reports")
@@ -24,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     import os
     import socket
 
+    from paternoster_contract.http.origins import checked
     from paternoster_operator.api.manifest import InvalidManifest
     from paternoster_operator.local.manifest_watch import ManifestWatch
     from paternoster_operator.local.program import HOST, free_port
@@ -32,6 +39,11 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_operator.local.unsupported import unused
     from paternoster_operator.terminal.interactive_session import run_interactive_session
 
+    try:
+        origins = checked(args.allowed_origins or "")
+    except ValueError as error:
+        print(f"paternoster up: --allowed-origins {error}", file=sys.stderr)
+        return 2
     os.umask(0o077)  # other users of the machine have no part in what is said, asked or kept here
     watch = ManifestWatch(args.file)
     watch.changed()
@@ -51,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         except (OSError, OverflowError) as error:
             print(f"--port {port}: cannot listen on {HOST}:{port}: {error}", file=sys.stderr)
             return 2
-    session = LocalSession(port, args.log_dir or state_folder() / "logs")
+    session = LocalSession(port, args.log_dir or state_folder() / "logs", origins)
     live = not args.no_view and sys.stdout.isatty()
     session.cluster.put_secrets(secrets)
     return asyncio.run(run_interactive_session(session, watch, resources, live=live, record=args.record))

@@ -41,8 +41,10 @@ class SessionError(Exception):
 class LocalSession:
     """Start it, put resources into it, close it."""
 
-    def __init__(self, port: int, logs: Path) -> None:
+    def __init__(self, port: int, logs: Path, origins: str = "") -> None:
+        """``origins``: of web pages that may call the gateway, separated by commas."""
         self.logs = logs
+        self._origins = origins
         self.endpoint = f"http://{HOST}:{port}"
         self._port = port
         self._folder = session_folder(state_folder())
@@ -122,6 +124,7 @@ class LocalSession:
         command = [
             find_program("paternoster"), "gateway", "--host", HOST, "--port", str(self._port),
             "--routes", self.server + paths.ROUTES, "--engine-key", str(self._gateway_key),
+            f"--allowed-origins={self._origins}",
         ]  # fmt: skip
         return Launch(command, {"TMPDIR": str(self._folder.path)}, self.endpoint)
 

@@ -75,7 +75,10 @@ async def test_a_wrong_key_is_told_in_anthropics_form(client: aiohttp.ClientSess
         with pytest.raises(anthropic.AuthenticationError) as refused:
             await asking.messages.create(**ASK)
     message = "Missing or wrong key in the Authorization or X-Api-Key header."
-    assert refused.value.body == {"type": "error", "error": {"type": "authentication_error", "message": message}}
+    assert refused.value.body == {
+        "type": "error", "error": {"type": "authentication_error", "message": message},
+        "request_id": refused.value.request_id,
+    }  # fmt: skip
 
 
 async def test_errors_of_the_gateway_and_of_engines(client: aiohttp.ClientSession, door: Door, start: Start) -> None:

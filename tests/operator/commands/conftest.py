@@ -19,13 +19,13 @@ PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 class Up:
     """A running ``paternoster up --no-view`` of one manifest."""
 
-    def __init__(self, manifest: Path, env: dict[str, str]) -> None:
+    def __init__(self, manifest: Path, env: dict[str, str], *words: str) -> None:
         self.manifest = manifest
         self.folder = manifest.parent
         self.record = self.folder / "run.jsonl"
         self._output = self.folder / "up.log"
         command = [PATERNOSTER, "up", "-f", str(manifest), "--port", "0", "--no-view"]
-        command += ["--log-dir", str(self.folder / "logs"), "--record", str(self.record)]
+        command += ["--log-dir", str(self.folder / "logs"), "--record", str(self.record), *words]
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, env=env, start_new_session=True)
 
@@ -122,10 +122,10 @@ def up(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[[Any], 
     """Start ``paternoster up`` with a manifest; it is ended with the test."""
     started: list[Up] = []
 
-    def start(document: Any) -> Up:
+    def start(document: Any, *words: str) -> Up:
         manifest = tmp_path / "fleet.yaml"
         manifest.write_text(yaml.safe_dump(document))
-        started.append(Up(manifest, environment))
+        started.append(Up(manifest, environment, *words))
         return started[-1]
 
     yield start

@@ -90,6 +90,30 @@ def test_what_needs_a_cluster_is_named(paternoster: Any, tmp_path: Path, small: 
     assert "--port 70000" in port
 
 
+def test_an_origin_that_is_none_is_named(paternoster: Any, tmp_path: Path, small: Any) -> None:
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(json.dumps(small()))
+    done = paternoster("up", "-f", str(manifest), "--allowed-origins", "chat.example.org")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("paternoster up: --allowed-origins has the origin 'chat.example.org': must be *")
+
+
+def test_pages_of_allowed_origins_may_call(up: Any, small: Any) -> None:
+    """As a browser does: it asks beforehand, and reads the answer only where that allows it."""
+    before = int(time.time()) - 1
+    fleet = up(small(replicas=0), "--allowed-origins", "http://localhost:3000")
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    for page, allowed in (("http://localhost:3000", True), ("http://localhost:3001", False)):
+        asked = httpx.options(f"{fleet.endpoint}/v1/chat/completions", headers=asks | {"Origin": page})
+        assert asked.is_success == allowed
+        answer = httpx.get(f"{fleet.endpoint}/v1/models", headers={"Origin": page})
+        assert answer.headers.get("access-control-allow-origin") == (page if allowed else None)
+    (model,) = answer.json()["data"]
+    assert before <= model["created"] <= time.time()
+    assert fleet.interrupt() == 0
+
+
 def test_manifests_are_followed(up: Any, paternoster: Any, small: Any) -> None:
     """Documents come, change and go; fleets of no replica need no model."""
 
@@ -156,7 +180,10 @@ def test_an_interactive_session(up: Any, paternoster: Any, small: Any) -> None:
     fleet = up(small())
     endpoint = fleet.endpoint
     # Held at the gateway until the first engine is ready.
-    assert "Tokyo" in chat(endpoint).json()["choices"][0]["message"]["content"]
+    told = chat(endpoint)
+    assert "Tokyo" in told.json()["choices"][0]["message"]["content"]
+    names = [name.lower() for name, _ in told.headers.raw]
+    assert len(names) == len(set(names)), "no header is both the engine's and the gateway's"
 
     def row() -> list[str]:
         return list(paternoster("get", "-o", "wide").stdout.splitlines()[1].split())

@@ -41,6 +41,16 @@ def test_a_refused_request_is_told_what_starts_take(resource: Resource) -> None:
     assert build_route(fleet).retry_after_seconds == 300
 
 
+@pytest.mark.parametrize(("written", "created"), [("2026-03-01T12:00:00Z", 1772366400), ("soon", None), (None, None)])
+def test_clients_are_told_when_it_was_made(resource: Resource, written: str | None, created: int | None) -> None:
+    fleet = resource()
+    fleet.metadata.creation_timestamp = written
+    assert build_route(fleet).created == created
+    fleet = resource(autoscaling=to_zero())
+    fleet.metadata.creation_timestamp = written
+    assert build_route(fleet).created == created
+
+
 @pytest.fixture
 def fleets(resource: Resource) -> dict[Key, Fleet]:
     """One of each kind; only ``asleep`` waits for a request."""

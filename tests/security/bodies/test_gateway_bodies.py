@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.app import FORWARDED, create_app
-from paternoster_http.anthropic_errors import is_anthropic
+from paternoster_http.anthropic_paths import is_anthropic
 
 PATH = "/v1/chat/completions"
 

@@ -130,6 +130,7 @@ class ErrorEvent(BaseModel):
 
     type: Literal["error"] = "error"
     error: ErrorDetail
+    request_id: str | None = None
 
 
 MessageEvent = MessageStart | BlockStart | BlockDeltaEvent | BlockStop | MessageDelta | MessageStop | ErrorEvent

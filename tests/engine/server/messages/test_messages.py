@@ -256,10 +256,12 @@ async def test_a_failure_has_one_type_in_a_stream_and_before_it(
     """Clients decide by it whether to send the request again."""
     monkeypatch.setitem(FAILURES, FinishReason.ERROR, failure)  # type: ignore[arg-type]
     async with serving(tokenizer, "one two three four five", broken_steps=[3, 4], paced=True) as (server, _):
-        streamed = await server.client.post("/v1/messages", json=ASK | {"stream": True})
+        own = {"X-Request-Id": "mine"}
+        streamed = await server.client.post("/v1/messages", json=ASK | {"stream": True}, headers=own)
         *_, (name, last) = events(streamed.text)
-        whole = await server.client.post("/v1/messages", json=ASK)
+        whole = await server.client.post("/v1/messages", json=ASK, headers=own)
         assert (name, last) == ("error", whole.json())
+        assert last["request_id"] == "mine"
         assert last["error"]["type"] == kind
 
 

@@ -78,7 +78,10 @@ async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
             assert response.status_code == 400, (change, response.text)
             told = response.json()
             message = told["error"]["message"]
-            assert told == {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+            assert told == {
+                "type": "error", "error": {"type": "invalid_request_error", "message": message},
+                "request_id": response.headers["request-id"],
+            }  # fmt: skip
             assert message.startswith(field), change
             assert not any(word in message for word in FOREIGN), message
 

@@ -1,0 +1,39 @@
+"""Request lines that mean what a route has and are spelled otherwise: ``HEAD``, and slashes that say nothing."""
+
+import re
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_SLASHES = re.compile("/{2,}")
+
+
+def canonical_path(path: str) -> str:
+    """``path`` without a slash at its end and without empty parts, as in ``/v1//models/``."""
+    return _SLASHES.sub("/", path).rstrip("/") or "/"
+
+
+class CanonicalRequestLine:
+    """ASGI middleware, the outermost: everything inside it sees one spelling of a path, and ``GET`` for ``HEAD``.
+
+    A redirect would name the scheme that this server sees, which behind a proxy with TLS is not the client's. ``HEAD``
+    is answered as ``GET`` without the body (RFC 9110, 9.3.2).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        inner = {**scope, "path": canonical_path(scope["path"])}
+        if scope["method"] != "HEAD":
+            await self._app(inner, receive, send)
+            return
+
+        async def send_without_body(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self._app({**inner, "method": "GET"}, receive, send_without_body)
