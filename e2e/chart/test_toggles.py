@@ -22,6 +22,7 @@ GATEWAY = {
     ("NetworkPolicy", "fleet-paternoster-gateway"),
     ("Deployment", "fleet-paternoster-gateway"),
     ("PodDisruptionBudget", "fleet-paternoster-gateway"),
+    ("Secret", "fleet-paternoster-routes"),
     ("Service", "fleet-paternoster-gateway"),
     ("Service", "fleet-paternoster-gateway-pods"),
     ("ServiceAccount", "fleet-paternoster-gateway"),

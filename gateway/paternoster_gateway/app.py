@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -26,11 +26,12 @@ from paternoster_gateway.headers import PASSED_ON
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
+from paternoster_gateway.process.access_log import AccessLog, Forwarded, forwarded
 from paternoster_gateway.process.drain import CloseWhileLeaving, Leaving
 from paternoster_gateway.process.numbers import NumbersApart
 from paternoster_gateway.process.tls import OnlyProbesInPlain
 from paternoster_gateway.proxy import Answer, Call, Proxy
-from paternoster_gateway.table import TableSource
+from paternoster_gateway.table import Origin, TableSource
 from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.cors import allow_origins
 from paternoster_http.request_id import RequestId, current_request_id
@@ -46,16 +47,19 @@ def create_app(
     routes: str,
     *,
     engine_key: Path | None = None,
+    last_routes: Path | None = None,
     leaving: Leaving | None = None,
     origins: Sequence[str] = (),
     stats_port: int | None = None,
     only_probes_in_plain: bool = False,
+    access_log: Callable[[str], object] | None = None,
 ) -> FastAPI:
     """A gateway over the routing table at ``routes``, a URL or a file; ``leaving`` says when its end has begun.
 
-    The keys that it sends are made from those at ``engine_key``; without it, none is sent. ``origins``: web pages that
+    The keys that it sends are made from those at ``engine_key``; without it, none is sent. ``last_routes``: a file with
+    a copy of the table, used until ``routes`` has given one. ``origins``: web pages that
     may call it. ``stats_port``: the only port with statistics, where they have one. ``only_probes_in_plain``: it serves
-    HTTPS, and without TLS nothing but probes and statistics.
+    HTTPS, and without TLS nothing but probes and statistics. ``access_log``: called with a line for each answer.
     """
     leaving = leaving or Leaving()
     roots = KeyFiles(engine_key) if engine_key else None
@@ -63,11 +67,14 @@ def create_app(
     liveness = Liveness(lambda url: proxy.healthy(url), lambda url: source.table.has(url), metrics.hangs.inc)
     metrics.hung_gauge.set_function(lambda: len(liveness.hung))
     balancer = Balancer(lambda: source.table, hung=lambda: liveness.hung)
-    source = TableSource(routes, lambda: table_changed(), SentKeys(roots, GATEWAY_TO_OPERATOR))
+    source = TableSource(routes, lambda: table_changed(), SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
+    metrics.table_age.set_function(lambda: source.age_seconds or 0.0)
+    metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
     proxy = Proxy(balancer, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness)
 
     def table_changed() -> None:
         balancer.release_held()
+        metrics.forget_all_but(source.table.models)
         proxy.budgets.forget_all_but({(model, route.fleet) for model, route in source.table.models.items()})
 
     @asynccontextmanager
@@ -93,18 +100,21 @@ def create_app(
         app.add_middleware(OnlyProbesInPlain)
     app.add_middleware(AnthropicErrors)
     app.add_middleware(CloseWhileLeaving, leaving=leaving)
+    if access_log is not None:
+        app.add_middleware(AccessLog, write=access_log)
     app.add_middleware(RequestId)
     app.add_middleware(CanonicalRequestLine)
 
     async def forward(request: Request) -> Response:
-        started = time.monotonic()
+        started, details = time.monotonic(), forwarded.get() or Forwarded()
         # As the table of routes has it, so that its values are few.
         model, route = "", request.scope["route"].path
         try:
             call = await _read(request, source.table)
-            model = call.model if call.model in source.table.models else ""
+            details.model = model = call.model if call.model in source.table.models else ""
             # Whoever has no key is told so before anything else is done or counted for the model.
             admission = admit(source.table, call.model, call.key, request.client.host if request.client else "")
+            details.tenant = "" if admission.identity is None else admission.identity.tenant
             metrics.totals[model] += 1
             metrics.in_flight[model] += 1
             try:
@@ -116,6 +126,7 @@ def create_app(
             metrics.failures[model] += 1
             metrics.requests.labels(model, route, str(error.status)).inc()
             return JSONResponse(error.body(), error.status, error.headers())
+        details.upstream_host, details.upstream_request_attempt_count = answer.replica, answer.attempts
         metrics.first_byte.labels(model, route).observe(time.monotonic() - started)
         metrics.requests.labels(model, route, str(answer.status)).inc()
 
@@ -155,7 +166,10 @@ def create_app(
 
     @app.get(paths.READY)
     async def ready() -> Response:
-        return Response(status_code=200 if source.seen and not leaving.begun else 503)
+        age = source.age_seconds
+        table = {"from": source.origin, "age_seconds": None if age is None else round(age, 1)}
+        told = "ending" if leaving.begun else "ready" if source.seen else "no routing table"
+        return JSONResponse({"status": told, "routing_table": table}, 200 if told == "ready" else 503)
 
     @app.get(paths.STATS)
     async def stats() -> Response:
@@ -164,9 +178,8 @@ def create_app(
 
     @app.get(paths.METRICS)
     async def exposition() -> Response:
-        # A model that left the table takes its series along; alerts would fire on their last values for ever.
-        metrics.held_gauge.clear()
-        metrics.in_flight_gauge.clear()
+        # Also here: an answer that began while the model was in the table may have ended since.
+        metrics.forget_all_but(source.table.models)
         for model in source.table.models:
             waiting = balancer.held(model)
             metrics.held_gauge.labels(model).set(waiting)

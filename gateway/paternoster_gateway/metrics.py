@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from prometheus_client import (
     CollectorRegistry,
@@ -74,6 +74,14 @@ class GatewayMetrics:
         self.hung_gauge = Gauge(
             f"{prefix}replicas_hung", "Replicas that get no requests until they answer a probe.", registry=self.registry
         )
+        self.table_age = Gauge(
+            f"{prefix}routing_table_age_seconds", "Time since an operator confirmed the routing table; 0 without one.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.table_from_copy = Gauge(
+            f"{prefix}routing_table_from_copy", "1 while no operator has answered, and its last table's copy serves.",
+            registry=self.registry,
+        )  # fmt: skip
         self.first_byte = Histogram(
             f"{prefix}time_to_first_byte_seconds", "Arrival to the first byte of an answer.", ["model", "route"],
             buckets=_BUCKETS, registry=self.registry,
@@ -84,6 +92,19 @@ class GatewayMetrics:
         self.held_gauge = Gauge(
             f"{prefix}requests_held", "Requests waiting for a replica.", ["model"], registry=self.registry
         )
+
+    def forget_all_but(self, models: Collection[str]) -> None:
+        """End every series of other models, but for ``""``: alerts would fire on their last values for ever."""
+        for metric in (self.requests, self.broken, self.first_byte, self.in_flight_gauge, self.held_gauge):
+            seen = {sample.labels["model"] for family in metric.collect() for sample in family.samples}
+            for model in seen - {"", *models}:
+                metric.remove_by_labels({"model": model})
+        for counts in (self.totals, self.failures):
+            for model in counts.keys() - {"", *models}:
+                del counts[model]
+        # Requests that still run are counted down when they end.
+        for model in [each for each, count in self.in_flight.items() if count == 0 and each not in models]:
+            del self.in_flight[model]
 
     def stats(
         self, routes: Mapping[str, ModelRoute], held: Callable[[str], int], refused: Callable[[str], int]

@@ -1,13 +1,21 @@
-"""The routing table as last seen; it outlives the operator's absence."""
+"""The routing table as last seen; it outlives the operator's absence.
+
+A gateway that starts while no operator answers serves from a copy that the operator left in a Secret. Once an operator
+has answered, its table is the newer one, and the copy is not read any more.
+"""
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 
 import aiohttp
 
 from paternoster_contract.routing import RoutingTable
+from paternoster_contract.routing_copy import MOST_BYTES, RoutingCopy
 from paternoster_gateway.keys import SentKeys
 
 log = logging.getLogger(__name__)
@@ -20,18 +28,49 @@ LONGEST_FAULT = 300
 """Characters of what is logged of a table that is none."""
 
 
+class Origin(StrEnum):
+    """Where the table is from."""
+
+    NONE = "none"
+    SOURCE = "operator"
+    """Or the file that stands for one."""
+    COPY = "copy"
+
+
 class TableSource:
     """Follows a routing table at an HTTP URL or in a file."""
 
-    def __init__(self, location: str, on_change: Callable[[], None], keys: SentKeys) -> None:
+    def __init__(
+        self,
+        location: str,
+        on_change: Callable[[], None],
+        keys: SentKeys,
+        copy: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``copy``: a file with a :class:`RoutingCopy`, used until ``location`` has given a table."""
         self.table = RoutingTable()
-        self.seen = False
-        """True once a table was read."""
+        self.origin = Origin.NONE
+        self._confirmed_at: float | None = None
+        self._copy = copy
+        self._copied = b""
+        self._copy_fault = ""
+        self._clock = clock
         self._location = location
         self._on_change = on_change
         self._keys = keys
         self._text = b""
         self._fault = ""
+
+    @property
+    def seen(self) -> bool:
+        """True once a table was read."""
+        return self.origin is not Origin.NONE
+
+    @property
+    def age_seconds(self) -> float | None:
+        """Since an operator last said that the table is as it is; None without a table."""
+        return None if self._confirmed_at is None else max(0.0, self._clock() - self._confirmed_at)
 
     async def follow(self) -> None:
         """Read again and again, until cancelled."""
@@ -45,19 +84,47 @@ class TableSource:
             text = await self._read(session)
             if text != self._text:
                 self.table = RoutingTable.model_validate_json(text)
-                self._text, self.seen = text, True
+                self._text = text
+                if self.origin is Origin.COPY:
+                    log.info("routing table at %s: read; the copy is not used any more", self._location)
+                self.origin = Origin.SOURCE
                 self._on_change()
+            self._confirmed_at = self._clock()
             fault = ""
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             fault = (str(error) or type(error).__name__)[:LONGEST_FAULT]
         if fault and fault != self._fault:
             log.warning("routing table at %s: %s; going on with the last one", self._location, fault)
         self._fault = fault
+        if fault and self.origin is not Origin.SOURCE and self._copy is not None:
+            await self._read_copy(self._copy)
+
+    async def _read_copy(self, file: Path) -> None:
+        """Take the table from the copy; a newer copy may come while no operator answers the gateway."""
+        try:
+            packed = await asyncio.to_thread(_read_file, file, MOST_BYTES)
+            if packed == self._copied:
+                return
+            copy = RoutingCopy.unpack(packed)
+        except (OSError, ValueError) as error:
+            fault = (str(error) or type(error).__name__)[:LONGEST_FAULT]
+            if fault != self._copy_fault:
+                log.warning("no copy of the routing table in %s: %s", file, fault)
+            self._copy_fault = fault
+            return
+        self._copied, self._copy_fault = packed, ""
+        self.table, self.origin, self._confirmed_at = copy.table, Origin.COPY, copy.written_at
+        log.warning(
+            "no operator answers: serving from the copy of its routing table of %s, %d s old, with %d models",
+            datetime.fromtimestamp(copy.written_at, UTC).isoformat(timespec="seconds"), self.age_seconds,
+            len(copy.table.models),
+        )  # fmt: skip
+        self._on_change()
 
     async def _read(self, session: aiohttp.ClientSession) -> bytes:
         """The table's text; raises what :meth:`_refresh` takes for a fault."""
         if not self._location.startswith(("http://", "https://")):
-            return await asyncio.to_thread(_read_file, Path(self._location))
+            return await asyncio.to_thread(_read_file, Path(self._location), LONGEST_TABLE)
 
         async def get(key: Mapping[str, str]) -> aiohttp.ClientResponse:
             return await session.get(self._location, headers=key, allow_redirects=False)
@@ -70,17 +137,17 @@ class TableSource:
                 raise OSError(f"HTTP {response.status}")
             async for chunk in response.content.iter_chunked(2**16):
                 text += chunk
-                _check_length(len(text))
+                _check_length(len(text), LONGEST_TABLE)
         return bytes(text)
 
 
-def _read_file(path: Path) -> bytes:
+def _read_file(path: Path, most: int) -> bytes:
     with path.open("rb") as file:
-        text = file.read(LONGEST_TABLE + 1)
-    _check_length(len(text))
+        text = file.read(most + 1)
+    _check_length(len(text), most)
     return text
 
 
-def _check_length(size: int) -> None:
-    if size > LONGEST_TABLE:
-        raise ValueError(f"it is longer than {LONGEST_TABLE} bytes")
+def _check_length(size: int, most: int) -> None:
+    if size > most:
+        raise ValueError(f"it is longer than {most} bytes")

@@ -13,12 +13,14 @@ from typing import Any
 
 import kopf
 
-from paternoster_contract import labels
+from paternoster_contract import labels, routing_copy
+from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.lease import Leadership
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.publish import build_app, serve
+from paternoster_operator.routes_secret import RoutesSecret
 from paternoster_operator.runtime import Operator
 
 log = logging.getLogger(__name__)
@@ -103,6 +105,7 @@ async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> Non
 @kopf.on.startup()
 async def start(settings: kopf.OperatorSettings, memo: Any, resource_index: Any, **indices: Any) -> None:
     configure(settings)
+    memo.leadership = memo.writing = None
     children = {kind: indices[kind] for kind in CHILDREN}
     memo.cluster = KubernetesCluster(Indices(resource_index, children, indices["ReplicaSet"], indices["Pod"]))
     await memo.cluster.open()
@@ -114,20 +117,52 @@ async def start(settings: kopf.OperatorSettings, memo: Any, resource_index: Any,
     memo.tasks.append(
         supervise(lambda: notice_emptiness(memo.cluster, memo.operator, memo.namespaces), "notice-emptiness")
     )
-    memo.leadership = None
     if memo.lease is None:
-        memo.operator.start()
+        lead(memo)
         return
 
-    async def lead() -> None:
-        memo.operator.start()
+    async def begin() -> None:
+        lead(memo)
 
-    memo.leadership = Leadership(memo.cluster.api, memo.lease, lead, memo.operator.pause)
+    async def end() -> None:
+        await stop_writing(memo)
+        await memo.operator.pause()
+
+    memo.leadership = Leadership(memo.cluster.api, memo.lease, begin, end)
     memo.tasks.append(supervise(memo.leadership.run, "leadership"))
+
+
+def lead(memo: Any) -> None:
+    """Act, and keep the copy of the routing table: one operator does at a time."""
+    memo.operator.start()
+    if memo.routes_secret is not None:
+        memo.writing = supervise(routes_secret(memo.cluster, memo.operator, memo.routes_secret).run, "write-routes")
+
+
+def routes_secret(cluster: KubernetesCluster, operator: Operator, secret: Key) -> RoutesSecret:
+    """What keeps a copy of the operator's routing table in ``secret``."""
+
+    async def table() -> RoutingTable | None:
+        # Before every index is whole the table lacks what is there.
+        return await operator.routing_table() if operator.synced else None
+
+    async def write(packed: bytes) -> None:
+        await cluster.write_secret(secret, routing_copy.FIELD, packed)
+
+    return RoutesSecret(table, write, operator.metrics.observe_routes_secret)
+
+
+async def stop_writing(memo: Any) -> None:
+    """Another operator writes the copy from now on, or none."""
+    if memo.writing is not None:
+        memo.writing.cancel()
+        await asyncio.gather(memo.writing, return_exceptions=True)
+        memo.writing = None
 
 
 @kopf.on.cleanup()
 async def stop(memo: Any, **_: Any) -> None:
+    await stop_writing(memo)
     for task in memo.tasks:
         task.cancel()
     await asyncio.gather(*memo.tasks, return_exceptions=True)

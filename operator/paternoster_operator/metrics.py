@@ -63,6 +63,14 @@ class OperatorMetrics:
         self.leading = Gauge(
             "paternoster_operator_leading", "1 while this operator acts, 0 while another does.", registry=self.registry
         )
+        self._routes_secret_time = Gauge(
+            "paternoster_operator_routes_secret_written_timestamp_seconds",
+            "When this operator last wrote the copy of the routing table; 0 for never.",
+            registry=self.registry,
+        )
+        self._routes_secret_bytes = Gauge(
+            "paternoster_operator_routes_secret_bytes", "Bytes of that copy, compressed.", registry=self.registry
+        )
         self.failures = self._counter("reconcile_failures", "Looks that could not do all.", *_OBJECT, "reason")
         self.reports_refused = self._counter(
             "reports_refused", "Numbers of engines that were not believed, by the field.", *_OBJECT, "reason"
@@ -132,6 +140,11 @@ class OperatorMetrics:
             self._gauges[name].labels(key.namespace, key.name).set(value)
         for made in recorded:
             self.decisions.labels(key.namespace, key.name, made.loop, made.action, made.reason.value).inc()
+
+    def observe_routes_secret(self, written_at: float, size: int) -> None:
+        """Take in a write of the routing table's copy: Unix seconds and bytes."""
+        self._routes_secret_time.set(written_at)
+        self._routes_secret_bytes.set(size)
 
     def observe_conditions(self, key: Key, conditions: Sequence[Mapping[str, Any]]) -> None:
         """Take in the conditions of a status; those that are gone, or have another status or reason, end."""

@@ -112,6 +112,11 @@ annotations:
 {{ .Values.keys.adminSecret | default (printf "%s-admin-key" (include "paternoster.fullname" .)) }}
 {{- end }}
 
+{{/* Secret with the copy of the routing table. */}}
+{{- define "paternoster.routesSecret" -}}
+{{ include "paternoster.fullname" . }}-routes
+{{- end }}
+
 {{/* Labels as name=value,...: how the operator's flags take them. */}}
 {{- define "paternoster.labelFlag" -}}
 {{- $pairs := list -}}

@@ -53,7 +53,8 @@
   verbs: [get, update]
 {{- end }}
 
-{{/* Root keys, for an operator that does not watch the release's namespace: it makes those that are not there. */}}
+{{/* Secrets of the release, for an operator that does not watch its namespace: it makes root keys that are not there, and
+writes the copy of the routing table. */}}
 {{- define "paternoster.rootKeyRules" -}}
 - apiGroups: [""]
   resources: [secrets]
@@ -64,6 +65,12 @@
     - {{ include "paternoster.gatewayKeySecret" . }}
     - {{ include "paternoster.adminKeySecret" . }}
   verbs: [get]
+{{- if .Values.gateway.enabled }}
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [{{ include "paternoster.routesSecret" . }}]
+  verbs: [patch]
+{{- end }}
 {{- end }}
 
 {{/* What people may do, for the cluster's aggregated roles. */}}

@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a file or folder with the root keys from which the keys for engines and operator are made: one a line, "
         "read again every second, the first is sent; without it, none is sent",
     )
+    parser.add_argument(
+        "--last-routes",
+        type=Path,
+        metavar="FILE",
+        help="copy of the routing table that the operator keeps (--routes-secret), used until --routes has given one",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument(
         "--port", type=int, default=8080, help="port to listen on; 0 takes a free one (default: %(default)s)"
@@ -69,11 +75,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="origins of web pages that may call it from their visitors' browsers, separated by commas, such as "
         "https://chat.example.org, or * for all (default: none)",
     )
+    parser.add_argument(
+        "--access-log",
+        choices=["off", "json"],
+        default="off",
+        help="json: a line on stdout for each answer but those to probes and scrapes (default: %(default)s)",
+    )
     HttpLimits.add_flags(parser.add_argument_group("limits", "what one client may cost; each port has them for itself"))
 
 
 def run(args: argparse.Namespace) -> int:
     from paternoster_gateway.app import create_app
+    from paternoster_gateway.process.access_log import write_line
     from paternoster_gateway.process.drain import Leaving, Server
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -103,10 +116,12 @@ def run(args: argparse.Namespace) -> int:
     app = create_app(
         args.routes,
         engine_key=args.engine_key,
+        last_routes=args.last_routes,
         leaving=leaving,
         origins=allowed,
         stats_port=listeners[1].getsockname()[1] if args.stats_port is not None else None,
         only_probes_in_plain=tls is not None,
+        access_log=write_line if args.access_log == "json" else None,
     )
     server = Server(
         app, limits, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls

@@ -146,6 +146,19 @@ class KubernetesCluster:
         }
         await self._send("post", f"/api/v1/namespaces/{key.namespace}/secrets", body, ignore=409)
 
+    async def write_secret(self, key: Key, name: str, value: bytes) -> None:
+        """Set one field of a Secret, which is made if it is not there; raises :class:`ClusterError`."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "data": {name: base64.b64encode(value).decode()},
+        }
+        await self._send(
+            "patch", _path("v1", "Secret", *key), body,
+            content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True,
+        )  # fmt: skip
+
     async def apply(self, obj: Object) -> Mapping[str, Any] | None:
         metadata = obj["metadata"]
         path = _path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])

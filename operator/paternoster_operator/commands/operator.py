@@ -52,6 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=300.0,
         help="time after which every child is applied again, so that hand edits end (default: %(default)s)",
     )
+    parser.add_argument(
+        "--routes-secret",
+        type=_secret,
+        metavar="NAMESPACE/NAME",
+        help="Secret to keep a copy of the routing table in, for gateways that start while no operator is there "
+        "(default: none is kept)",
+    )
     parser.add_argument("--leader-elect", action="store_true", help="act only while holding the lease")
     parser.add_argument("--lease-namespace", default="default", help="namespace of the lease (default: %(default)s)")
     parser.add_argument(
@@ -164,6 +171,7 @@ def run(args: argparse.Namespace) -> int:
         host=args.host,
         port=args.port,
         namespaces=args.namespace or [],
+        routes_secret=args.routes_secret,
         lease=Key(args.lease_namespace, args.lease_name) if args.leader_elect else None,
     )
     # Named here, because kopf would look up a user, and a container's has no name.

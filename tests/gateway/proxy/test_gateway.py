@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine, answer
+from fakes import Behave, Door, FakeEngine, answer, route
 
 from paternoster_contract import __version__
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -304,14 +304,30 @@ def test_in_flight_counts_balance() -> None:
 async def test_a_model_that_left_takes_its_series_along(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
-    door.publish(await start("a", answer))
+    """All of them, also those of an answer that ends after the model has left."""
+    pause = asyncio.Event()
+    slow = await start("slow", streaming(b"data: 1\n\n", b"data: 2\n\n", pause=pause, breaks=True))
+    quick = await start("quick", answer)
+    door.publish_models(m=route(slow), stays=route(quick))
     await seen(client, door)
-    async with client.get(f"{door.url}/metrics") as response:
-        assert 'requests_held{model="m"}' in await response.text()
-    door.table.write_text(RoutingTable().model_dump_json())
+    for model in ("m", "stays"):
+        (await client.post(door.url + PATH, json=BODY | {"model": model})).close()
+    begun = await client.post(door.url + PATH, json=BODY)
+
+    async def of(model: str) -> list[str]:
+        async with client.get(f"{door.url}/metrics") as response:
+            return [line for line in (await response.text()).splitlines() if f'model="{model}"' in line]
+
+    names = {"requests_total", "time_to_first_byte_seconds_count", "requests_held", "requests_in_flight"}
+    assert names <= {line.removeprefix("paternoster_gateway_").partition("{")[0] for line in await of("m")}
+    door.publish_models(stays=route(quick))
     async with asyncio.timeout(10):
-        while True:
-            async with client.get(f"{door.url}/metrics") as response:
-                if 'requests_held{model="m"}' not in await response.text():
-                    break
+        while await of("m"):
             await asyncio.sleep(0.05)
+    pause.set()
+    await begun.content.read()
+    assert await of("m") == []
+    assert await of("stays")
+    door.publish_models(m=route(slow), stays=route(quick))
+    await seen(client, door)
+    assert (await stats(client, door))["in_flight"] == 0, "what ended meanwhile is not counted any more"

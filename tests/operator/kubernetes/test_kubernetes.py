@@ -153,6 +153,18 @@ async def test_secrets_are_read_decoded_and_made_once(cluster: KubernetesCluster
     assert (method, path, body["data"]) == ("POST", "/api/v1/namespaces/lifts/secrets", {"key": "dGhyZWU="})
 
 
+async def test_one_field_of_a_secret_is_written_and_no_other(cluster: KubernetesCluster, server: Server) -> None:
+    await cluster.write_secret(Key("lifts", "routes"), "table", b"\x00\xff")
+    ((method, path, query, kind, body),) = server.requests
+    assert (method, path, kind) == ("PATCH", "/api/v1/namespaces/lifts/secrets/routes", "application/apply-patch+yaml")
+    assert query["fieldManager"] == "paternoster"
+    assert body["data"] == {"table": "AP8="}
+    assert body["metadata"] == {"name": "routes", "namespace": "lifts"}
+    server.status = 403
+    with pytest.raises(ClusterError):
+        await cluster.write_secret(Key("lifts", "routes"), "table", b"")
+
+
 async def test_status_goes_to_its_subresource(cluster: KubernetesCluster, server: Server) -> None:
     await cluster.write_status(KEY, {"replicas": 3})
     ((method, path, query, _, body),) = server.requests

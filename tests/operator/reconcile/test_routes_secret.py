@@ -1,0 +1,85 @@
+"""The copy of the routing table is written when the table changes, and from time to time when it does not."""
+
+import pytest
+
+from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_contract.routing_copy import CONFIRM_SECONDS, RoutingCopy
+from paternoster_operator.cluster.port import ClusterError
+from paternoster_operator.routes_secret import RoutesSecret
+
+
+class World:
+    """A table, a clock, and what was written."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.table: RoutingTable | None = naming("m")
+        self.written: list[RoutingCopy] = []
+        self.told: list[tuple[float, int]] = []
+        self.fault: ClusterError | None = None
+        self.secret = RoutesSecret(
+            self._table, self._write, lambda at, size: self.told.append((at, size)), clock=lambda: self.now
+        )
+
+    async def _table(self) -> RoutingTable | None:
+        return self.table
+
+    async def _write(self, packed: bytes) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.written.append(RoutingCopy.unpack(packed))
+
+    async def look(self, seconds: float = 0) -> bool:
+        self.now += seconds
+        return await self.secret.look()
+
+
+def naming(*models: str) -> RoutingTable:
+    return RoutingTable(models={model: ModelRoute() for model in models})
+
+
+async def test_a_change_is_written_and_a_table_that_stands_is_confirmed() -> None:
+    world = World()
+    for seconds, table, writes in (
+        (0, naming("m"), 1),
+        (2, naming("m"), 1),
+        (2, naming("m", "n"), 2),
+        (2, naming("m", "n"), 2),
+        (CONFIRM_SECONDS, naming("m", "n"), 3),
+    ):
+        world.table = table
+        assert await world.look(seconds)
+        assert len(world.written) == writes
+    assert [copy.written_at for copy in world.written] == [1000, 1004, 1006 + CONFIRM_SECONDS]
+    assert [set(copy.table.models) for copy in world.written] == [{"m"}, {"m", "n"}, {"m", "n"}]
+    assert [at for at, _ in world.told] == [copy.written_at for copy in world.written]
+
+
+async def test_a_table_that_is_not_whole_replaces_none() -> None:
+    world = World()
+    world.table = None
+    assert await world.look()
+    assert world.written == []
+
+
+async def test_a_write_that_fails_is_told_once_and_made_up_for(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.fault = ClusterError("PATCH: HTTP 403: not allowed", retriable=False)
+    assert [await world.look(30) for _ in range(3)] == [False] * 3
+    (said,) = caplog.messages
+    assert "not allowed" in said
+    world.fault = None
+    assert await world.look(30)
+    assert len(world.written) == 1
+
+
+async def test_a_table_that_is_too_long_leaves_the_last_copy(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    await world.look()
+    monkeypatch.setattr("paternoster_contract.routing_copy.MOST_BYTES", 10)
+    world.table = naming("n")
+    assert not await world.look(2)
+    assert len(world.written) == 1
+    assert "no copy of it can be kept" in caplog.text
