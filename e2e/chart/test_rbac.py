@@ -21,7 +21,8 @@ OPERATOR: Rules = {
     ("events.k8s.io", "events"): {"list", "create"},
 }
 LEASES: Rules = {("coordination.k8s.io", "leases"): {"get", "create", "update"}}
-ROOTS: Rules = {("", "secrets"): {"get", "create"}}
+RELEASES: Rules = {("", "secrets"): {"get", "create", "patch"}}
+"""Secrets of the release, where the operator does not watch its namespace: root keys, and the routing table's copy."""
 NAMESPACED = {"rbac": {"scope": "namespaced"}, "watchNamespaces": ["red", "blue"]}
 
 
@@ -57,7 +58,7 @@ def test_namespaced_scope(helm: Any) -> None:
     assert {key: rules(role) for key, role in found.items()} == {
         ("red", "fleet-paternoster-operator"): OPERATOR,
         ("blue", "fleet-paternoster-operator"): OPERATOR,
-        ("lifts", "fleet-paternoster-leader-election"): LEASES | ROOTS,
+        ("lifts", "fleet-paternoster-leader-election"): LEASES | RELEASES,
     }
     assert operator_args(documents)[:4] == ["-n", "red", "-n", "blue"]
 
@@ -98,6 +99,16 @@ def test_root_keys_are_limited_to_their_names(helm: Any) -> None:
     assert named == ["fleet-paternoster-gateway-key", "mine"]
     assert "--admin-key-secret=lifts/mine" in operator_args(documents)
     assert "--gateway-key-secret=lifts/fleet-paternoster-gateway-key" in operator_args(documents)
+
+
+def test_the_copy_of_the_routing_table_is_one_secret(helm: Any) -> None:
+    documents = helm.render(NAMESPACED)
+    role = roles(documents, "Role")["lifts", "fleet-paternoster-leader-election"]
+    (named,) = (rule["resourceNames"] for rule in role["rules"] if rule["verbs"] == ["patch"])
+    assert named == ["fleet-paternoster-routes"]
+    assert "--routes-secret=lifts/fleet-paternoster-routes" in operator_args(documents)
+    without = helm.render({**NAMESPACED, "gateway": {"enabled": False}})
+    assert "fleet-paternoster-routes" not in str(without)
 
 
 def test_without_policies_of_fleets_there_is_no_right_to_them(helm: Any) -> None:
