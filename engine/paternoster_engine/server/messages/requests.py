@@ -144,7 +144,7 @@ class ToolChoice(Body):
 class Thinking(Body):
     type: Literal["enabled", "adaptive", "disabled"]
     budget_tokens: int | None = Field(
-        default=None, ge=MIN_BUDGET, description="of type enabled; thinking is bounded by max_tokens alone"
+        default=None, ge=MIN_BUDGET, description="of type enabled: tokens of thinking, after which it is ended"
     )
     display: Literal["summarized", "omitted"] = Field(
         default="summarized", description="omitted: what the model thinks is not told, but counted"

@@ -63,6 +63,7 @@ def prompt_body(body: CountTokensRequest) -> dict[str, Any]:
         chat["reasoning_effort"] = "none"
     elif body.thinking is not None and body.thinking.type == "enabled":
         chat["chat_template_kwargs"] = {"enable_thinking": True} | chat.get("chat_template_kwargs", {})
+        chat["thinking_token_budget"] = body.thinking.budget_tokens
     form = body.output_config.format or body.output_format
     if form is not None:
         chat["response_format"] = {"type": "json_schema", "json_schema": {"name": "output", "schema": form.schema_}}

@@ -18,7 +18,7 @@ from paternoster_engine.server.openai.chat_prompts import encode_chat
 from paternoster_engine.server.openai.fields.body import with_defaults
 from paternoster_engine.server.openai.logprob_bounds import chat_limit, check_completion
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
-from paternoster_engine.server.openai.structure import NewMatcher, matcher_of_chat, matcher_of_text
+from paternoster_engine.server.openai.structure import NewMatcher, matcher_of_chat, matcher_of_text, within_budget
 from paternoster_engine.server.openai.text_sizes import text_size
 from paternoster_engine.server.state import ServedModel
 
@@ -58,6 +58,7 @@ async def chat_requests(
     asked = None if cuts_limit and body.limit is not None and body.limit > room else body.limit
     limit = chat_limit(body, prompt, asked, room)
     matcher = await matcher_of_chat(served, body, ending, sender.tenant(body))
+    matcher = within_budget(served, body, ending, matcher)
     return _requests(served, body, [prompt], limit, name, sender, matcher), ending
 
 

@@ -263,6 +263,7 @@ class CompletionRequest(GenerationRequest):
     max_tokens: int = Field(default=16, ge=0, description="0, only with echo: nothing but the prompt")
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     suffix: Annotated[Any, only("")] = ""
+    thinking_token_budget: Annotated[Any, only()] = Field(default=None, description="of chats alone")
 
     @field_validator("max_tokens")
     @classmethod

@@ -10,6 +10,7 @@ from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.free_text import FreeText
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource
+from paternoster_engine.sampling.thinking_budget import ThinkingBudget
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.enforcement import (
     OfField,
@@ -68,6 +69,22 @@ class _Made(NamedTuple):
 
     outline: Outline | None = None
     unenforced: Sequence[OfField] = ()
+
+
+def within_budget(
+    served: ServedModel, body: ChatCompletionRequest, ending: str, matcher: NewMatcher | None
+) -> NewMatcher | None:
+    """``matcher`` with the body's limit of thinking; raises :class:`InvalidValue` for beams.
+
+    A model that does not think keeps within every limit.
+    """
+    limit, thought = body.thinking_token_budget, served.answer_format.thought(ending)
+    if limit is None or thought is None:
+        return matcher
+    if body.use_beam_search:
+        raise InvalidValue("thinking_token_budget", "thinking_token_budget: not allowed with use_beam_search=true")
+    end, seen = served.tokenizer.encode(thought.end), served.seen_tokens
+    return lambda: ThinkingBudget(limit, thought, end, seen, None if matcher is None else matcher())
 
 
 async def _outline(

@@ -145,7 +145,7 @@ class AnswerFormat:
         """
         if self.form is None or self.form.begins_as_json(self.special):
             calls = None
-        if calls is None and self._thought(prompt) is None:
+        if calls is None and self.thought(prompt) is None:
             return None
         return self._outline(prompt, calls, harmony.ANSWER if self.channels else "")
 
@@ -157,7 +157,7 @@ class AnswerFormat:
         names = [name for name, _ in calls.tools]
         free = FreeText(
             # In channels a call is known by its header alone.
-            None if self.channels else self._thought(prompt),
+            None if self.channels else self.thought(prompt),
             begun.by.replace("%s", "|".join(map(re.escape, names))),
             begun.several,
             self.special,
@@ -165,7 +165,7 @@ class AnswerFormat:
         return Outline(lark_of_begun(begun, self.form.arguments, calls, self.special), free, names)
 
     def _outline(self, prompt: str, calls: RequiredCalls | None, answer: str | None = None) -> Outline:
-        thought = self._thought(prompt)
+        thought = self.thought(prompt)
         marked = None
         if self.channels:
             marked = harmony.THOUGHT
@@ -175,7 +175,8 @@ class AnswerFormat:
         names = [] if calls is None else [name for name, _ in calls.tools]
         return Outline(said, FreeText(thought, special=self.special), names)
 
-    def _thought(self, prompt: str) -> Thought | None:
+    def thought(self, prompt: str) -> Thought | None:
+        """What an answer to ``prompt``, or to a prompt of that end, may begin with; None where it thinks nothing."""
         if self.channels:
             return Thought(harmony.THOUGHT.begin, harmony.THOUGHT_END, begun=False)
         if self.reasoning is None or self.reasoning.over(prompt):

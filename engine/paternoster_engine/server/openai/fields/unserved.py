@@ -16,7 +16,6 @@ class UnservedFields(Body):
     kv_transfer_params: Annotated[Any, only()] = None
     logprob_token_ids: Annotated[Any, only([])] = Field(default_factory=list)
     repetition_detection: Annotated[Any, only()] = None
-    thinking_token_budget: Annotated[Any, only()] = None
 
 
 class UnservedChatFields(UnservedFields):
