@@ -4,7 +4,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paternoster_contract.http.routes import Kind, guarded_prefixes
-from paternoster_engine.server.openai.fields.body import MAX_TOLD, collect_ignored, unknown_fields
+from paternoster_engine.server.openai.fields.body import collect_ignored
 from paternoster_engine.server.state import ServerState
 
 IGNORED = "X-Paternoster-Ignored"
@@ -33,19 +33,18 @@ class InFlight:
 
 
 class IgnoredFields:
-    """Names what of a body has no effect in a header of the answer: fields that no type knows, and what is reported."""
+    """Names the fields of a body that were accepted and have no effect, in a header of the answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Calls of one connection may share a context.
-        unknown_fields.set(())
-        with collect_ignored() as ignored:
+        with collect_ignored() as names:
 
             async def send_with_names(message: Message) -> None:
-                if message["type"] == "http.response.start" and (names := [*unknown_fields.get(), *ignored][:MAX_TOLD]):
-                    MutableHeaders(scope=message)[IGNORED] = ", ".join(names)
+                if message["type"] == "http.response.start" and names:
+                    MutableHeaders(scope=message)[IGNORED] = ", ".join(sorted(names))
                 await send(message)
 
             await self._app(scope, receive, send_with_names)

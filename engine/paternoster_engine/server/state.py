@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from paternoster_contract.stats import EngineState, StartPart
 from paternoster_engine.chat.errors import RendererLost
+from paternoster_engine.chat.late_system import carries_late_system
 from paternoster_engine.chat.renderer import Renderer
 from paternoster_engine.chat.support import TemplateSupport, template_support
 from paternoster_engine.core.scheduler import Scheduler
@@ -104,6 +105,13 @@ class ServedModel:
     def reads(self) -> TemplateSupport:
         """What the chat template shows of tools; the first to ask waits for a process to render."""
         return template_support(self.renderer)
+
+    @cached_property
+    def carries_late_system(self) -> bool:
+        """Whether the chat template writes system messages where they stand. Renders, so it is asked in a thread."""
+        return carries_late_system(
+            lambda messages, begun: self.renderer.render(messages, self.longest_text, add_generation_prompt=begun)
+        )
 
     @cached_property
     def reads_developer(self) -> bool:

@@ -1,17 +1,17 @@
 """What clients may ask for: ``POST /v1/messages`` and ``/v1/messages/count_tokens``.
 
-Images, documents and tools that a server runs itself are refused by name. Marks of what to cache are taken and not
-used: every prompt is cached.
+Tools that a server runs itself are ignored, with what they wrote into earlier turns; images and documents are refused
+by name. Marks of what to cache are taken and not used: every prompt is cached.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, StopStrings, Text, only
+from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, StopStrings, Text, hint, only
 from paternoster_engine.server.openai.fields.template import MAX_TOOLS, JsonObject
-from paternoster_engine.server.translation.fields import PassedFields
+from paternoster_engine.server.translation.fields import PassedFields, TypedBody
 
 MIN_BUDGET = 1024
 """Anthropic's, of tokens to think with."""
@@ -20,8 +20,18 @@ MAX_EDITS = 16
 """Of ``context_management``."""
 CLEAR_THINKING = "clear_thinking_"
 """How types of edits begin that leave out old thinking; a date follows."""
+SEARCH_TOOLS = ("tool_search_tool_",)
+"""How types of tools begin with which a server would look for deferred tools."""
 
-BlockType = Literal["text", "tool_use", "tool_result", "thinking", "redacted_thinking"]
+ServedBlock = Literal[
+    "text", "tool_use", "tool_result", "thinking", "redacted_thinking", "tool_addition", "tool_removal"
+]
+IgnoredBlock = Literal[
+    "server_tool_use", "mcp_tool_use", "mcp_tool_result", "web_search_tool_result", "web_fetch_tool_result",
+    "code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
+    "tool_search_tool_result", "advisor_tool_result", "mcp_tool_listing", "container_upload",
+]  # fmt: skip
+"""What tools that a server runs wrote into earlier turns."""
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -29,18 +39,28 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "tool_result": ("tool_use_id",),
     "thinking": ("thinking",),
     "redacted_thinking": (),
+    "tool_addition": ("tool",),
+    "tool_removal": ("tool",),
 }
 """Fields that a block of each type cannot be without."""
 OF_ROLE: Mapping[str, tuple[str, ...]] = {
-    "user": ("text", "tool_result"),
-    "system": ("text",),
-    "assistant": ("text", "tool_use", "thinking", "redacted_thinking"),
+    "user": ("text", "tool_result", "container_upload"),
+    "system": ("text", "tool_addition", "tool_removal"),
+    "assistant": ("text", "tool_use", "thinking", "redacted_thinking", *get_args(IgnoredBlock)),
 }
 """Types of blocks in a message of each role."""
 
 
 class CacheMarked(Body):
     cache_control: Any = Field(default=None, description="taken and not used: every prompt is cached")
+
+
+def _blocks_of(type: Any) -> BeforeValidator:
+    """A text is one block."""
+    return BeforeValidator(
+        lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
+        json_schema_input_type=str | list[type],
+    )
 
 
 class TextBlock(CacheMarked):
@@ -51,18 +71,48 @@ class TextBlock(CacheMarked):
 
 Texts = Annotated[
     list[TextBlock],
-    BeforeValidator(
-        lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
-        json_schema_input_type=str | list[TextBlock],
-    ),
+    _blocks_of(TextBlock),
     Field(max_length=MAX_MESSAGES),
 ]
 
 
-class ContentBlock(CacheMarked):
+class ResultBlock(CacheMarked):
+    """A piece of a tool's result: which fields it has depends on its type."""
+
+    type: Literal["text", "tool_reference", "search_result"]
+    text: Text | None = None
+    citations: Any = Field(default=None, description="taken and not used")
+    tool_name: Text | None = Field(default=None, description="of a reference: a tool that is offered from here on")
+    title: Text | None = None
+    source: Text | None = None
+    content: Texts = Field(default_factory=list, description="of a search's result")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        field = {"text": "text", "tool_reference": "tool_name", "search_result": "source"}[self.type]
+        if getattr(self, field) is None:
+            raise ValueError(f"a block of type {self.type} needs {field}")
+        return self
+
+
+Results = Annotated[
+    list[ResultBlock],
+    _blocks_of(ResultBlock),
+    Field(max_length=MAX_MESSAGES),
+]
+
+
+class ToolReference(Body):
+    """A tool of ``tools``."""
+
+    type: Literal["tool_reference"]
+    name: Text
+
+
+class ContentBlock(TypedBody, CacheMarked):
     """A piece of a message: which fields it has depends on its type."""
 
-    type: BlockType
+    type: Literal[ServedBlock, IgnoredBlock]  # type: ignore[assignment]
     text: Text | None = None
     citations: Any = Field(default=None, description="taken and not used")
     id: Text | None = None
@@ -70,30 +120,40 @@ class ContentBlock(CacheMarked):
     input: JsonObject | None = None
     caller: Any = Field(default=None, description="taken and not used")
     tool_use_id: Text | None = None
-    content: Texts = Field(default_factory=list, description="of a tool's result")
+    content: Results = Field(default_factory=list, description="of a tool's result")
     is_error: bool = Field(default=False, description="the model is told so in a word before the result")
     thinking: Text | None = None
     signature: Text | None = Field(default=None, description="taken and not checked")
     data: Text | None = Field(default=None, description="of redacted thinking, which is left out")
+    tool: ToolReference | None = Field(default=None, description="that is offered from here on, or no more")
+
+    @classmethod
+    def serves(cls, type: Any) -> bool:
+        return type not in get_args(IgnoredBlock)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        for field in NEEDED[self.type]:
+        for field in NEEDED.get(self.type, ()):
             if getattr(self, field) is None:
                 raise ValueError(f"a block of type {self.type} needs {field}")
         return self
+
+
+class Effort(Body):
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
 
 
 class Message(Body):
     role: Literal["user", "assistant", "system"]
     content: Annotated[
         list[ContentBlock],
-        BeforeValidator(
-            lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
-            json_schema_input_type=str | list[ContentBlock],
-        ),
-        Field(max_length=MAX_MESSAGES),
-    ]
+        _blocks_of(ContentBlock),
+        Field(max_length=MAX_MESSAGES, validate_default=True),
+    ] = Field(default_factory=list)
+    clear_at: Literal["next_user_message", "never"] = Field(
+        default="never", description="of a system message: when the model sees it no more"
+    )
+    output_config: Effort = Field(default_factory=Effort, description="of a system message: the effort from here on")
 
     @field_validator("content")
     @classmethod
@@ -101,7 +161,7 @@ class Message(Body):
         role = info.data.get("role")
         if role is None:
             return value
-        if not value and role != "assistant":
+        if not value and role == "user":
             raise ValueError("must not be empty")
         results_over = False
         for index, block in enumerate(value):
@@ -114,19 +174,37 @@ class Message(Body):
 
 
 def _can_go_on(messages: list[Message]) -> list[Message]:
-    last = messages[-1]
-    begun = last.role == "assistant" and last.content and last.content[-1].type == "text"
+    """Messages of role system may stand anywhere, as Claude Code has them behind the user's."""
+    last = next((message for message in reversed(messages) if message.role != "system"), None)
+    if last is None:
+        raise ValueError("there must be one of role user")
+    begun = last is messages[-1] and last.content and last.content[-1].type == "text"
     if last.role != "user" and not begun:
         raise ValueError("the last must be of role user, or of role assistant and end with a text to go on with")
     return messages
 
 
-class CustomTool(CacheMarked):
-    type: Literal["custom"] = "custom"
-    name: Text
+class MessagesTool(TypedBody, CacheMarked):
+    """A tool that the client runs, or one of a type that is ignored: those that a server would run."""
+
+    type: Text = "custom"
+    name: Text | None = None
     description: Text | None = None
-    input_schema: JsonObject
+    input_schema: JsonObject | None = None
     strict: bool | None = None
+    defer_loading: bool = Field(default=False, description="offered once a result or a system message refers to it")
+    allowed_callers: Any = Field(default=None, description="taken and not used: the model alone calls")
+    eager_input_streaming: Any = Field(default=None, description="taken and not used: inputs are always streamed")
+
+    @classmethod
+    def serves(cls, type: Any) -> bool:
+        return bool(type == "custom")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.served and (self.name is None or self.input_schema is None):
+            raise ValueError("a tool of type custom needs name and input_schema")
+        return self
 
 
 class ToolChoice(Body):
@@ -157,19 +235,12 @@ class Thinking(Body):
         return self
 
 
-def _of_thinking(edit: str) -> str:
-    if not edit.startswith(CLEAR_THINKING):
-        raise ValueError(f"not supported by this engine: only edits of type {CLEAR_THINKING}* are")
-    return edit
-
-
 class OutputFormat(Body):
     type: Literal["json_schema"]
     schema_: JsonObject = Field(alias="schema")
 
 
-class OutputConfig(Body):
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+class OutputConfig(Effort):
     format: OutputFormat | None = None
 
 
@@ -177,11 +248,14 @@ class MessageMetadata(Body):
     user_id: Text | None = None
 
 
-class ContextEdit(Body):
-    """An edit of the conversation before the model reads it; others than of thinking are refused by their types."""
+class ContextEdit(TypedBody):
+    """An edit of the conversation before the model reads it: but for thinking it is ignored."""
 
-    type: Annotated[str, AfterValidator(_of_thinking)] = Field(description="one that begins with clear_thinking_")
     keep: Any = Field(default=None, description="taken and not used: the template decides what of thinking is shown")
+
+    @classmethod
+    def serves(cls, type: Any) -> bool:
+        return isinstance(type, str) and type.startswith(CLEAR_THINKING)
 
 
 class ContextManagement(Body):
@@ -194,13 +268,17 @@ class CountTokensRequest(PassedFields, CacheMarked):
     model: Text | None = Field(default=None, description="served model (default: the one there is)")
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_can_go_on)]
     system: Texts = Field(default_factory=list)
-    tools: list[CustomTool] = Field(default_factory=list, max_length=MAX_TOOLS)
+    tools: list[MessagesTool] = Field(default_factory=list, max_length=MAX_TOOLS)
     tool_choice: ToolChoice = Field(default_factory=lambda: ToolChoice(type="auto"))
     thinking: Thinking | None = Field(default=None, description="default: what the model's template has")
     output_config: OutputConfig = Field(default_factory=OutputConfig)
     output_format: OutputFormat | None = Field(default=None, description="older name of output_config.format")
 
-    mcp_servers: Annotated[Any, only([])] = Field(default_factory=list)
+    mcp_servers: Annotated[list[JsonObject], hint([])] = Field(
+        default_factory=list, max_length=MAX_TOOLS, description="no server is called: ignored"
+    )
+    compaction: Annotated[Any, only()] = Field(default=None, description="a summary in place of an answer")
+    thread: Annotated[Any, only()] = Field(default=None, description="a conversation that is kept elsewhere")
     context_management: ContextManagement = Field(default_factory=ContextManagement)
 
 
@@ -214,8 +292,8 @@ class MessagesRequest(CountTokensRequest):
     service_tier: Literal["auto", "standard_only"] = Field(default="auto", description="of no effect")
     inference_geo: Text | None = Field(default=None, description="of no effect")
 
-    container: Annotated[Any, only()] = None
-    speed: Annotated[Any, only("standard")] = "standard"
+    container: Annotated[Any, hint(None)] = Field(default=None, description="of tools that a server runs: ignored")
+    speed: Annotated[Text, hint("standard")] = Field(default="standard", description="others are ignored")
 
     @model_validator(mode="after")
     def _some_left(self) -> Self:

@@ -11,9 +11,10 @@ from paternoster_engine.server.identity import From
 from paternoster_engine.server.messages.events import MessageAnswer
 from paternoster_engine.server.messages.objects import ErrorEvent, MessageObject, TokenCount
 from paternoster_engine.server.messages.requests import CountTokensRequest, MessagesRequest
-from paternoster_engine.server.messages.translate import NAMES, chat_body, prompt_body
+from paternoster_engine.server.messages.translate import NAMES, chat_of, prompt_of
 from paternoster_engine.server.openai.prompts import chat_prompt
-from paternoster_engine.server.translation.respond import chat_request, named, respond
+from paternoster_engine.server.translation.names import named
+from paternoster_engine.server.translation.respond import respond
 
 router = APIRouter()
 
@@ -26,17 +27,17 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 @router.post("/v1/messages", response_model=None, responses={200: {"model": MessageObject, **STREAMED}, **REFUSED})
 async def messages(request: Request, body: MessagesRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    chat = chat_request(chat_body(body), NAMES)
+    chat, names = chat_of(body).request(NAMES)
     thinking = body.thinking is None or body.thinking.display != "omitted"
     answer = MessageAnswer(served.name, served.answer_format.new_id, body.max_tokens, thinking=thinking)
-    return await respond(request, served, chat, answer, sender, NAMES, stream=body.stream, cuts_limit=True)
+    return await respond(request, served, chat, answer, sender, names, stream=body.stream, cuts_limit=True)
 
 
 @router.post("/v1/messages/count_tokens", responses=REFUSED)
 async def count_tokens(request: Request, body: CountTokensRequest, state: State) -> TokenCount:
     """As many as ``usage.input_tokens`` and ``usage.cache_read_input_tokens`` of the message would tell together."""
     served = state.named(body.model)
-    chat = chat_request(prompt_body(body), NAMES)
-    with named(NAMES):
+    chat, names = prompt_of(body).request(NAMES)
+    with named(names):
         encoding, _ = await unless_gone(request, chat_prompt(served, chat))
     return TokenCount(input_tokens=len(encoding))

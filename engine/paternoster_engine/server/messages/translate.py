@@ -1,64 +1,79 @@
 """From a request for a message to the body of a chat completion. Pure."""
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paternoster_engine.server.messages.requests import (
+    SEARCH_TOOLS,
     ContentBlock,
     CountTokensRequest,
-    CustomTool,
     Message,
     MessagesRequest,
+    MessagesTool,
+    ResultBlock,
     TextBlock,
 )
+from paternoster_engine.server.openai.fields.body import ignored_value, report_ignored
 from paternoster_engine.server.openai.messages import join_texts
+from paternoster_engine.server.translation.chat import Chat
+from paternoster_engine.server.translation.names import Names
+from paternoster_engine.server.translation.tools import Offer, OfferedTool, definitions_text
 
-NAMES: Mapping[str, str] = {
-    "stop": "stop_sequences",
-    "user": "metadata.user_id",
-    "response_format": "output_config.format",
-    "json_schema": "",
-    "reasoning_effort": "output_config.effort",
-    "function": "",
-    "parameters": "input_schema",
-    "continue_final_message": "messages",
-}
-"""What fields of the chat body are called here; empty: a level that is not there."""
+NAMES = Names(
+    {
+        "stop": "stop_sequences",
+        "user": "metadata.user_id",
+        "response_format": "output_config.format",
+        "json_schema": "",
+        "reasoning_effort": "output_config.effort",
+        "function": "",
+        "parameters": "input_schema",
+        "continue_final_message": "messages",
+    }
+)
 
-EFFORTS: Mapping[str, str] = {"max": "xhigh"}
-"""Where the two APIs have different words."""
 CHOICES: Mapping[str, str] = {"auto": "auto", "any": "required", "none": "none"}
 FAILED = "Error: "
 """Before the result of a tool that failed: a template has no other place for it."""
+BILLING = "x-anthropic-billing-header"
+"""Claude Code's first system block: a header of its client, other in each request, with which no prefix is found."""
+_BILLING_LINE = re.compile(rf"\s*{BILLING}:[^\n]*\n?")
 
 
-def chat_body(body: MessagesRequest) -> dict[str, Any]:
-    """The body of the chat completion that answers ``body``."""
-    chat = prompt_body(body) | {
+def chat_of(body: MessagesRequest) -> Chat:
+    """The chat that answers ``body``."""
+    prompt = prompt_of(body)
+    chat = {
+        **prompt.body,
         "max_tokens": body.max_tokens,
         "stop": body.stop_sequences,
     }
     if body.metadata.user_id is not None:
         chat["user"] = body.metadata.user_id
-    return chat
+    return Chat(chat, prompt.offer)
 
 
-def prompt_body(body: CountTokensRequest) -> dict[str, Any]:
+def prompt_of(body: CountTokensRequest) -> Chat:
     """So much of it as decides the prompt."""
-    chat: dict[str, Any] = {"messages": _messages(body), **body.passed_on()}
+    conversation = _Conversation(body)
+    chat: dict[str, Any] = {"messages": conversation.messages(), **body.passed_on()}
     if body.messages[-1].role == "assistant":
         chat["continue_final_message"] = True
-    if body.tools:
-        chat["tools"] = [{"type": "function", "function": _function(tool)} for tool in body.tools]
+    offer = conversation.offer
+    if offer.tools:
+        chat["tools"] = offer.definitions
     choice = body.tool_choice
     # Without tools there is nothing to choose from.
-    if body.tools or choice.type not in ("auto", "none"):
+    if offer.tools or choice.type not in ("auto", "none"):
         named = {"type": "function", "function": {"name": choice.name}}
         chat["tool_choice"] = named if choice.type == "tool" else CHOICES[choice.type]
         chat["parallel_tool_calls"] = not choice.disable_parallel_tool_use
-    if body.output_config.effort is not None:
-        chat["reasoning_effort"] = EFFORTS.get(body.output_config.effort, body.output_config.effort)
+    efforts = [message.output_config.effort for message in body.messages if message.role == "system"]
+    effort = next((effort for effort in reversed(efforts) if effort is not None), body.output_config.effort)
+    if effort is not None:
+        chat["reasoning_effort"] = effort
     if body.thinking is not None and body.thinking.type == "disabled":
         chat["reasoning_effort"] = "none"
     elif body.thinking is not None and body.thinking.type == "enabled":
@@ -67,48 +82,137 @@ def prompt_body(body: CountTokensRequest) -> dict[str, Any]:
     form = body.output_config.format or body.output_format
     if form is not None:
         chat["response_format"] = {"type": "json_schema", "json_schema": {"name": "output", "schema": form.schema_}}
-    return chat
+    return Chat(chat, offer)
 
 
-def _messages(body: CountTokensRequest) -> list[dict[str, Any]]:
-    """Neighbouring messages of one role are one turn, as Anthropic has it: many templates refuse two in a row."""
-    messages: list[dict[str, Any]] = []
-    if body.system:
-        messages.append({"role": "system", "content": _text(body.system)})
-    for message in body.messages:
-        told = [_of_assistant(message)] if message.role == "assistant" else _of_user(message)
-        for one in told:
-            last = messages[-1] if messages else None
-            if last is not None and last["role"] == one["role"] != "tool":
-                _join(last, one)
+class _Conversation:
+    """The messages of one request as a chat's, and the tools that they offer."""
+
+    def __init__(self, body: CountTokensRequest) -> None:
+        self._body = body
+        self.offer = Offer()
+        self._deferred: dict[str, OfferedTool] = {}
+        """Tools that are offered once the conversation refers to them."""
+        # A search that nobody runs here finds no tool: all are offered then.
+        searched = any(tool.type.startswith(SEARCH_TOOLS) for tool in body.tools)
+        for index, tool in enumerate(body.tools):
+            if tool.served:
+                offered = OfferedTool(_function(tool), f"tools.{index}")
+                if tool.defer_loading and not searched:
+                    self._deferred[offered.chat_name] = offered
+                else:
+                    self.offer.add(offered)
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Neighbouring messages of one role are one turn, as Anthropic has it: many templates refuse two in a row.
+
+        A system message between calls and their results comes after these.
+        """
+        messages: list[dict[str, Any]] = []
+        system = _instructions(self._body.system)
+        if system:
+            messages.append({"role": "system", "content": join_texts(system)})
+        held: list[Message] = []
+        calling = False
+        last_of_user = max(
+            (index for index, message in enumerate(self._body.messages) if message.role == "user"), default=0
+        )
+        for index, message in enumerate(self._body.messages):
+            if message.role == "system":
+                if message.clear_at == "never" or index > last_of_user:
+                    held.append(message)
+                if not calling:
+                    self._add_system(messages, held)
+                continue
+            if message.role == "assistant":
+                self._add_system(messages, held)
+            for one in [_of_assistant(message)] if message.role == "assistant" else self._of_user(message):
+                _add(messages, one)
+            if message.role == "user":
+                self._add_system(messages, held)
+            calling = any(block.type == "tool_use" for block in message.content)
+        self._add_system(messages, held)
+        return messages
+
+    def _add_system(self, messages: list[dict[str, Any]], held: list[Message]) -> None:
+        for message in held:
+            texts = _instructions(block for block in message.content if block.type == "text")
+            added = []
+            for block in message.content:
+                name = block.tool.name if block.tool is not None else ""
+                if block.type == "tool_removal":
+                    self.offer.remove(name)
+                elif block.type == "tool_addition" and name in self._deferred:
+                    added.append(self._deferred.pop(name))
+            texts += self._offer_later(added)
+            if texts:
+                _add(messages, {"role": "system", "content": join_texts(texts)})
+        held.clear()
+
+    def _offer_later(self, tools: Sequence[OfferedTool]) -> list[str]:
+        """Texts that show them."""
+        for tool in tools:
+            self.offer.add(tool, later=True)
+        return [definitions_text(tools)] if tools else []
+
+    def _of_user(self, message: Message) -> Iterator[dict[str, Any]]:
+        """The results of tools come first, each a message."""
+        for block in message.content:
+            if block.type == "tool_result":
+                yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": join_texts(self._result(block))}
+        texts = [block.text or "" for block in message.content if block.type == "text"]
+        if texts:
+            yield {"role": "user", "content": join_texts(texts)}
+
+    def _result(self, result: ContentBlock) -> list[str]:
+        texts: list[str] = []
+        found: list[OfferedTool] = []
+        for block in result.content:
+            if block.type == "tool_reference":
+                name = block.tool_name or ""
+                if name in self._deferred:
+                    found.append(self._deferred.pop(name))
+                else:
+                    texts.append(f"The tool {name} can be called.")
             else:
-                messages.append(one)
-    return messages
+                texts.append(_result_text(block))
+        texts += self._offer_later(found)
+        if result.is_error:
+            texts = [FAILED + (texts[0] if texts else ""), *texts[1:]]
+        return texts
 
 
-def _join(message: dict[str, Any], later: dict[str, Any]) -> None:
+def _add(messages: list[dict[str, Any]], message: dict[str, Any]) -> None:
+    """To the last one, where that has the same role."""
+    last = messages[-1] if messages else None
+    if last is None or not last["role"] == message["role"] != "tool":
+        messages.append(message)
+        return
     for field in ("content", "reasoning_content"):
-        if field in later:
-            message[field] = join_texts([message.get(field, ""), later[field]])
-    if "tool_calls" in later:
-        message["tool_calls"] = message.get("tool_calls", []) + later["tool_calls"]
+        if field in message:
+            last[field] = join_texts([last.get(field, ""), message[field]])
+    if "tool_calls" in message:
+        last["tool_calls"] = last.get("tool_calls", []) + message["tool_calls"]
 
 
-def _of_user(message: Message) -> Iterable[dict[str, Any]]:
-    """The results of tools come first, each a message."""
-    for block in message.content:
-        if block.type == "tool_result":
-            text = (FAILED if block.is_error else "") + _text(block.content)
-            yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": text}
-    texts = [block for block in message.content if block.type == "text"]
-    if texts:
-        yield {"role": message.role, "content": _text(texts)}
+def _instructions(blocks: Iterable[ContentBlock | TextBlock]) -> list[str]:
+    """Texts of system blocks, without Claude Code's billing header."""
+    texts: list[str] = []
+    for block in blocks:
+        text = block.text or ""
+        found = _BILLING_LINE.match(text)
+        if found is not None:
+            report_ignored(ignored_value("system[]", BILLING))
+            text = text[found.end() :]
+        if text:
+            texts.append(text)
+    return texts
 
 
 def _of_assistant(message: Message) -> dict[str, Any]:
     told: dict[str, Any] = {
         "role": "assistant",
-        "content": _text(block for block in message.content if block.type == "text"),
+        "content": join_texts(block.text or "" for block in message.content if block.type == "text"),
     }
     thought = join_texts(block.thinking or "" for block in message.content)
     if thought:
@@ -124,11 +228,13 @@ def _call(block: ContentBlock) -> dict[str, Any]:
     return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments}}
 
 
-def _text(blocks: Iterable[ContentBlock | TextBlock]) -> str:
-    return join_texts(block.text or "" for block in blocks)
+def _result_text(block: ResultBlock) -> str:
+    if block.type == "text":
+        return block.text or ""
+    return "\n".join(text for text in (block.title, block.source, *(part.text for part in block.content)) if text)
 
 
-def _function(tool: CustomTool) -> dict[str, Any]:
+def _function(tool: MessagesTool) -> dict[str, Any]:
     given = {
         "name": tool.name,
         "description": tool.description,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from tokenizers import Encoding
 
 from paternoster_engine.chat.fitting import Fit
+from paternoster_engine.chat.late_system import fold_late_system, has_late_system
 from paternoster_engine.chat.marks import END, MARK
 from paternoster_engine.chat.skeleton import CALLS, DOCUMENT, NAME, Skeleton, lost_documents, skeleton_of
 from paternoster_engine.chat.tool_prompt import has_calls, write_tools
@@ -64,13 +65,15 @@ async def encode_chat(
         return write_tools(conversation, values.get("tools")), others
 
     def work() -> _Prompt:
-        skeleton = skeleton_of(*with_tools(told, variables))
+        folds = has_late_system(told) and not served.carries_late_system
+        conversation = fold_late_system(told) if folds else told
+        skeleton = skeleton_of(*with_tools(conversation, variables))
         found = served.renderer.fit(skeleton, add_generation_prompt=generates)
-        _check_shown(skeleton, found, None if by_prompt else template_order(messages))
-        marked, values = told, variables
+        _check_shown(skeleton, found, None if by_prompt or folds else template_order(messages))
+        marked, values = conversation, variables
         if not served.parse_special_tokens:
             marker = served.tokenizer.marker
-            marked, values = marker.mark(told), {name: marker.mark_value(value) for name, value in variables.items()}
+            marked, values = marker.mark(marked), {name: marker.mark_value(value) for name, value in variables.items()}
         if continues:
             marked = [*marked[:-1], marked[-1] | {"content": marked[-1]["content"] + END}]
         marked, values = with_tools(marked, values)

@@ -21,6 +21,7 @@ from paternoster_engine.server.openai.fields.body import (
     StopStrings,
     Text,
     TokenIds,
+    hint,
     only,
 )
 from paternoster_engine.server.openai.fields.reasoning import ReasoningFields
@@ -209,8 +210,8 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
     functions: Annotated[Any, only([])] = Field(default_factory=list)
     function_call: Annotated[Any, only("none", "auto")] = "none"
     modalities: Annotated[Any, only(["text"])] = Field(default_factory=lambda: ["text"])
-    service_tier: Annotated[Any, only("auto", "default")] = "auto"
-    store: Annotated[Any, only(False)] = False
+    service_tier: Annotated[Text, hint("auto", "default")] = Field(default="auto", description="others are ignored")
+    store: Annotated[bool, hint(False)] = Field(default=False, description="nothing is stored: true is ignored")
     metadata: Annotated[dict[str, str], AfterValidator(plain_json)] = Field(
         default_factory=dict, description="taken and not used: nothing is stored"
     )

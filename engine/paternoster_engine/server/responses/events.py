@@ -2,15 +2,17 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
 from paternoster_engine.server.generation.output_text import TokenText
 from paternoster_engine.server.openai.logprobs import ChatTokenLogprob
+from paternoster_engine.server.openai.messages import arguments_object
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
 from paternoster_engine.server.responses.objects import (
+    CustomToolCallItem,
     ErrorCode,
     FunctionCallItem,
     IncompleteDetails,
@@ -26,9 +28,14 @@ from paternoster_engine.server.responses.objects import (
     ResponseObject,
     ResponseUsage,
     StreamEvent,
+    ToolSearchCallItem,
 )
-from paternoster_engine.server.responses.requests import NamedFunction, ResponsesRequest
+from paternoster_engine.server.responses.offered import INPUT
+from paternoster_engine.server.responses.requests import ResponsesRequest
+from paternoster_engine.server.responses.tools import told_choice, told_tool
 from paternoster_engine.server.translation.answer import End
+from paternoster_engine.server.translation.argument_text import ArgumentText
+from paternoster_engine.server.translation.tools import OfferedTool
 
 
 class ResponseAnswer:
@@ -38,18 +45,22 @@ class ResponseAnswer:
         self,
         model: str,
         body: ResponsesRequest,
+        tools: Mapping[str, OfferedTool],
         new_call_id: Callable[[], str],
         spelled: Callable[[Sequence[TokenText]], list[ChatTokenLogprob]],
     ) -> None:
-        """``spelled``: how likely tokens were, in the words of the chat API."""
+        """``tools``: by the names of the chat's functions. ``spelled``: how likely tokens were, in the chat's words."""
         self.id = _new_id("resp")
         self._response = _asked(self.id, model, body)
+        self._tools = tools
         self._new_call_id = new_call_id
         self._spelled = spelled
         self._sequence = 0
         self._item: OutputItem | None = None
         self._text: list[str] = []
-        """Pieces of the open item's text or arguments."""
+        """Pieces of the open item's text, arguments or input."""
+        self._input = ArgumentText(INPUT)
+        """Of the open custom call."""
         self._logprobs: list[ChatTokenLogprob] = []
         """Of the open message."""
         self._without_bytes: list[dict[str, Any]] = []
@@ -73,17 +84,9 @@ class ResponseAnswer:
                     yield from self._reasoning()
                     yield self._delta("reasoning_text", text, content_index=0)
                 case Call(name):
-                    yield from self._open(
-                        FunctionCallItem(
-                            id=_new_id("fc"),
-                            status="in_progress",
-                            call_id=self._new_call_id(),
-                            name=name,
-                            arguments="",
-                        )
-                    )
+                    yield from self._open(self._called(name))
                 case Arguments(text):
-                    yield self._delta("function_call_arguments", text)
+                    yield from self._argued(text)
 
     def end(self, end: End) -> Iterator[StreamEvent]:
         if not self._response.output and self._item is None:
@@ -119,6 +122,29 @@ class ResponseAnswer:
             yield from self._open(ReasoningItem(id=_new_id("rs"), status="in_progress", content=[]))
             yield self._part("added", ReasoningText(text=""))
 
+    def _called(self, name: str) -> OutputItem:
+        """The item of a call of the chat's function ``name``."""
+        tool = self._tools.get(name)
+        kind = "function" if tool is None else tool.kind
+        told: Any = {"status": "in_progress", "call_id": self._new_call_id()}
+        if kind == "tool_search":
+            return ToolSearchCallItem(id=_new_id("tsc"), arguments={}, **told)
+        told |= {"name": name} if tool is None else {"name": tool.client_name, "namespace": tool.namespace}
+        if kind == "custom":
+            self._input = ArgumentText(INPUT)
+            return CustomToolCallItem(id=_new_id("ctc"), input="", **told)
+        return FunctionCallItem(id=_new_id("fc"), arguments="", **told)
+
+    def _argued(self, text: str) -> Iterator[StreamEvent]:
+        match self._item:
+            case CustomToolCallItem():
+                if said := self._input.push(text):
+                    yield self._delta("custom_tool_call_input", said)
+            case ToolSearchCallItem():
+                self._text.append(text)
+            case _:
+                yield self._delta("function_call_arguments", text)
+
     def _open(self, item: OutputItem) -> Iterator[StreamEvent]:
         yield from self._close("completed")
         self._item = item
@@ -128,6 +154,8 @@ class ResponseAnswer:
         item = self._item
         if item is None:
             return
+        if isinstance(item, CustomToolCallItem) and (rest := self._input.rest()):
+            yield self._delta("custom_tool_call_input", rest)
         text = "".join(self._text)
         match item:
             case MessageItem():
@@ -144,6 +172,11 @@ class ResponseAnswer:
             case FunctionCallItem():
                 item.arguments = text
                 yield self._of_item("function_call_arguments.done", name=item.name, arguments=text)
+            case CustomToolCallItem():
+                item.input = text
+                yield self._of_item("custom_tool_call_input.done", input=text)
+            case ToolSearchCallItem():
+                item.arguments = arguments_object(text)
         item.status = status
         yield self._event("response.output_item.done", output_index=len(self._response.output), item=item)
         self._response.output.append(item)
@@ -171,9 +204,6 @@ class ResponseAnswer:
 
 
 def _asked(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
-    choice: Any = body.tool_choice
-    if isinstance(choice, NamedFunction):
-        choice = {"type": "function", "name": choice.name}
     form = (
         {"type": "text"} if body.text.format is None else body.text.format.model_dump(by_alias=True, exclude_none=True)
     )
@@ -189,8 +219,8 @@ def _asked(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
         reasoning={"effort": body.reasoning.effort, "summary": body.reasoning.summary},
         temperature=body.temperature,
         text={"format": form} | body.text.model_dump(include={"verbosity"}, exclude_none=True),
-        tool_choice=choice,
-        tools=[{"strict": None, "parameters": None} | tool.model_dump(exclude_none=True) for tool in body.tools],
+        tool_choice=told_choice(body.tool_choice),
+        tools=[told_tool(tool) for tool in body.tools if tool.served],
         top_p=body.top_p,
         top_logprobs=body.top_logprobs,
         user=body.user,

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from paternoster_engine.server.openai.logprobs import ChatTokenLogprob
 
@@ -38,16 +38,38 @@ class ReasoningItem(BaseModel):
     content: list[ReasoningText]
 
 
-class FunctionCallItem(BaseModel):
+class NamedCallItem(BaseModel):
+    """A call of a tool that has a name."""
+
     id: str
-    type: Literal["function_call"] = "function_call"
     status: ItemStatus
     call_id: str
     name: str
+    namespace: str | None = Field(default=None, exclude_if=lambda value: value is None)
+
+
+class FunctionCallItem(NamedCallItem):
+    type: Literal["function_call"] = "function_call"
     arguments: str
 
 
-OutputItem = MessageItem | ReasoningItem | FunctionCallItem
+class CustomToolCallItem(NamedCallItem):
+    type: Literal["custom_tool_call"] = "custom_tool_call"
+    input: str
+
+
+class ToolSearchCallItem(BaseModel):
+    """A search that the client runs."""
+
+    id: str
+    type: Literal["tool_search_call"] = "tool_search_call"
+    status: ItemStatus
+    call_id: str
+    execution: Literal["client"] = "client"
+    arguments: dict[str, Any]
+
+
+OutputItem = MessageItem | ReasoningItem | FunctionCallItem | CustomToolCallItem | ToolSearchCallItem
 
 
 class InputTokensDetails(BaseModel):

@@ -1,10 +1,10 @@
 """What clients may ask for: ``POST /v1/responses``.
 
-Fields that only mean something where answers are kept are refused by name, as are tools that a server runs itself.
+Fields that only mean something where answers are kept are refused by name, but for ``store`` itself. Tools that a
+server runs itself are ignored, with what they wrote into earlier turns.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, field_validator, model_validator
@@ -15,104 +15,22 @@ from paternoster_engine.server.openai.fields.body import (
     Body,
     StopStrings,
     Text,
+    hint,
+    ignored_value,
     only,
-    whole_characters,
 )
-from paternoster_engine.server.openai.fields.template import MAX_TOOLS, JsonObject
+from paternoster_engine.server.openai.fields.template import JsonObject
+from paternoster_engine.server.responses.items import InputItem
+from paternoster_engine.server.responses.tools import Choice, Tools, read_choice
 from paternoster_engine.server.translation.fields import PassedFields
 
 MAX_METADATA = 16
 """OpenAI's limit."""
-
-PartType = Literal["input_text", "output_text", "text", "refusal", "reasoning_text", "summary_text"]
-ItemType = Literal["message", "function_call", "function_call_output", "reasoning"]
-
-NEEDED: Mapping[str, tuple[str, ...]] = {
-    "message": ("role",),
-    "function_call": ("call_id", "name", "arguments"),
-    "function_call_output": ("call_id", "output"),
-    "reasoning": (),
-}
-"""Fields that an item of each type cannot be without."""
-
-
-class InputPart(Body):
-    """A piece of text; images, sounds and files are refused by the names of their types."""
-
-    type: PartType
-    text: Text = ""
-    refusal: Text = ""
-    annotations: Any = Field(default=None, description="taken and not used, as in an answer that is sent back")
-    logprobs: Any = Field(default=None, description="taken and not used")
-
-    @model_validator(mode="after")
-    def _said(self) -> Self:
-        field = "refusal" if self.type == "refusal" else "text"
-        if field not in self.model_fields_set:
-            raise ValueError(f"a part of type {self.type} needs {field}")
-        return self
-
-    @property
-    def said(self) -> str:
-        return self.text or self.refusal
-
-
-def _parts_of(type: PartType) -> BeforeValidator:
-    """A text is one part of ``type``."""
-    return BeforeValidator(
-        lambda value: [{"type": type, "text": value}] if isinstance(value, str) else value,
-        json_schema_input_type=str | list[InputPart],
-    )
-
-
-Parts = Annotated[list[InputPart], Field(max_length=MAX_MESSAGES)]
-
-
-class InputItem(Body):
-    """One item of a conversation: which fields it has depends on its type."""
-
-    type: ItemType = "message"
-    id: Text | None = Field(default=None, description="taken and not used: nothing is stored")
-    status: Text | None = Field(default=None, description="taken and not used")
-    phase: Text | None = Field(default=None, description="taken and not used")
-    role: Literal["user", "assistant", "system", "developer"] | None = None
-    content: Annotated[Parts, _parts_of("input_text")] = Field(default_factory=list)
-    call_id: Text | None = None
-    name: Text | None = None
-    arguments: Text | None = None
-    output: Annotated[Parts, _parts_of("input_text")] | None = None
-    summary: Parts = Field(default_factory=list, description="read where a reasoning item has no content")
-    encrypted_content: Any = Field(default=None, description="taken and not used: answers have none")
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        for field in NEEDED[self.type]:
-            if getattr(self, field) is None:
-                raise ValueError(f"an item of type {self.type} needs {field}")
-        return self
-
-
-class FunctionTool(Body):
-    type: Literal["function"]
-    name: Text
-    description: Text | None = None
-    parameters: JsonObject | None = None
-    strict: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NamedFunction:
-    """The one function that must be called."""
-
-    name: str
-
-
-def _choice(value: Any) -> str | NamedFunction:
-    if isinstance(value, str) and value in ("none", "auto", "required"):
-        return value
-    if isinstance(value, dict) and value.get("type") == "function" and isinstance(value.get("name"), str):
-        return NamedFunction(whole_characters(value["name"]))
-    raise ValueError('must be "none", "auto", "required" or {"type": "function", "name": ...}')
+MAX_EDITS = 16
+"""Of ``context_management``."""
+LOGPROBS = "message.output_text.logprobs"
+INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
+"""Values of ``include`` that are served; the others are parts of what the server's own tools write."""
 
 
 class ResponseTextFormat(Body):
@@ -145,7 +63,7 @@ class ReasoningConfig(Body):
 
 
 class ResponseStreamOptions(Body):
-    include_obfuscation: Annotated[Any, only(False)] = False
+    include_obfuscation: Annotated[bool, hint(False)] = Field(default=False, description="true is ignored")
 
 
 class ResponsesRequest(PassedFields):
@@ -161,10 +79,8 @@ class ResponsesRequest(PassedFields):
         Field(min_length=1, max_length=MAX_MESSAGES),
     ]
     instructions: Text | None = None
-    tools: list[FunctionTool] = Field(default_factory=list, max_length=MAX_TOOLS)
-    tool_choice: Annotated[
-        str | NamedFunction, PlainValidator(_choice, json_schema_input_type=str | dict[str, Any])
-    ] = "auto"
+    tools: Tools = Field(default_factory=list)
+    tool_choice: Annotated[Choice, PlainValidator(read_choice, json_schema_input_type=str | dict[str, Any])] = "auto"
     parallel_tool_calls: bool = True
     text: TextConfig = Field(default_factory=TextConfig)
     reasoning: ReasoningConfig = Field(default_factory=ReasoningConfig)
@@ -174,8 +90,11 @@ class ResponsesRequest(PassedFields):
     stream_options: ResponseStreamOptions | None = None
     metadata: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_METADATA, description="told in the answer")
     user: Text | None = None
-    include: list[Literal["reasoning.encrypted_content", "message.output_text.logprobs"]] = Field(
-        default_factory=list, max_length=8, description="encrypted_content is of no effect: reasoning is plain text"
+    include: list[Text] = Field(
+        default_factory=list,
+        max_length=16,
+        description=f"{LOGPROBS}; reasoning.encrypted_content is of no effect: reasoning is plain text; others are "
+        "ignored",
     )
     top_logprobs: int = Field(
         default=0, ge=0, le=MAX_LOGPROBS, description="told with include message.output_text.logprobs"
@@ -185,20 +104,28 @@ class ResponsesRequest(PassedFields):
     safety_identifier: Text | None = Field(default=None, description="taken and not used")
     max_tool_calls: int | None = Field(default=None, ge=1, description="of tools that a server runs, of which are none")
 
-    store: Annotated[Any, only(False)] = False
+    store: Annotated[bool, hint(False)] = Field(default=False, description="nothing is stored: true is ignored")
     previous_response_id: Annotated[Any, only()] = None
     conversation: Annotated[Any, only()] = None
     background: Annotated[Any, only(False)] = False
     prompt: Annotated[Any, only()] = Field(default=None, description="a template that is kept elsewhere")
-    truncation: Annotated[Any, only("disabled")] = "disabled"
-    service_tier: Annotated[Any, only("auto", "default")] = "auto"
-    context_management: Annotated[Any, only([])] = Field(default_factory=list)
+    truncation: Annotated[Literal["disabled", "auto"], hint("disabled")] = Field(
+        default="disabled", description="what does not fit is refused: auto is ignored"
+    )
+    service_tier: Annotated[Text, hint("auto", "default")] = Field(default="auto", description="others are ignored")
+    context_management: Annotated[list[JsonObject], hint([])] = Field(
+        default_factory=list, max_length=MAX_EDITS, description="nothing is compacted: ignored"
+    )
     moderation: Annotated[Any, only()] = None
 
     @property
     def logprobs(self) -> bool:
         """Whether those of the text are told."""
-        return "message.output_text.logprobs" in self.include
+        return LOGPROBS in self.include
+
+    def _own_ignored(self, given: Mapping[str, Any]) -> Iterator[str]:
+        yield from super()._own_ignored(given)
+        yield from (ignored_value("include", item) for item in self.include if item not in INCLUDED)
 
     @field_validator("metadata")
     @classmethod

@@ -10,8 +10,8 @@ from paternoster_engine.server.openai.logprobs import LogprobsWriter
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.objects import ResponseObject
 from paternoster_engine.server.responses.requests import ResponsesRequest
-from paternoster_engine.server.responses.translate import NAMES, chat_body
-from paternoster_engine.server.translation.respond import chat_request, respond
+from paternoster_engine.server.responses.translate import NAMES, chat_of
+from paternoster_engine.server.translation.respond import respond
 
 router = APIRouter()
 
@@ -21,7 +21,8 @@ async def responses(request: Request, body: ResponsesRequest, state: State, send
     served = state.accepting(body.model)
     # The answer tells them.
     body = with_defaults(body, served.sampling_defaults.values())
-    chat = chat_request(chat_body(body), NAMES)
+    translated = chat_of(body)
+    chat, names = translated.request(NAMES)
     writer = LogprobsWriter(served.tokenizer)
-    answer = ResponseAnswer(served.name, body, served.answer_format.new_id, writer.content)
-    return await respond(request, served, chat, answer, sender, NAMES, stream=body.stream)
+    answer = ResponseAnswer(served.name, body, translated.offer.tools, served.answer_format.new_id, writer.content)
+    return await respond(request, served, chat, answer, sender, names, stream=body.stream)

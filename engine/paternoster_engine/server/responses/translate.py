@@ -1,43 +1,47 @@
 """From a request for a response to the body of a chat completion. Pure."""
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-from paternoster_engine.server.openai.messages import join_texts
-from paternoster_engine.server.responses.requests import (
-    InputItem,
-    InputPart,
-    NamedFunction,
-    ResponsesRequest,
-    ResponseTextFormat,
+from paternoster_engine.server.responses.conversation import Conversation
+from paternoster_engine.server.responses.offered import chat_name
+from paternoster_engine.server.responses.requests import ResponsesRequest, ResponseTextFormat
+from paternoster_engine.server.responses.tools import AllowedTools, ChosenTool
+from paternoster_engine.server.translation.chat import Chat
+from paternoster_engine.server.translation.names import Names
+
+NAMES = Names(
+    {
+        "messages": "input",
+        "max_tokens": "max_output_tokens",
+        "response_format": "text.format",
+        "json_schema": "",
+        "reasoning_effort": "reasoning.effort",
+        "function": "",
+    }
 )
 
-NAMES: Mapping[str, str] = {
-    "messages": "input",
-    "max_tokens": "max_output_tokens",
-    "response_format": "text.format",
-    "json_schema": "",
-    "reasoning_effort": "reasoning.effort",
-    "function": "",
-}
-"""What fields of the chat body are called here; empty: a level that is not there."""
 
-_INSTRUCTING = ("system", "developer")
-
-
-def chat_body(body: ResponsesRequest) -> dict[str, Any]:
-    """The body of the chat completion that answers ``body``."""
+def chat_of(body: ResponsesRequest) -> Chat:
+    """The chat that answers ``body``."""
+    conversation = Conversation(body)
     chat: dict[str, Any] = {
-        "messages": _messages(body),
+        "messages": conversation.messages(),
         "stop": body.stop,
         "parallel_tool_calls": body.parallel_tool_calls,
         **body.passed_on(),
     }
-    if body.tools:
-        chat["tools"] = [{"type": "function", "function": _function(tool)} for tool in body.tools]
+    offer = conversation.offer
+    choice = body.tool_choice
+    if isinstance(choice, AllowedTools):
+        allowed = {chat_name(tool.name, tool.namespace) for tool in choice.tools}
+        for name in offer.tools.keys() - allowed:
+            offer.remove(name)
+        choice = choice.mode
+    if offer.tools:
+        chat["tools"] = offer.definitions
     # Without tools there is nothing to choose from, and every client sends a choice.
-    if body.tools or body.tool_choice not in ("auto", "none"):
-        chat["tool_choice"] = _choice(body.tool_choice)
+    if offer.tools or choice not in ("auto", "none"):
+        chat["tool_choice"] = _choice(choice)
     if body.max_output_tokens is not None:
         chat["max_tokens"] = body.max_output_tokens
     if body.logprobs:
@@ -48,52 +52,12 @@ def chat_body(body: ResponsesRequest) -> dict[str, Any]:
         chat["reasoning_effort"] = body.reasoning.effort
     if body.text.format is not None and body.text.format.type != "text":
         chat["response_format"] = _format(body.text.format)
-    return chat
+    return Chat(chat, offer)
 
 
-def _messages(body: ResponsesRequest) -> list[dict[str, Any]]:
-    """Neighbouring items of the assistant's are one message, and instructions with those that follow another one."""
-    messages: list[dict[str, Any]] = []
-    if body.instructions is not None:
-        messages.append({"role": "system", "content": body.instructions})
-    for item in body.input:
-        if item.type == "function_call_output":
-            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output or [])})
-        elif item.role == "assistant" or item.type != "message":
-            _add_to_assistant(messages, item)
-        elif messages and item.role in _INSTRUCTING and messages[-1]["role"] in _INSTRUCTING:
-            messages[-1]["content"] += "\n\n" + _text(item.content)
-        else:
-            messages.append({"role": item.role, "content": _text(item.content)})
-    return messages
-
-
-def _add_to_assistant(messages: list[dict[str, Any]], item: InputItem) -> None:
-    if not messages or messages[-1]["role"] != "assistant":
-        messages.append({"role": "assistant", "content": ""})
-    message = messages[-1]
-    if item.type == "message":
-        message["content"] = join_texts([message["content"], _text(item.content)])
-    elif item.type == "reasoning":
-        thought = _text(item.content or item.summary)
-        message["reasoning_content"] = join_texts([message.get("reasoning_content", ""), thought])
-    else:
-        call = {"name": item.name, "arguments": item.arguments}
-        message.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": call})
-
-
-def _text(parts: Iterable[InputPart]) -> str:
-    return join_texts(part.said for part in parts)
-
-
-def _function(tool: Any) -> dict[str, Any]:
-    given = {name: getattr(tool, name) for name in ("name", "description", "parameters", "strict")}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _choice(choice: str | NamedFunction) -> str | dict[str, Any]:
-    if isinstance(choice, NamedFunction):
-        return {"type": "function", "function": {"name": choice.name}}
+def _choice(choice: str | ChosenTool) -> str | dict[str, Any]:
+    if isinstance(choice, ChosenTool):
+        return {"type": "function", "function": {"name": chat_name(choice.name, choice.namespace)}}
     return choice
 
 

@@ -1,12 +1,13 @@
-"""Extensions that chat completions, responses and messages have under the same names."""
+"""What the requests of both APIs have in common: extensions of chat completions, and objects of several types."""
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any
 
 from pydantic import create_model
 
-from paternoster_engine.server.openai.fields.body import Body
+from paternoster_engine.server.openai.fields.body import Body, Text, ignored_value
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
 
 PASSED_ON = (
@@ -27,3 +28,28 @@ PassedFields = create_model(
     "PassedFields", __base__=_Passing, **{name: (_fields[name].annotation, copy(_fields[name])) for name in PASSED_ON}
 )
 """With the bounds that they have there."""
+
+
+class TypedBody(Body):
+    """An object whose type says what it is, such as a tool: one that is not served is ignored, whatever it has."""
+
+    type: Text
+
+    @classmethod
+    @abstractmethod
+    def serves(cls, type: Any) -> bool:
+        """Whether objects of this type are read; those of the others are ignored."""
+
+    @property
+    def served(self) -> bool:
+        return self.serves(self.type)
+
+    @classmethod
+    def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return given if "type" not in given or cls.serves(given["type"]) else {"type": given["type"]}
+
+    def _own_ignored(self, given: Mapping[str, Any]) -> Iterator[str]:
+        if self.served:
+            yield from super()._own_ignored(given)
+        else:
+            yield ignored_value("type", self.type)

@@ -1,47 +1,27 @@
 """Runs the chat that a request was translated to, and answers in the request's own API."""
 
 import logging
-import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import Any
 
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from paternoster_engine.chat.errors import ChatTemplateError
-from paternoster_engine.server.errors import TABLE, InvalidValue, describe
+from paternoster_engine.server.errors import TABLE, describe
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.generation.streaming import EventStream, unless_gone
 from paternoster_engine.server.identity import Caller
-from paternoster_engine.server.openai.fields.body import collect_ignored, report_ignored, unknown_fields
 from paternoster_engine.server.openai.prompts import chat_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
 from paternoster_engine.server.parsers.events import Calls
 from paternoster_engine.server.pieces import json_in_pieces
 from paternoster_engine.server.state import ServedModel
 from paternoster_engine.server.translation.answer import Answer, End, Frame
+from paternoster_engine.server.translation.names import Names, named
 
 log = logging.getLogger(__name__)
-
-Names = Mapping[str, str]
-"""Of fields of the chat body, what the client calls them; empty for a level that the client's body has not."""
-
-
-def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest:
-    """Raises ``RequestValidationError`` in the client's words."""
-    unknown = unknown_fields.get()
-    try:
-        return ChatCompletionRequest.model_validate(body)
-    except ValidationError as error:
-        raise RequestValidationError([_in_words_of(names, told) for told in error.errors(include_url=False)]) from error
-    finally:
-        # The client is told of those of its own body.
-        unknown_fields.set(unknown)
 
 
 async def respond(
@@ -85,23 +65,6 @@ async def respond(
     whole = answer.whole()
     data = await json_in_pieces(whole) if chat.logprobs else whole.model_dump_json()
     return Response(data, media_type="application/json")
-
-
-@contextmanager
-def named(names: Names) -> Iterator[None]:
-    """:class:`InvalidValue` within is in the client's words, and so are ignored fields and what a template refuses."""
-    try:
-        with collect_ignored() as ignored:
-            yield
-    except InvalidValue as error:
-        told = {field: ".".join(_path(field.split("."), names)) for field in (error.field, error.other) if field}
-        # Longer ones first, as one may begin with the other, and no more than these: values may look like fields.
-        either = "|".join(re.escape(field) for field in sorted(told, key=len, reverse=True))
-        message = re.sub(either, lambda found: told[found[0]], str(error), count=len(told))
-        raise InvalidValue(told[error.field], message) from error
-    except ChatTemplateError as error:
-        raise InvalidValue(names.get("messages", "messages"), str(error)) from error
-    report_ignored(*(".".join(_path(field.split("."), names)) for field in ignored))
 
 
 async def _frames(
@@ -153,18 +116,3 @@ async def _event(frame: Frame, in_pieces: bool) -> str:
 def _end(generation: Generation, last: TextDelta) -> End:
     assert last.finish_reason is not None
     return End(last.finish_reason, generation.usage, generation.stop_strings[0])
-
-
-def _in_words_of(names: Names, error: Mapping[str, Any]) -> dict[str, Any]:
-    told = {**error, "loc": ("body", *_path(error["loc"], names))}
-    if isinstance(error["input"], list | dict):
-        # It may be what the translation made.
-        del told["input"]
-    return told
-
-
-def _path(path: Iterable[int | str], names: Names) -> list[str]:
-    """Places in the conversation are others than the client's: of these the field alone is told."""
-    parts = [str(part) for part in path]
-    told = [names.get(part, part) for part in (parts[:1] if parts[:1] == ["messages"] else parts)]
-    return [part for part in told if part]

@@ -15,7 +15,7 @@ from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
 from paternoster_engine.server.messages.events import MessageAnswer
 from paternoster_engine.server.messages.requests import MessagesRequest
-from paternoster_engine.server.messages.translate import chat_body
+from paternoster_engine.server.messages.translate import chat_of, prompt_of
 from paternoster_engine.server.openai.choice_events import ChoiceEvents
 from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, Reasoning
 from paternoster_engine.server.translation.answer import End
@@ -86,11 +86,12 @@ def test_a_message_that_is_sent_back_is_the_same_turn(events: list[Event]) -> No
     question = {"role": "user", "content": "Hi"}
     after = {"role": "user", "content": [*results, {"type": "text", "text": "And?"}]}
     history = [question, {"role": "assistant", "content": whole["content"]}, after]
-    first, turn, *rest = chat_body(MessagesRequest.model_validate({"max_tokens": 9, "messages": history}))["messages"]
+    first, turn, *rest = chat_of(MessagesRequest.model_validate({"max_tokens": 9, "messages": history})).body[
+        "messages"
+    ]
     assert first == question
-    # Blocks that a call or a thought stands between are other lines.
-    assert turn["content"] == "\n".join(block["text"] for block in whole["content"] if block["type"] == "text")
-    assert turn["content"].replace("\n", "") == content(events).replace("\n", "")
+    texts = [block["text"] for block in whole["content"] if block["type"] == "text"]
+    assert turn["content"] == "\n".join(texts)
     assert turn.get("reasoning_content", "").replace("\n", "") == reasoning(events).replace("\n", "")
     told = turn.get("tool_calls", [])
     assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in told] == calls(events)
@@ -144,7 +145,7 @@ def test_thinking_goes_with_variables_of_the_template(given: dict[str, Any], tol
     thinking = {"type": "enabled", "budget_tokens": 1024}
     body = {"max_tokens": 2000, "messages": [{"role": "user", "content": "Hi"}], "thinking": thinking}
     asked = MessagesRequest.model_validate(body | {"chat_template_kwargs": given})
-    assert chat_body(asked)["chat_template_kwargs"] == told
+    assert prompt_of(asked).body["chat_template_kwargs"] == told
     assert asked.chat_template_kwargs == given
 
 

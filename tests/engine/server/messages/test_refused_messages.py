@@ -3,12 +3,13 @@
 import json
 from typing import Any
 
-from messages_server import ASK, CALLING, FORMAT, QUESTION, RESULT, ROOM, USE, WEATHER, serving
-from scripted_server import scripted_server
+import pytest
+from anthropic.types import message_create_params
+from anthropic.types.beta import message_create_params as beta_params
+from messages_server import ASK, CALLING, FORMAT, QUESTION, RESULT, USE, WEATHER, serving
 
 from paternoster_engine.model.tokenizer import Tokenizer
-
-CLEAR = {"type": "clear_thinking_20251015", "keep": "all"}
+from paternoster_engine.server.messages.requests import MessagesRequest
 
 
 def said(*content: Any) -> dict[str, Any]:
@@ -26,18 +27,19 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "max_tokens"),
     ({"thinking": {"type": "between_tools"}}, "thinking.type"),
     ({"output_config": {"effort": "huge"}}, "output_config.effort"),
-    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),
-    ({"tools": [{"name": "f"}]}, "tools.0.input_schema"),
+    ({"tools": [{"name": "f"}]}, "tools.0"),
+    ({"tools": [{"type": "web_search_20250305"}, {"name": "no spaces", "input_schema": {}}]}, "tools.1.name"),
+    ({"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "any"}}, "tool_choice"),
+    ({"tools": [{"type": "bash_20250124", "name": "f"}], "tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
     ({"tools": [{"name": "no spaces", "input_schema": {}}]}, "tools.0.name"),
     ({"tools": [{"name": "f", "input_schema": {"x": "y" * 70_000}}]}, "tools.0.input_schema"),
     ({"tool_choice": {"type": "any"}}, "tool_choice"),
     ({"tool_choice": {"type": "tool"}}, "tool_choice"),
     ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
-    ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
-    ({"container": "c"}, "container"),
+    ({"mcp_servers": "x"}, "mcp_servers"),
+    ({"thread": {"id": "thread_1"}}, "thread"),
+    ({"compaction": {"type": "summarize"}}, "compaction"),
     ({"context_management": {"edits": [{}]}}, "context_management.edits.0.type"),
-    ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management.edits.0.type"),
-    ({"context_management": {"edits": [CLEAR, {"type": "compact_20260112"}]}}, "context_management.edits.1.type"),
     ({"context_management": 1}, "context_management"),
     ({"chat_template_kwargs": 1, "thinking": {"type": "disabled"}}, "chat_template_kwargs"),
     ({"messages": []}, "messages"),
@@ -47,7 +49,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [*QUESTION, CALLING]}, "messages"),
     ({"messages": [*QUESTION, {"role": "assistant", "content": ""}]}, "messages"),
     ({"messages": [*QUESTION, {"role": "assistant", "content": [USE, {"type": "text", "text": "x"}]}]}, "messages"),
-    ({"messages": [*QUESTION, {"role": "system", "content": "x"}]}, "messages"),
+    ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
+    ({"messages": [*QUESTION, {"role": "system", "content": [USE]}]}, "messages.1.content"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
     ({"messages": [{"role": "user", "content": []}]}, "messages.0.content"),
     ({"messages": QUESTION * 10_000}, "messages"),
@@ -86,10 +89,55 @@ async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
             assert not any(word in message for word in FOREIGN), message
 
 
-async def test_an_effort_that_no_template_reads(tokenizer: Tokenizer) -> None:
-    """``none``, which a chat may send, is none of these clients' words."""
-    async with scripted_server(tokenizer)("one", **ROOM) as server:
-        response = await server.client.post("/v1/messages", json=ASK | {"output_config": {"effort": "low"}})
-        assert response.status_code == 400
-        message = "output_config.effort: this model's chat template reads none: leave it out"
-        assert response.json()["error"]["message"] == message
+CLEAR = {"type": "clear_thinking_20251015", "keep": "all"}
+SEARCHED = [
+    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}},
+    {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"type": "web_search_result", "url": "x"}]},
+    {"type": "text", "text": "It rains."},
+]
+IGNORED: list[tuple[dict[str, Any], str]] = [
+    ({"tools": [WEATHER, {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}]},
+     "tools[].type=web_search_20250305"),
+    ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}], "mcp_servers": [{"type": "url", "url": "x"}]},
+     "mcp_servers, tools[].type=mcp_toolset"),
+    ({"container": {"id": "c", "skills": []}}, "container"),
+    ({"speed": "fast"}, "speed"),
+    ({"context_management": {"edits": [CLEAR, {"type": "compact_20260112", "trigger": {}}]}},
+     "context_management.edits[].type=compact_20260112"),
+    ({"messages": [*QUESTION, {"role": "assistant", "content": SEARCHED}, *QUESTION]},
+     "messages[].content[].type=server_tool_use, messages[].content[].type=web_search_tool_result"),
+    ({"system": "x-anthropic-billing-header: cch=1;"}, "system[]=x-anthropic-billing-header"),
+    ({"fallbacks": "default", "diagnostics": {}}, "diagnostics, fallbacks"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "names"), IGNORED)
+async def test_what_an_answer_can_do_without_is_ignored_and_named(
+    tokenizer: Tokenizer, change: dict[str, Any], names: str
+) -> None:
+    async with serving(tokenizer, "one") as (server, _):
+        response = await server.client.post("/v1/messages", json=ASK | change)
+        assert response.status_code == 200, response.text
+        assert response.headers["x-paternoster-ignored"] == names
+
+
+DECIDED = {
+    "billing_policy",
+    "diagnostics",
+    "fallback_credit_token",
+    "fallbacks",
+    "prefill",
+    "betas",
+    "user_profile_id",
+    "workspace_id",
+}
+"""Fields of Anthropic's client that are ignored because no type knows them."""
+
+
+def test_of_every_field_of_anthropics_client_it_is_decided_what_becomes_of_it() -> None:
+    """The client's next version may have more: serve them, refuse them, or say here that they are ignored."""
+    own = {
+        *message_create_params.MessageCreateParamsBase.__annotations__,
+        *beta_params.MessageCreateParamsBase.__annotations__,
+    }
+    assert own - MessagesRequest.model_fields.keys() <= DECIDED

@@ -16,7 +16,7 @@ from paternoster_engine.server.generation.generation import Usage
 from paternoster_engine.server.parsers.events import Content, Event, Reasoning
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.requests import ResponsesRequest
-from paternoster_engine.server.responses.translate import chat_body
+from paternoster_engine.server.responses.translate import chat_of
 from paternoster_engine.server.translation.answer import End
 
 USAGE = Usage(prompt_tokens=7, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
@@ -27,7 +27,7 @@ ENDS = {FinishReason.STOP: "completed", FinishReason.LENGTH: "incomplete"}
 def answer(**fields: Any) -> ResponseAnswer:
     ids = count()
     body = ResponsesRequest.model_validate({"input": "Hi"} | fields)
-    return ResponseAnswer("m", body, lambda: f"call_{next(ids)}", lambda tokens: [])
+    return ResponseAnswer("m", body, chat_of(body).offer.tools, lambda: f"call_{next(ids)}", lambda tokens: [])
 
 
 def stream(made: ResponseAnswer, pieces: list[list[Event]], reason: FinishReason) -> list[dict[str, Any]]:
@@ -76,11 +76,11 @@ def test_an_answer_that_is_sent_back_is_the_same_turn(events: list[Event]) -> No
     stream(made, [events], FinishReason.STOP)
     output = json.loads(made.whole().model_dump_json())["output"]
     question = {"role": "user", "content": "Hi"}
-    body = chat_body(ResponsesRequest.model_validate({"input": [question, *output]}))
+    body = chat_of(ResponsesRequest.model_validate({"input": [question, *output]})).body
     first, turn = body["messages"]
     assert first == question
-    # Items that something came between are parted by a newline.
-    assert turn["content"].replace("\n", "") == content(events).replace("\n", "")
+    texts = [item["content"][0]["text"] for item in output if item["type"] == "message"]
+    assert turn["content"] == "\n".join(text for text in texts if text)
     assert turn.get("reasoning_content", "").replace("\n", "") == reasoning(events).replace("\n", "")
     assert [
         (call["function"]["name"], json.loads(call["function"]["arguments"])) for call in turn.get("tool_calls", [])

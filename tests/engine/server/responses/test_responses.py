@@ -266,15 +266,11 @@ CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}
 
 FORMAT = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
 REFUSED: list[tuple[dict[str, Any], str | None]] = [
-    ({"store": True}, "store"),
     ({"previous_response_id": "resp_1"}, "previous_response_id"),
     ({"conversation": "conv_1"}, "conversation"),
     ({"background": True}, "background"),
     ({"prompt": {"id": "p"}}, "prompt"),
-    ({"truncation": "auto"}, "truncation"),
-    ({"include": ["web_search_call.results"]}, "include.0"),
     ({"top_logprobs": 21}, "top_logprobs"),
-    ({"service_tier": "flex"}, "service_tier"),
     ({"max_output_tokens": 0}, "max_output_tokens"),
     ({"max_output_tokens": 4000}, None),
     ({"temperature": 3}, "temperature"),
@@ -289,10 +285,27 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"user": "x" * 257}, "user"),
     ({"metadata": {"a": "x" * 513}}, "metadata"),
     ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
-    ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
-    ({"tools": [{"type": "function", "name": "no spaces"}]}, "tools.0.name"),
+    ({"truncation": "some"}, "truncation"),
+    ({"include": 1}, "include"),
+    ({"tools": [{}]}, "tools.0.type"),
+    ({"tools": [{"type": "web_search"}, {"type": "function", "name": "no spaces"}]}, "tools.1.name"),
+    (
+        {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "no spaces"}]}]},
+        "tools.0.tools.0.name",
+    ),
     ({"tools": [WEATHER] * 10_000}, "tools"),
-    ({"tools": [{"type": "function"}]}, "tools.0.name"),
+    ({"tools": [{"type": "function"}]}, "tools.0"),
+    ({"tools": [{"type": "custom", "name": "c", "format": {"type": "grammar"}}]}, "tools.0.format"),
+    (
+        {
+            "tools": [
+                {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "regex", "definition": "("}}
+            ]
+        },
+        "tools.0.format.definition",
+    ),
+    ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}, "tool_choice"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
     ({"tool_choice": {"type": "file_search"}}, "tool_choice"),

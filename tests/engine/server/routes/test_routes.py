@@ -153,7 +153,7 @@ async def test_null_is_absent_and_harmless_values_are_taken(serve: Any) -> None:
         ("completions", {"logprobs": 1, "logprob_token_ids": [1]}, "logprob_token_ids"),
         ("completions", {"repetition_detection": {"max_pattern_size": 4}}, "repetition_detection"),
         ("completions", {"thinking_token_budget": 8}, "thinking_token_budget"),
-        ("chat/completions", {"store": True}, "store"),
+        ("chat/completions", {"store": 1}, "store"),
         ("chat/completions", {"temperature": 3}, "temperature"),
         ("chat/completions", {"temperature": "1"}, "temperature"),
         ("chat/completions", {"top_p": -0.1}, "top_p"),

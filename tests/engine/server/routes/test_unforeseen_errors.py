@@ -23,7 +23,7 @@ def _broken(*_: Any, **__: Any) -> Any:
 async def test_the_answer_is_like_all_others(
     serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
-    monkeypatch.setattr(messages_routes, "chat_body", _broken)
+    monkeypatch.setattr(messages_routes, "chat_of", _broken)
     monkeypatch.setattr(openai_routes, "ChatResponse", _broken)
     async with serve("one") as server:
         transport = httpx.ASGITransport(create_app(server.state, origins=[PAGE]))

@@ -238,9 +238,37 @@ async def test_effort_and_variables(tokenizer: Tokenizer) -> None:
         count = len(tokenizer.encode("low" + CHAT["messages"][0]["content"]))
         assert await tokens(server, reasoning_effort="low") == count
     async with scripted_server(tokenizer.with_template("{{ messages[0].content }}"))(**ROOM) as server:
-        await tokens(server, reasoning_effort="none")
-        refused = await server.client.post("/v1/chat/completions", json=CHAT | {"reasoning_effort": "low"})
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "reasoning_effort")
+        assert await tokens(server, reasoning_effort="none") == await tokens(server, reasoning_effort="max")
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "name"),
+    [
+        ("/v1/chat/completions", {"reasoning_effort": "low"}, "reasoning_effort"),
+        ("/v1/responses", {"reasoning": {"effort": "max"}}, "reasoning.effort"),
+        (
+            "/v1/messages",
+            {"output_config": {"effort": "max"}, "thinking": {"type": "adaptive"}},
+            "output_config.effort",
+        ),
+        ("/v1/messages/count_tokens", {"output_config": {"effort": "high"}}, "output_config.effort"),
+    ],
+)
+async def test_an_effort_without_effect_is_reported_as_ignored(
+    tokenizer: Tokenizer, path: str, change: dict[str, Any], name: str
+) -> None:
+    """Claude Code sends one in every request, whatever the model is."""
+    conversation = [{"role": "user", "content": "Hi"}]
+    body: dict[str, Any] = {"input": conversation} if path == "/v1/responses" else {"messages": conversation}
+    body |= {} if path.endswith("count_tokens") or "input" in body else {"max_tokens": 5}
+    async with scripted_server(tokenizer)(**ROOM) as server:
+        answer = await server.client.post(path, json=body | change | {"odd": 1})
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-paternoster-ignored"] == ", ".join(sorted(["odd", name]))
+    async with scripted_server(tokenizer.with_template(QWEN3))(**ROOM) as server:
+        answer = await server.client.post(path, json=body | change)
+        assert answer.status_code == 200, answer.text
+        assert "x-paternoster-ignored" not in answer.headers
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ MAX_BIASES = 300
 MAX_DIGITS = 19
 """Of a token id in a name."""
 MAX_TOLD = 16
-"""Most names of unknown fields that one answer tells."""
+"""Most names of ignored fields that one answer tells."""
 MAX_NAME = 64
 """Characters of each."""
 
@@ -67,6 +67,23 @@ class Only:
 
 def only(*allowed: Any) -> Only:
     return Only(allowed)
+
+
+@dataclass(frozen=True, eq=False)
+class Hint:
+    """Marks a field whose other values are read as the first of ``served``, and reported as ignored.
+
+    For what an answer may do without: a store, another way to bill, tokens that are cut from long prompts.
+    """
+
+    served: tuple[Any, ...]
+
+    def serves(self, value: Any) -> bool:
+        return any(type(value) is type(other) and value == other for other in self.served)
+
+
+def hint(*served: Any) -> Hint:
+    return Hint(served)
 
 
 def whole_characters(text: str) -> str:
@@ -128,15 +145,13 @@ LogitBias = Annotated[
 ]
 
 
-unknown_fields: ContextVar[Sequence[str]] = ContextVar("unknown_fields", default=())
-"""Paths of the fields of the body of the call in progress that no type knows, such as ``messages[].cache_control``."""
-
 _ignored: ContextVar[list[str] | None] = ContextVar("_ignored", default=None)
+_within_a_body: ContextVar[bool] = ContextVar("_within_a_body", default=False)
 
 
 @contextmanager
 def collect_ignored() -> Iterator[list[str]]:
-    """Collects paths of what has no effect on the call in progress, besides fields that no type knows.
+    """Collects paths such as ``messages[].cache_control``: fields of the call in progress that have no effect.
 
     The middleware collects those of a call, and names them in the header ``X-Paternoster-Ignored`` of its answer.
     """
@@ -155,20 +170,18 @@ def report_ignored(*names: str) -> None:
         told += [name for name in dict.fromkeys(names) if name not in told][: MAX_TOLD - len(told)]
 
 
-_within_a_body: ContextVar[bool] = ContextVar("_within_a_body", default=False)
-
-
 class Body(BaseModel):
     """A request body, or an object in one.
 
-    Fields that are null take their defaults. Fields that no type knows are left out and told in :data:`unknown_fields`:
-    every client has some of its own, and an answer that names them serves it better than none. A field that is known
-    and asks for something the engine does not do is declared with :func:`only`, and refused.
+    Fields that are null take their defaults. Fields that no type knows are left out and reported as ignored: every
+    client has some of its own, and an answer that names them serves it better than none. A field that is known and asks
+    for something the engine does not do is declared with :func:`only` and refused, or with :func:`hint` and reported,
+    where an answer without it is still the answer that was asked for.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
-    _unknown: tuple[str, ...] = ()
+    _ignored_names: tuple[str, ...] = ()
 
     @model_validator(mode="wrap")
     @classmethod
@@ -179,21 +192,34 @@ class Body(BaseModel):
         within = _within_a_body.get()
         token = _within_a_body.set(True)
         try:
-            body = handler(given)
+            body = handler(cls._read(given))
         finally:
             _within_a_body.reset(token)
-        names = _own_names(cls)
-        told = dict.fromkeys(_shortened(name) for name in islice(given.keys() - names, MAX_TOLD))
-        for name, value in body.__dict__.items():
-            if isinstance(value, Body):
-                told.update(dict.fromkeys(f"{name}.{path}" for path in value._unknown))
-            elif isinstance(value, list) and value and isinstance(value[0], Body):
-                inner = (path for part in value if isinstance(part, Body) for path in part._unknown)
-                told.update(dict.fromkeys(f"{name}[].{path}" for path in inner))
-        body._unknown = tuple(islice(sorted(told), MAX_TOLD)) if told else ()
+        names = dict.fromkeys(islice(body._own_ignored(given), MAX_TOLD))
+        body._ignored_names = tuple(islice(sorted(names), MAX_TOLD)) if names else ()
         if not within:
-            unknown_fields.set(body._unknown)
+            report_ignored(*body._ignored_names)
         return body
+
+    @classmethod
+    def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """So much of an object as is looked at."""
+        return given
+
+    def _own_ignored(self, given: Mapping[str, Any]) -> Iterator[str]:
+        """Paths of what is ignored of this object, of which ``given`` was sent."""
+        yield from map(_shortened, given.keys() - _own_names(type(self)))
+        for name, mark in _hints(type(self)).items():
+            if not mark.serves(getattr(self, name)):
+                setattr(self, name, mark.served[0])
+                yield name
+        for name, value in self.__dict__.items():
+            if isinstance(value, Body):
+                yield from (f"{name}.{path}" for path in value._ignored_names)
+            elif isinstance(value, list) and value and isinstance(value[0], Body):
+                yield from dict.fromkeys(
+                    f"{name}[].{path}" for part in value if isinstance(part, Body) for path in part._ignored_names
+                )
 
 
 B = TypeVar("B", bound=Body)
@@ -209,6 +235,19 @@ def with_defaults(body: B, defaults: Mapping[str, Any]) -> B:
 def _own_names(cls: type[Body]) -> frozenset[str]:
     """What its fields are called in a body."""
     return frozenset({field.alias or name for name, field in cls.model_fields.items()})
+
+
+@cache
+def _hints(cls: type[Body]) -> Mapping[str, Hint]:
+    found = {
+        name: [mark for mark in field.metadata if isinstance(mark, Hint)] for name, field in cls.model_fields.items()
+    }
+    return {name: marks[0] for name, marks in found.items() if marks}
+
+
+def ignored_value(field: str, value: str) -> str:
+    """The name of one value of a field that is ignored: ``type=web_search``."""
+    return f"{field}={re.sub(r'[^A-Za-z0-9_.-]', '_', value[:MAX_NAME])}"
 
 
 def _shortened(name: str) -> str:

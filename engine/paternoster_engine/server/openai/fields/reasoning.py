@@ -4,10 +4,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.fields.body import Body
+from paternoster_engine.server.openai.fields.body import Body, report_ignored
 
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ReasoningFields(Body):
@@ -16,11 +15,12 @@ class ReasoningFields(Body):
         default=None, ge=0, description="tokens of thinking after which the mark that ends it is forced, as in vLLM"
     )
     reasoning_effort: Effort | None = Field(
-        default=None, description="for templates that read it, or enable_thinking, which none makes false"
+        default=None,
+        description="for templates that read it, or enable_thinking, which none makes false; ignored by others",
     )
 
     def reasoning_variables(self, template: str) -> dict[str, Any]:
-        """Of the chat template; raises :class:`InvalidValue` where that reads none."""
+        """Of the chat template. An effort is a hint: where the template reads none, it is reported as ignored."""
         effort = self.reasoning_effort
         if effort is None:
             return {}
@@ -28,6 +28,6 @@ class ReasoningFields(Body):
             return {"reasoning_effort": effort}
         if "enable_thinking" in template:
             return {"enable_thinking": effort != "none"}
-        if effort == "none":
-            return {}
-        raise InvalidValue("reasoning_effort", "reasoning_effort: this model's chat template reads none: leave it out")
+        if effort != "none":
+            report_ignored("reasoning_effort")
+        return {}

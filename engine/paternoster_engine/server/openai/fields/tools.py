@@ -52,6 +52,12 @@ class ToolFields(TemplateFields):
                 raise ValueError(f"there is no tool {name!r} in tools")
         return value
 
+    _hidden: frozenset[str] = frozenset()
+
+    def hide_tools(self, names: frozenset[str]) -> None:
+        """Tools that may be called, and that the template is not given: the conversation shows them itself."""
+        self._hidden = names
+
     @property
     def callable_tools(self) -> dict[str, dict[str, Any]]:
         """Functions that may be called, and the schemas of their arguments."""
@@ -87,4 +93,6 @@ class ToolFields(TemplateFields):
         variables = super().variables()
         if self.tool_choice == "none":
             variables.pop("tools", None)
+        elif self._hidden:
+            variables["tools"] = [tool for tool in variables["tools"] if tool["function"]["name"] not in self._hidden]
         return variables

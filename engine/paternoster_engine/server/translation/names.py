@@ -1,0 +1,81 @@
+"""Fields of a chat's body in the words of the API that the client speaks: in refusals, and in what is ignored."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
+from paternoster_engine.chat.errors import ChatTemplateError
+from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.fields.body import collect_ignored, report_ignored
+from paternoster_engine.server.openai.requests import ChatCompletionRequest
+from paternoster_engine.server.translation.tools import OfferedTool
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the client calls fields of the chat body."""
+
+    fields: Mapping[str, str]
+    """Names of the chat's -> the client's; empty for a level that the client's body has not."""
+    tools: Sequence[OfferedTool] = ()
+    """Those of the chat, in its order."""
+
+    def with_tools(self, tools: Iterable[OfferedTool]) -> "Names":
+        return replace(self, tools=tuple(tools))
+
+    def of(self, field: str) -> str:
+        """The client's name of the chat's ``field``, a path with dots."""
+        return ".".join(self.path(field.split(".")))
+
+    def path(self, path: Iterable[int | str]) -> list[str]:
+        """Places in the conversation are others than the client's: of these the field alone is told."""
+        parts = [str(part) for part in path]
+        if parts[:1] == ["messages"]:
+            parts = parts[:1]
+        begin: list[str] = []
+        if parts[:1] == ["tools"] and len(parts) > 1 and parts[1].isdigit() and int(parts[1]) < len(self.tools):
+            tool = self.tools[int(parts[1])]
+            begin, parts = tool.place.split("."), parts[2:]
+            if tool.kind == "custom" and "parameters" in parts:
+                return [*begin, "format", "definition"]
+        return [*begin, *(told for part in parts if (told := self.fields.get(part, part)))]
+
+
+def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest:
+    """Raises ``RequestValidationError`` in the client's words."""
+    try:
+        # Ignored fields of the client's own body are reported already.
+        with collect_ignored():
+            return ChatCompletionRequest.model_validate(body)
+    except ValidationError as error:
+        raise RequestValidationError([_in_words_of(names, told) for told in error.errors(include_url=False)]) from error
+
+
+@contextmanager
+def named(names: Names) -> Iterator[None]:
+    """:class:`InvalidValue` within is in the client's words, and so are ignored fields and what a template refuses."""
+    try:
+        with collect_ignored() as ignored:
+            yield
+    except InvalidValue as error:
+        told = {field: names.of(field) for field in (error.field, error.other) if field}
+        # Longer ones first, as one may begin with the other, and no more than these: values may look like fields.
+        either = "|".join(re.escape(field) for field in sorted(told, key=len, reverse=True))
+        message = re.sub(either, lambda found: told[found[0]], str(error), count=len(told))
+        raise InvalidValue(told[error.field], message) from error
+    except ChatTemplateError as error:
+        raise InvalidValue(names.of("messages"), str(error)) from error
+    report_ignored(*map(names.of, ignored))
+
+
+def _in_words_of(names: Names, error: Mapping[str, Any]) -> dict[str, Any]:
+    told = {**error, "loc": ("body", *names.path(error["loc"]))}
+    if isinstance(error["input"], list | dict):
+        # It may be what the translation made.
+        del told["input"]
+    return told

@@ -1,0 +1,73 @@
+"""Tools of clients as functions of a chat, and where each came from."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["function", "custom", "tool_search"]
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool of a client that the model may call."""
+
+    function: Mapping[str, Any]
+    """As chat completions have it; its name is unique in the chat."""
+    place: str
+    """Where the client's body has it."""
+    kind: Kind = "function"
+    name: str | None = None
+    """The client's, where it is another one than the function's."""
+    namespace: str | None = None
+
+    @property
+    def chat_name(self) -> str:
+        name: str = self.function["name"]
+        return name
+
+    @property
+    def client_name(self) -> str:
+        return self.chat_name if self.name is None else self.name
+
+    def definition(self) -> dict[str, Any]:
+        return {"type": "function", "function": self.function}
+
+
+class Offer:
+    """The tools that a conversation offers, by the names of their functions; the last one of a name counts."""
+
+    def __init__(self) -> None:
+        self._at_first: dict[str, OfferedTool] = {}
+        """Those that the template writes."""
+        self._later: dict[str, OfferedTool] = {}
+        """Those that the conversation shows where they are offered: the prompt before it stays what it was."""
+
+    def add(self, tool: OfferedTool, *, later: bool = False) -> None:
+        self.remove(tool.chat_name)
+        (self._later if later else self._at_first)[tool.chat_name] = tool
+
+    def remove(self, name: str) -> None:
+        """Do not offer it any more; of no effect where there is none of this name."""
+        self._at_first.pop(name, None)
+        self._later.pop(name, None)
+
+    @property
+    def tools(self) -> Mapping[str, OfferedTool]:
+        return self._at_first | self._later
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        """As the chat's body has them."""
+        return [tool.definition() for tool in self.tools.values()]
+
+    @property
+    def shown_later(self) -> frozenset[str]:
+        """Names of functions that the template need not write; none where it would write no tools at all then."""
+        return frozenset(self._later) if self._at_first else frozenset()
+
+
+def definitions_text(tools: Iterable[OfferedTool]) -> str:
+    """What a conversation shows of tools that are offered from there on."""
+    lines = [json.dumps(tool.definition(), ensure_ascii=False) for tool in tools]
+    return "\n".join(["Functions that can be called from here on:", *lines])
