@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("operator", "engine", "kernels", "gateway", "simulator")
 RUNNERS = (
+    "clients.agents",
     "clients.run",
     "control.compare",
     "control.foresight",

@@ -129,11 +129,13 @@ def interpreter(lowest: str) -> str:
 
 
 @contextmanager
-def engine() -> Iterator[str]:
+def engine(max_model_len: int = 1024, kv_cache_memory: str = "150Mi") -> Iterator[str]:
     """The URL of one that has the default model."""
     command = [str(Path(sys.executable).with_name("paternoster")), "serve", "--port", "0"]
-    settings = ["--served-model-name", MODEL, "--max-model-len", "1024", "--kv-cache-memory", "150Mi"]
-    process = subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, text=True)
+    settings = ["--served-model-name", MODEL, "--max-model-len", str(max_model_len)]
+    process = subprocess.Popen(
+        [*command, *settings, "--kv-cache-memory", kv_cache_memory], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -49,7 +49,7 @@ def test_an_unknown_runner_is_answered_with_those_there_are() -> None:
     done = call("luck")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "runner is 'luck': must be one of clients.run, control.compare" in done.stderr
+    assert "runner is 'luck': must be one of clients.agents, clients.run" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
