@@ -146,7 +146,8 @@ class Rollout(Document):
     that budget or devices allow: an old replica then ends before a new one starts."""
     max_unavailable: Count | None = None
     """Replicas that may be missing while a rollout goes on; 0 when unset, or 1 where maxSurge is 0."""
-    progress_deadline_seconds: int = Field(default=1800, ge=1, le=86_400, json_schema_extra=INT32)
+    progress_deadline_seconds: int | None = Field(default=None, ge=1, le=86_400, json_schema_extra=INT32)
+    """Time in which a pod of a rollout must become ready; as long as an engine may take to start when unset."""
     min_ready_seconds: Seconds = 0
 
 

@@ -1,5 +1,6 @@
 """The engines' Deployment."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,13 @@ from paternoster_operator.desired.model_fetch import engine_env, fetch_container
 from paternoster_operator.desired.model_source import model_mounts, model_volumes, pull_secrets
 from paternoster_operator.desired.ownership import child_metadata, selector
 from paternoster_operator.desired.pod_template import brings_shared_memory, with_template
-from paternoster_operator.desired.resources import build_resources, gpus, scratch_volume, shared_memory_volume
+from paternoster_operator.desired.resources import (
+    build_resources,
+    gpus,
+    scratch_volume,
+    shared_memory_volume,
+    startup_timeout,
+)
 from paternoster_operator.desired.rollout import Strategy, choose_strategy
 from paternoster_operator.observe import Observed
 
@@ -56,7 +63,7 @@ def build_deployment(
                 },
             },
             "minReadySeconds": spec.rollout.min_ready_seconds,
-            "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds,
+            "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds or startup_timeout(spec),
             "template": with_template(
                 {"metadata": {"labels": selector(resource)}, "spec": _pod_spec(resource, installation)},
                 spec.pod_template,
@@ -124,7 +131,7 @@ def _container(resource: LLMDeployment, installation: Installation) -> dict[str,
             {"name": labels.ENGINE_PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"},
             {"name": labels.ADMIN_PORT_NAME, "containerPort": labels.ADMIN_PORT, "protocol": "TCP"},
         ],
-        "startupProbe": _probe(paths.READY, period=2, failures=900),
+        "startupProbe": _probe(paths.READY, period=2, failures=math.ceil(startup_timeout(resource.spec) / 2)),
         "readinessProbe": _probe(paths.READY, period=2, failures=2),
         "livenessProbe": _probe(paths.HEALTH, period=10, failures=6),
         # The last lines of a failed engine's log: the operator tells them.

@@ -21,6 +21,13 @@ SHARED_MEMORY = "1Gi"
 """For what several GPUs tell each other through /dev/shm: what NVIDIA's guide to NCCL gives a container, in place of
 the 64 MiB of container runtimes. It counts as memory of the container as far as it is used."""
 
+SLOW_READ = "64Mi"
+"""Bytes a second: of a volume over the network that several pods read. A model that is read slower needs
+``engine.startupTimeoutSeconds``."""
+GPU_MEMORY = "80Gi"
+"""For how much of a model a GPU is taken; the manifest does not say which GPU it is."""
+SHORTEST_STARTUP_TIMEOUT, LONGEST_STARTUP_TIMEOUT = 1800, 86_400
+
 
 def build_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
     """Requests, limits and claims of the container.
@@ -96,6 +103,16 @@ def gpus(spec: LLMDeploymentSpec) -> int:
 def host_kv_cache(spec: LLMDeploymentSpec) -> str | None:
     """KV pool in the memory of the pod; None where GPUs have it."""
     return None if gpus(spec) else spec.engine.kv_cache_memory or CPU_KV_CACHE
+
+
+def startup_timeout(spec: LLMDeploymentSpec) -> int:
+    """Seconds that an engine may take to start: as the manifest says, or what reading all it has room for takes."""
+    if spec.engine.startup_timeout_seconds is not None:
+        return spec.engine.startup_timeout_seconds
+    given = spec.resources
+    memory = max(quantity(amounts.get(MEMORY, "0")) for amounts in (given.requests, given.limits))
+    room = max(memory, gpus(spec) * quantity(GPU_MEMORY))
+    return min(max(SHORTEST_STARTUP_TIMEOUT, math.ceil(room / quantity(SLOW_READ))), LONGEST_STARTUP_TIMEOUT)
 
 
 def _memory(spec: LLMDeploymentSpec) -> str:

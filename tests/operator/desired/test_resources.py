@@ -68,3 +68,22 @@ def test_tmp_is_as_large_as_the_files_may_get(
 ) -> None:
     pod = build_children(resource(resources=given), 1, RootKeys(["r"]))[-1]["spec"]["template"]["spec"]
     assert pod["volumes"][:1] == [{"name": "tmp", "emptyDir": volume}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "seconds"),
+    [
+        ({}, 1800),
+        ({"resources": {"requests": {"memory": "64Gi"}}}, 1800),
+        ({"resources": {"limits": {"memory": "512Gi"}}}, 8192),
+        ({"resources": {"gpu": {"count": 1}}}, 1800),
+        ({"resources": {"gpu": {"count": 8}}}, 10_240),
+        ({"resources": {"limits": {"memory": "100Ti"}}}, 86_400),
+        ({"resources": {"gpu": {"count": 8}}, "engine": {"startupTimeoutSeconds": 61}}, 61),
+    ],
+)
+def test_a_model_has_the_time_that_its_size_may_need(resource: Resource, spec: dict[str, Any], seconds: int) -> None:
+    deployment = build_children(resource(**spec), 1, RootKeys(["r"]))[-1]["spec"]
+    probe = deployment["template"]["spec"]["containers"][0]["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == seconds + seconds % 2
+    assert deployment["progressDeadlineSeconds"] == seconds

@@ -156,6 +156,10 @@ class Engine(Document):
     """Most urgent class that a request may ask for where its key says nothing else; lower is more urgent."""
     max_priority: int = Field(default=MAX_PRIORITY, ge=MIN_PRIORITY, le=MAX_PRIORITY, json_schema_extra=INT32)
     """Least urgent class that it may ask for."""
+    startup_timeout_seconds: int | None = Field(default=None, ge=10, le=86_400, json_schema_extra=INT32)
+    """Longest time from the start of an engine until it serves, after which the kubelet restarts it; what an init
+    container fetches comes before. When unset 1800, or as long as it takes to read as much as the memory and the GPUs
+    of resources hold at 64 MiB/s, where that is longer."""
     batch_invariant: bool = False
     """Give a request the same tokens alone and in any batch; slower."""
     quantization: Literal["auto", "none", "int8"] = "auto"

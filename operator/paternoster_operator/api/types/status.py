@@ -165,7 +165,7 @@ class LLMDeploymentStatus(Document):
     selector: str = ""
     """Label selector of the engine pods, for the scale subresource."""
     endpoint: str = ""
-    """URL of the engines' Service."""
+    """URL that clients use: the gateway's, or that of the engines' Service where there is no gateway."""
     served_model: str = ""
     installation: str | None = None
     """Installation that reconciles this, by the namespace and name of its operators' Lease; others leave it alone."""
