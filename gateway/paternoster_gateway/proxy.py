@@ -16,6 +16,7 @@ from enum import Enum
 import aiohttp
 
 from paternoster_contract.access.identity import HEADER
+from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_contract.routing import Replica
@@ -189,7 +190,7 @@ class Proxy:
             return Attempt(answer, following, "not_serving" if following is Next.ANY else f"status_{response.status}")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             await stack.aclose()
-            log.warning("%s did not answer: %s", replica.url, str(error) or type(error).__name__)
+            log.warning("%s did not answer: %s", replica.url, error_text(error))
             self._balancer.put_aside(replica)
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
@@ -235,7 +236,7 @@ class Proxy:
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 self._metrics.broken.labels(call.model).inc()
                 self._balancer.put_aside(replica)
-                log.warning("%s broke off an answer: %s", replica.url, str(error) or type(error).__name__)
+                log.warning("%s broke off an answer: %s", replica.url, error_text(error))
                 if not response.content_type.startswith("text/event-stream"):
                     raise
                 yield b"\n\n" + GatewayError(502, "BadGatewayError", "The replica broke off its answer.").event(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
+from paternoster_contract.error_text import error_text
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.routing_copy import MOST_BYTES, RoutingCopy
 from paternoster_gateway.keys import SentKeys
@@ -92,7 +93,7 @@ class TableSource:
             self._confirmed_at = self._clock()
             fault = ""
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            fault = (str(error) or type(error).__name__)[:LONGEST_FAULT]
+            fault = error_text(error)[:LONGEST_FAULT]
         if fault and fault != self._fault:
             log.warning("routing table at %s: %s; going on with the last one", self._location, fault)
         self._fault = fault

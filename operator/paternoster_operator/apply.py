@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paternoster_operator.cluster.port import Cluster, Key, Object
+from paternoster_operator.cluster.port import Cluster, ForeignObject, Key, Object
 
 WATCHED = frozenset({"Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment"})
 """Kinds that :meth:`Cluster.child` knows; of the others nobody tells that they changed."""
@@ -32,13 +32,18 @@ class AppliedChildren:
     ) -> Mapping[str, Any] | None:
         """Send what has to be sent: all of it with ``every``, and what no watch tells of with ``unwatched``.
 
-        Returns the Deployment as it is now, where it was sent. Raises :class:`ClusterError` at the first refusal.
+        Returns the Deployment as it is now, where it was sent. Raises :class:`ClusterError` at the first refusal; for a
+        :class:`ForeignObject` it names all of them, so that they can be removed at once.
         """
         deployment = None
-        for child in children:
+        rest = iter(children)
+        for child in rest:
             kind = child["kind"]
             if every or (unwatched and kind not in WATCHED) or self._differs(child, cluster.child(key, kind)):
-                now = await cluster.apply(child)
+                try:
+                    now = await cluster.apply(child)
+                except ForeignObject as foreign:
+                    raise await _all_foreign(cluster, foreign, rest) from foreign
                 self.sent[kind] = _Sent(child, 0 if now is None else _version(now))
                 if kind == "Deployment":
                     deployment = now
@@ -54,6 +59,17 @@ class AppliedChildren:
             return sent.seen
         sent.seen = True
         return _version(there) > sent.version
+
+
+async def _all_foreign(cluster: Cluster, first: ForeignObject, rest: Iterable[Object]) -> ForeignObject:
+    """``first`` with the objects that belong to another owner among those that ``rest`` would change."""
+    objects = [*first.objects]
+    for child in rest:
+        try:
+            await cluster.check_owner(child)
+        except ForeignObject as foreign:
+            objects += foreign.objects
+    return ForeignObject(objects, first.owner)
 
 
 def _version(obj: Mapping[str, Any]) -> int:

@@ -12,6 +12,7 @@ import aiohttp
 from pydantic import ValidationError
 
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
+from paternoster_contract.error_text import error_text
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineStats, GatewayStats
@@ -58,7 +59,7 @@ class Scraper:
         try:
             return FetchStatus.read((await self._get(url + paths.STATS, LONGEST_ANSWER)).decode(errors="replace"))
         except _FAULTS as error:
-            log.debug("%s: %s", url, error or type(error).__name__)
+            log.debug("%s: %s", url, error_text(error))
             return None
 
     async def gateways(self) -> list[GatewayStats]:
@@ -103,7 +104,7 @@ class Scraper:
                     if response.status != 401:
                         return
             except _FAULTS as error:
-                log.warning("%s did not %s: %s", url, what, error or type(error).__name__)
+                log.warning("%s did not %s: %s", url, what, error_text(error))
                 return
 
     async def _stats(self, url: str, kind: type[S]) -> S | str | None:
@@ -120,7 +121,7 @@ class Scraper:
         except _TooLong as error:
             return str(error)
         except _FAULTS as error:
-            log.debug("%s: %s", url, error or type(error).__name__)
+            log.debug("%s: %s", url, error_text(error))
             return None
         object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
         return stats

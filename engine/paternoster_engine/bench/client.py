@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 
+from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
 
 COMPLETIONS = "/v1/completions"
@@ -215,7 +216,7 @@ class BenchClient:
                     raise ServerError(f"{path}: HTTP {response.status}: {await _refusal(response) or response.reason}")
                 return dict(await response.json())
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise ServerError(f"{self.url}{path}: {error or type(error).__name__}") from error
+            raise ServerError(f"{self.url}{path}: {error_text(error)}") from error
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> str | None:

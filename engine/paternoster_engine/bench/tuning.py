@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
+from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
 from paternoster_contract.labels import ADMIN_PORT
 from paternoster_contract.settings.engine_args import EngineArgs
@@ -140,7 +141,7 @@ class ServedTarget:
                     raise ServerError(f"{url}: HTTP {response.status}: needs an engine's admin API, and its key")
                 return await response.json()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            why = str(error) or type(error).__name__
+            why = error_text(error)
             raise ServerError(f"{url}: {why}: needs an engine with --admin-port, which --admin-url names") from error
 
 

@@ -4,6 +4,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from paternoster_contract.error_text import error_text
 from paternoster_sources.errors import SourceError, TooLarge, UnsafeListing
 
 MOST_MEMBERS = 1_000_000
@@ -32,7 +33,7 @@ def walk(file: BinaryIO, most: int) -> Iterator[tarfile.TarInfo]:
     except SourceError:
         raise
     except (tarfile.TarError, RecursionError, ValueError) as error:
-        raise UnsafeListing(f"a tar archive cannot be read: {error or type(error).__name__}") from error
+        raise UnsafeListing(f"a tar archive cannot be read: {error_text(error)}") from error
 
 
 class _Forward:

@@ -10,6 +10,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, CustomObjectsApi
 
 from paternoster_contract import labels
+from paternoster_contract.error_text import error_text
 
 TIMEOUT_SECONDS = 10
 
@@ -84,4 +85,4 @@ async def _current_context() -> AsyncIterator[_Context]:
         except ApiException as error:
             raise OSError(f"{host}: HTTP {error.status}: {error.reason}") from error
         except (ConnectionError, TimeoutError) as error:
-            raise OSError(f"{host}: {error or type(error).__name__}") from error
+            raise OSError(f"{host}: {error_text(error)}") from error

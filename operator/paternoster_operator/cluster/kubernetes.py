@@ -17,6 +17,7 @@ from kubernetes.aio.client import ApiClient, ApiException
 from kubernetes.aio.dynamic import DynamicClient
 
 from paternoster_contract import labels
+from paternoster_contract.error_text import error_text
 from paternoster_operator.cluster.ownership import controlled_by, own_pods, refuse_foreign
 from paternoster_operator.cluster.port import ClusterError, Event, Key, Object
 
@@ -25,6 +26,8 @@ _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _PERMANENT = frozenset({400, 403, 405, 422})
 """Refusals that the same request would meet again."""
+_KIND_UNKNOWN = "no matches for kind"
+"""Of a 403 by admission that looks up the owner's kind, in the moments in which the CRD is not known everywhere."""
 _NOTE_LENGTH = 1024
 """Longest note of an event (events.k8s.io/v1)."""
 
@@ -162,14 +165,21 @@ class KubernetesCluster:
     async def apply(self, obj: Object) -> Mapping[str, Any] | None:
         metadata = obj["metadata"]
         path = _path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
-        there = self._seen(obj) or await self._send("get", path, ignore=404)
+        there = await self.check_owner(obj)
         if there is not None:
-            refuse_foreign(there, obj)
             # As a precondition: were another of that name there by now, the API server would refuse.
             obj = {**obj, "metadata": {**metadata, "uid": there["metadata"]["uid"]}}
         return await self._send(
             "patch", path, obj, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
         )
+
+    async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
+        metadata = obj["metadata"]
+        path = _path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
+        there = self._seen(obj) or await self._send("get", path, ignore=404)
+        if there is not None:
+            refuse_foreign(there, obj)
+        return there
 
     def _seen(self, obj: Object) -> Mapping[str, Any] | None:
         """The child as a watch saw it last."""
@@ -252,9 +262,10 @@ class KubernetesCluster:
             if error.status == ignore:
                 return None
             message = f"{method.upper()} {path}: HTTP {error.status}: {_message(error)}"
-            raise ClusterError(message, retriable=error.status not in _PERMANENT) from error
+            retriable = error.status not in _PERMANENT or _KIND_UNKNOWN in message
+            raise ClusterError(message, retriable=retriable) from error
         except (OSError, TimeoutError) as error:
-            raise ClusterError(f"{method.upper()} {path}: {error or type(error).__name__}") from error
+            raise ClusterError(f"{method.upper()} {path}: {error_text(error)}") from error
 
 
 def _path(api_version: str, kind: str, namespace: str, name: str) -> str:

@@ -18,6 +18,7 @@ from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
+from paternoster_contract.error_text import error_text
 from paternoster_operator.cluster.port import Key
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class _Lock(LeaseLock):
         try:
             return await _in_time(super().get(name, namespace))
         except _FAULTS as error:
-            return False, ApiException(status=0, reason=str(error) or type(error).__name__)
+            return False, ApiException(status=0, reason=error_text(error))
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
         body = V1Lease(metadata=V1ObjectMeta(name=name), spec=self.update_lease(election_record))
@@ -113,7 +114,7 @@ class _Lock(LeaseLock):
         try:
             return await _in_time(request)
         except _FAULTS as error:
-            log.warning("lease %s/%s: %s", self.namespace, self.name, error or type(error).__name__)
+            log.warning("lease %s/%s: %s", self.namespace, self.name, error_text(error))
             return False
 
 

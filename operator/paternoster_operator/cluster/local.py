@@ -117,9 +117,7 @@ class LocalCluster:
         if resource is None or resource["metadata"]["uid"] != owner.uid:
             return None  # garbage collection would take it at once
         kind, name = obj["kind"], _name(obj)
-        before = self._children.get((kind, name))
-        if before is not None:
-            refuse_foreign(before, obj)
+        before = await self.check_owner(obj)
         generation = before["metadata"]["generation"] if before is not None else 0
         changed = before is None or _content(before) != _content(obj)
         document = self._stamped({**obj, "metadata": {**obj["metadata"], "generation": generation + changed}})
@@ -132,6 +130,12 @@ class LocalCluster:
             self._running[name].apply(document)
             return {**document, "status": self._running[name].status()}
         return document
+
+    async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
+        there = self._children.get((obj["kind"], _name(obj)))
+        if there is not None:
+            refuse_foreign(there, obj)
+        return there
 
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
         if _child_key(key) in self._running:

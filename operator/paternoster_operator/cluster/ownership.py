@@ -41,13 +41,11 @@ def refuse_foreign(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     if controlled_by(there, owner["uid"]):
         return
     metadata, other = there["metadata"], controller(there)
-    of = "nobody" if other is None else f"{other['kind']} {other['name']}"
+    of = "nothing" if other is None else f"{other['kind']} {other['name']}"
     if other is not None and (other["kind"], other["name"]) == (owner["kind"], owner["name"]):
         of += " of another uid"
-    raise ForeignObject(
-        f"{wanted['kind']} {metadata['namespace']}/{metadata['name']} is there already and is controlled by {of}: "
-        f"delete or rename it, or rename {owner['kind']} {owner['name']}"
-    )
+    found = f"{wanted['kind']} {metadata['namespace']}/{metadata['name']}, controlled by {of},"
+    raise ForeignObject([found], f"{owner['kind']} {owner['name']}")
 
 
 def _hash(obj: Mapping[str, Any]) -> str | None:

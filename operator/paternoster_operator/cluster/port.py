@@ -49,12 +49,19 @@ class ClusterError(Exception):
 
 
 class ForeignObject(ClusterError):
-    """An object of a child's name is there and is somebody else's; it is left alone."""
+    """Objects of children's names are there and belong to another owner; they are left alone."""
 
     reason = "ChildNotOwned"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, retriable=False)
+    def __init__(self, objects: Sequence[str], owner: str) -> None:
+        """``objects``: what is there and who controls it; ``owner``: whose children have these names."""
+        self.objects, self.owner = tuple(objects), owner
+        one = len(objects) == 1
+        super().__init__(
+            f"{' and '.join(objects)} {'is' if one else 'are'} there already: delete or rename "
+            f"{'it' if one else 'them'}, or rename {owner}",
+            retriable=False,
+        )
 
 
 class Cluster(Protocol):
@@ -89,6 +96,13 @@ class Cluster(Protocol):
 
         Returns the object as it is now, or None where it could not stay because its owner is gone. Raises
         :class:`ForeignObject` where an object of that kind and name is controlled by somebody else, or by nobody.
+        """
+        ...
+
+    async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
+        """Return the object of that kind and name that is there, None if there is none.
+
+        Raises :class:`ForeignObject` as :meth:`apply` does.
         """
         ...
 

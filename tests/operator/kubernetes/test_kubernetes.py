@@ -25,6 +25,7 @@ class Server:
 
     def __init__(self) -> None:
         self.status = 200
+        self.message = "because"
         self.objects: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, dict[str, str], str, Any]] = []
 
@@ -37,7 +38,7 @@ class Server:
             there = self.objects.get(request.path)
             return web.json_response(there or {"message": "not found"}, status=200 if there else 404)
         if self.status >= 400:
-            return web.json_response({"kind": "Status", "message": "because"}, status=self.status)
+            return web.json_response({"kind": "Status", "message": self.message}, status=self.status)
         return web.json_response({"kind": "Anything"})
 
 
@@ -120,7 +121,7 @@ async def test_children_are_applied_server_side(cluster: KubernetesCluster, serv
 @pytest.mark.parametrize(
     ("owner", "said"),
     [
-        ([], "controlled by nobody"),
+        ([], "controlled by nothing"),
         ([{"kind": "Deployment", "name": "web", "uid": "x", "controller": True}], "controlled by Deployment web"),
         ([{"kind": "LLMDeployment", "name": "ride", "uid": "x", "controller": True}], "ride of another uid"),
     ],
@@ -215,6 +216,19 @@ async def test_refusals_carry_the_servers_words(
     with pytest.raises(ClusterError, match=f"HTTP {status}: because") as refused:
         await cluster.apply(build_children(parse(document()), 1, ROOTS)[0])
     assert refused.value.retriable is retriable
+
+
+async def test_a_kind_that_admission_does_not_know_yet_may_be_known_soon(
+    cluster: KubernetesCluster, server: Server, document: Document
+) -> None:
+    server.status = 403
+    server.message = (
+        "services ride is forbidden: cannot set blockOwnerDeletion in this case because cannot find RESTMapping for "
+        'APIVersion paternoster.dev/v1alpha1 Kind LLMDeployment: no matches for kind "LLMDeployment"'
+    )
+    with pytest.raises(ClusterError, match="HTTP 403") as refused:
+        await cluster.apply(build_children(parse(document()), 1, ROOTS)[0])
+    assert refused.value.retriable
 
 
 async def test_what_is_gone_already_is_no_error(cluster: KubernetesCluster, server: Server) -> None:

@@ -20,7 +20,7 @@ def failures(world: World, reason: str) -> float | None:
 @pytest.mark.parametrize(
     ("refusal", "reason"),
     [
-        (ForeignObject("Service lifts/ride is there already"), "ChildNotOwned"),
+        (ForeignObject(["Service lifts/ride, controlled by nothing,"], "LLMDeployment ride"), "ChildNotOwned"),
         (ClusterError("PATCH /x: HTTP 422: no", retriable=False), "ClusterRefused"),
     ],
 )
@@ -41,6 +41,20 @@ async def test_a_refused_child_stalls_the_fleet_and_heals(
     await world.look()
     assert world.cluster.condition("Stalled") == {}
     assert "Deployment" in world.cluster.applies
+
+
+async def test_objects_of_another_owner_are_named_at_once(world: World, document: Any) -> None:
+    """As after ``kubectl delete --cascade=orphan``, when the same manifest is applied again."""
+    world.cluster.resource = document()
+    for kind in ("Secret", "Service", "Deployment"):
+        found = f"{kind} lifts/ride, controlled by nothing,"
+        world.cluster.refusals[kind] = ForeignObject([found], "LLMDeployment ride")
+    await world.look()
+    assert world.cluster.condition("Stalled")["message"] == (
+        "Secret lifts/ride, controlled by nothing, and Service lifts/ride, controlled by nothing, and Deployment "
+        "lifts/ride, controlled by nothing, are there already: delete or rename them, or rename LLMDeployment ride"
+    )
+    assert world.cluster.children == {}, "no child is made beside them"
 
 
 async def test_a_fleet_that_serves_goes_on_while_a_child_is_refused(world: World, document: Any) -> None:

@@ -70,6 +70,11 @@ class FakeCluster:
         self.children[obj["kind"]] = {**before, **obj, "metadata": {**obj["metadata"], "generation": generation}}
         return self.children[obj["kind"]]
 
+    async def check_owner(self, obj: Object) -> Object | None:
+        if obj["kind"] in self.refusals:
+            raise self.refusals[obj["kind"]]
+        return self.children.get(obj["kind"])
+
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
         self.annotations[pod] = dict(annotations)
 
