@@ -48,6 +48,8 @@ def decide_cap(
         # A cut counts from when it is through, and so does what is seen of it.
         state = replace(state, cap_changed=now, cap_cut=now)
     target, reason, message, limited_by = _judge(policy, signals, replace(state, cap=bounded), now)
+    if target == bounded != state.cap:
+        reason, message = Reason.BOUNDS_CHANGED, f"the manifest allows {loop.minimum} to {loop.maximum}"
     decision = LoopDecision(
         loop="Concurrency",
         current=state.cap,

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     KV_HIGH_WATERMARK = "KVHighWatermark"
     AT_FLOOR = "AtFloor"
     AT_CAPACITY = "AtCapacity"
+    BOUNDS_CHANGED = "BoundsChanged"
     SCALE_TO_ZERO_IDLE = "ScaleToZeroIdle"
     ACTIVATED_BY_REQUEST = "ActivatedByRequest"
 

@@ -44,6 +44,16 @@ def test_the_cap_is_raised_only_with_a_queue_room_and_peace() -> None:
     assert reason(waiting=5) is Reason.AT_CAPACITY
 
 
+@pytest.mark.parametrize(("bounds", "target"), [({"max": 12}, 12), ({"min": 30}, 30)])
+def test_an_edit_of_the_bounds_is_the_reason_that_is_given(bounds: dict[str, int], target: int) -> None:
+    state = LawState(replicas=2, cap=20, since=-1e6)
+    decision = decide(policy(concurrency={"mode": "Auto", **bounds}), seen(waiting=0), state, 0.0).concurrency
+    assert decision is not None
+    assert (decision.target, decision.reason) == (target, Reason.BOUNDS_CHANGED)
+    allowed = f"{bounds.get('min', 1)} to {bounds.get('max', 48)}"
+    assert decision.message == f"max_num_seqs 20->{target}: the manifest allows {allowed}"
+
+
 @given(st.integers(5, 48), st.integers(5, 90), st.integers(10, 100), st.floats(0.001, 1))
 def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, mark: int, share: float) -> None:
     """Down to the high-water mark of a pool that was full, or to what is known of a sequence's share of it."""
