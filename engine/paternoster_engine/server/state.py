@@ -83,8 +83,12 @@ class ServedModel:
 
     @cached_property
     def answer_format(self) -> AnswerFormat:
-        """How the model writes calls of tools and reasoning."""
-        return self._format("hermes") if self.uses_tool_prompt else self.template_format
+        """How the model writes calls of tools and reasoning.
+
+        A model whose template has marks of calls was trained to write those, even if the template shows no tools.
+        """
+        written = self.template_format
+        return self._format("hermes") if self.uses_tool_prompt and written.tools is None else written
 
     @cached_property
     def template_format(self) -> AnswerFormat:

@@ -123,3 +123,13 @@ async def test_templates_that_read_tools_write_them_themselves(tokenizer: Tokeni
         assert await _prompt(server, **CHAT) == "weatherWeather in Tokyo?"
         answer = await server.client.post("/v1/chat/completions", json=CHAT)
         assert HEADER not in answer.headers
+
+
+async def test_calls_are_read_in_the_form_that_the_template_has_marks_of(tokenizer: Tokenizer) -> None:
+    """A template that shows no tools, of a model that was trained to write calls in its own form."""
+    marked = (tokenizer.chat_template or "") + "{# <tool_call> <function= #}"
+    call = "<tool_call>\n<function=weather>\n<parameter=city>\nTokyo\n</parameter>\n</function>\n</tool_call>"
+    async with scripted_server(tokenizer.with_template(marked))(call, **ROOM) as server:
+        response = await server.client.post("/v1/chat/completions", json=CHAT)
+        assert response.headers[HEADER] == "built-in"
+        assert _calls(response.text, stream=False) == [("weather", {"city": "Tokyo"})]
