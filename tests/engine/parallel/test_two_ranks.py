@@ -51,6 +51,30 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     inner(two).close()
 
 
+def test_a_token_that_is_nan_on_either_rank_corrupts_its_request_alone(tmp_path: Path) -> None:
+    """Each rank has half of the embedding's rows, and of the logits. First: ``pair`` holds the process group later."""
+    poisoned = (3, VOCAB - 1)
+    clean = [prompt for prompt in PROMPTS if not {*prompt} & {*poisoned}]
+    prompts = [*clean, [5, 6, poisoned[0], 7], [5, 6, poisoned[1], 7]]
+    told = []
+    for ranks, broken in ((1, ()), (2, poisoned)):
+        engine = build(save_tiny(tmp_path, poisoned=broken), ranks)
+        params = SamplingParams(
+            max_tokens=8, temperature=0.0, ignore_eos=True, logit_bias=tuple((i, -100.0) for i in poisoned)
+        )
+        requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate(prompts)]
+        engine.scheduler.add(*requests)
+        while engine.scheduler.has_work:
+            engine.step()
+        told.append(requests)
+        if ranks == 2:
+            inner(engine).close()
+    expected, got = told
+    assert clean
+    assert [request.output for request in got[: len(clean)]] == [request.output for request in expected[: len(clean)]]
+    assert [request.corrupted for request in got] == [False] * len(clean) + [True, True]
+
+
 def test_logits_are_those_of_one_rank(pair: Pair) -> None:
     """Prompts whole and in chunks, and single tokens, in one step after the other."""
     tables = [[1], [2, 3], [4, 5, 6], [7, 8, 9, 10]]
@@ -88,27 +112,3 @@ def test_tokens_are_those_of_one_rank_also_when_blocks_are_swapped(pair: Pair) -
     assert answer(two) == expected
     assert two.scheduler.counters.swapped_out_blocks > 0
     assert len({tuple(output) for output in expected}) == len(PROMPTS)
-
-
-def test_a_token_that_is_nan_on_either_rank_corrupts_its_request_alone(tmp_path: Path) -> None:
-    """Each rank has half of the embedding's rows, and of the logits."""
-    poisoned = (3, VOCAB - 1)
-    clean = [prompt for prompt in PROMPTS if not {*prompt} & {*poisoned}]
-    prompts = [*clean, [5, 6, poisoned[0], 7], [5, 6, poisoned[1], 7]]
-    told = []
-    for ranks, broken in ((1, ()), (2, poisoned)):
-        engine = build(save_tiny(tmp_path, poisoned=broken), ranks)
-        params = SamplingParams(
-            max_tokens=8, temperature=0.0, ignore_eos=True, logit_bias=tuple((i, -100.0) for i in poisoned)
-        )
-        requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate(prompts)]
-        engine.scheduler.add(*requests)
-        while engine.scheduler.has_work:
-            engine.step()
-        told.append(requests)
-        if ranks == 2:
-            inner(engine).close()
-    expected, got = told
-    assert clean
-    assert [request.output for request in got[: len(clean)]] == [request.output for request in expected[: len(clean)]]
-    assert [request.corrupted for request in got] == [False] * len(clean) + [True, True]
