@@ -46,7 +46,7 @@ def test_an_object_of_somebody_else_is_named_and_left_alone(teams: Teams) -> Non
     fleet.apply()
     said = fleet.until_stalled("ChildNotOwned")
     assert f"Service {teams.a}/{fleet.name}" in said
-    assert "nobody" in said
+    assert "controlled by nothing" in said
     service = teams.kubectl.get("service", fleet.name, teams.a)
     assert (service["spec"]["selector"], service["spec"]["ports"][0]["port"]) == ({"app": "web"}, 80)
     assert "ownerReferences" not in service["metadata"]
