@@ -13,6 +13,7 @@ from paternoster_engine.chat.skeleton import CALLS, DOCUMENT, NAME, Skeleton, lo
 from paternoster_engine.chat.tool_prompt import has_calls, write_tools
 from paternoster_engine.server.answer_headers import TOOL_TEMPLATE, set_answer_header
 from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.fields.body import report_ignored
 from paternoster_engine.server.openai.fields.template import TemplateFields
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, template_order, texts_of
 from paternoster_engine.server.openai.text_sizes import text_size
@@ -86,9 +87,11 @@ async def encode_chat(
             text, end, _ = text.rpartition(END)
             if not end:
                 raise _no_end("this model's chat template does not show the last message's text")
-        return _Prompt(served.tokenizer.encoding(text, add_special_tokens), text[-ENDING:], _unread(skeleton, found))
+        unread = _unread(skeleton, found, told, text)
+        return _Prompt(served.tokenizer.encoding(text, add_special_tokens), text[-ENDING:], unread)
 
     prompt = await served.text_work.run(size, work)
+    report_ignored(*prompt.unread)
     return prompt.encoding, prompt.ending
 
 
@@ -132,7 +135,15 @@ def _check_texts(messages: Sequence[Mapping[str, Any]], prompt: str) -> None:
             raise InvalidValue("messages", "messages: this model's chat template leaves out the text of one of them")
 
 
-def _unread(skeleton: Skeleton, found: Fit) -> list[str]:
-    """``messages[].name`` where none of the names is shown."""
-    names = {marker for marker, (field, _) in skeleton.places.items() if field == NAME}
-    return ["messages[].name"] if names and found.error is None and not names & found.shown else []
+def _unread(skeleton: Skeleton, found: Fit, messages: Sequence[Mapping[str, Any]], prompt: str) -> list[str]:
+    """``messages[].name`` where a message's name is not shown.
+
+    A result's name is its function's, which the call before it shows.
+    """
+    if found.error is not None:
+        # The skeleton was refused: the names themselves are looked for.
+        names = [message["name"] for message in messages if "name" in message and message["role"] != "tool"]
+        shown = all(name in prompt for name in names)
+    else:
+        shown = all(marker in found.shown for marker, (field, _) in skeleton.places.items() if field == NAME)
+    return [] if shown else ["messages[].name"]
