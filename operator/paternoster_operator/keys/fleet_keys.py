@@ -7,12 +7,9 @@ from paternoster_contract.access.identity import Identity
 from paternoster_operator.api.v1alpha1 import LLMDeployment, SecretKey
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.desired.children import RootKeys
-from paternoster_operator.keys.client_keys import ClientKeys, read_key_list
+from paternoster_operator.keys.client_keys import MAX_KEYS, ClientKeys
 from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.settings import Settings
-
-MAX_KEYS = 256
-"""Of one fleet: digests of all are in the table that every gateway reads."""
 
 
 class UnusableKeys(ClusterError):
@@ -21,7 +18,7 @@ class UnusableKeys(ClusterError):
     reason = "ConfigurationMissing"
 
     def __init__(self, namespace: str, field: str, secret: SecretKey, count: int) -> None:
-        said = f"has {count} keys there: must have at most {MAX_KEYS}" if count else "has no such key"
+        said = f"has more keys there than the {MAX_KEYS} that a fleet may have" if count else "has no such key"
         super().__init__(
             f"{field} names Secret {secret.name}, key {secret.key}: namespace {namespace} {said}", retriable=False
         )
@@ -73,15 +70,14 @@ class FleetKeys:
         for index, secret in enumerate(security.api_keys):
             where = f"spec.security.apiKeys[{index}]"
             try:
-                text = await self._secrets.text(Key(resource.metadata.namespace, secret.name), secret.key)
-                if text is None:
+                found = await self._secrets.key_list(Key(resource.metadata.namespace, secret.name), secret.key)
+                if found is None:
                     raise UnusableKeys(resource.metadata.namespace, where, secret, 0)
             except ClusterError as error:
                 if error.retriable:
                     raise
                 faults.append(error)
                 continue
-            found = read_key_list(text)
             if len(digests | dict.fromkeys(found.identities)) > MAX_KEYS:
                 faults.append(BadKeyList(where, secret, [f"with it the fleet has more than {MAX_KEYS} keys"]))
                 continue
