@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import tokenizers
 
@@ -16,6 +16,15 @@ from paternoster_engine.model.vocabulary.spelling import ByteLevel, Spelling
 
 COMPOSED = 3
 """NFC makes at most so many bytes into one: three letters of Hangul with three bytes each are one syllable of three."""
+
+
+class Truncation(NamedTuple):
+    """How a text of too many tokens is cut."""
+
+    most: int
+    """Tokens that are left, those that the tokenizer puts around a text among them."""
+    side: Literal["left", "right"] = "right"
+    """Where tokens are cut off: left keeps the last ones."""
 
 
 class Tokenizer:
@@ -67,15 +76,30 @@ class Tokenizer:
         """Token ids of ``text``; special tokens written in it are recognised."""
         return self.encoding(text, add_special_tokens).ids
 
-    def encoding(self, text: str, add_special_tokens: bool = False) -> tokenizers.Encoding:
+    def encoding(
+        self, text: str, add_special_tokens: bool = False, truncation: Truncation | None = None
+    ) -> tokenizers.Encoding:
         """``len`` and ``ids`` of the tokens of ``text``; marks in it are taken out.
+
+        What the tokenizer puts around the text stays when it is cut.
 
         Other threads run meanwhile; making a list of many ids holds them up, and asking for the length does not.
         """
         backend = self._unmarking if MARK in text else self._backend
         # The only one of its methods that releases the interpreter's lock and makes no strings and offsets of tokens.
-        encodings: list[tokenizers.Encoding] = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-        return encodings[0]
+        (encoding,) = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens and truncation is None)
+        if truncation is not None:
+            around = self.num_special_tokens if add_special_tokens else 0
+            _shorten(encoding, max(0, truncation.most - around), truncation.side)
+            encoding = backend.post_process(encoding, add_special_tokens=add_special_tokens)
+        whole: tokenizers.Encoding = encoding
+        return whole
+
+    @property
+    def num_special_tokens(self) -> int:
+        """How many the tokenizer puts around a text."""
+        count: int = self._backend.num_special_tokens_to_add(is_pair=False)
+        return count
 
     def text_encoding(self, text: str, second: str | None = None, most: int | None = None) -> tokenizers.Encoding:
         """With what the model puts around a text, or around two that it compares; of ``most`` tokens if not None.
@@ -191,12 +215,18 @@ def _cut(encodings: Sequence[tokenizers.Encoding], room: int) -> None:
     if sum(lengths) <= room:
         return
     if len(lengths) == 1:
-        encodings[0].truncate(room)
+        _shorten(encodings[0], room)
         return
     short, long = sorted((0, 1), key=lambda i: lengths[i])
     kept = max(room - lengths[short], room - room // 2)
-    encodings[long].truncate(kept)
-    encodings[short].truncate(min(lengths[short], room - kept))
+    _shorten(encodings[long], kept)
+    _shorten(encodings[short], min(lengths[short], room - kept))
+
+
+def _shorten(encoding: tokenizers.Encoding, most: int, side: Literal["left", "right"] = "right") -> None:
+    """To ``most`` tokens at most, by halves: the library keeps a part of ``most`` tokens for each so many cut off."""
+    while len(encoding) > most:
+        encoding.truncate(max(most, len(encoding) // 2), direction=side)
 
 
 class _Table(dict[int, bytes]):

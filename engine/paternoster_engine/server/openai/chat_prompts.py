@@ -11,6 +11,7 @@ from paternoster_engine.chat.late_system import fold_late_system, has_late_syste
 from paternoster_engine.chat.marks import END, MARK
 from paternoster_engine.chat.skeleton import CALLS, DOCUMENT, NAME, Skeleton, lost_documents, skeleton_of
 from paternoster_engine.chat.tool_prompt import has_calls, write_tools
+from paternoster_engine.model.tokenizer import Truncation
 from paternoster_engine.server.answer_headers import TOOL_TEMPLATE, set_answer_header
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import report_ignored
@@ -36,6 +37,7 @@ async def encode_chat(
     fields: TemplateFields,
     variables: Mapping[str, Any],
     add_special_tokens: bool = False,
+    truncation: Truncation | None = None,
 ) -> tuple[Encoding, str]:
     """Tokens of a conversation and the end of its text; ``variables`` are the template's besides.
 
@@ -55,7 +57,8 @@ async def encode_chat(
     elif "tools" in variables and not served.reads.tools:
         raise InvalidValue("tools", "tools: this model's chat template reads none: leave them out")
     given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
-    size = text_size(served, "messages", ["".join(texts_of(told)) + "".join(given)])
+    size = text_size(served, "messages", ["".join(texts_of(told)) + "".join(given)], cut=truncation is not None)
+    longest = served.longest_text if truncation is None else served.text_work.most
 
     def with_tools(
         conversation: list[dict[str, Any]], values: Mapping[str, Any]
@@ -79,7 +82,7 @@ async def encode_chat(
             marked = [*marked[:-1], marked[-1] | {"content": marked[-1]["content"] + END}]
         marked, values = with_tools(marked, values)
         marks = json.dumps([marked, values], ensure_ascii=False).count(MARK)
-        most = served.longest_text + (marks + continues) * len(MARK.encode())
+        most = longest + (marks + continues) * len(MARK.encode())
         text = served.renderer.render(marked, most, found.steps, add_generation_prompt=generates, **values)
         if found.error is not None:
             _check_texts(marked, text)
@@ -87,8 +90,12 @@ async def encode_chat(
             text, end, _ = text.rpartition(END)
             if not end:
                 raise _no_end("this model's chat template does not show the last message's text")
-        unread = _unread(skeleton, found, told, text)
-        return _Prompt(served.tokenizer.encoding(text, add_special_tokens), text[-ENDING:], unread)
+        encoding = served.tokenizer.encoding(text, add_special_tokens, truncation)
+        ending = text[-ENDING:]
+        if truncation is not None and len(encoding) >= truncation.most:
+            # Of what is left, which may end elsewhere.
+            ending = served.tokenizer.decode(encoding.ids[-ENDING:], skip_special_tokens=False)[-ENDING:]
+        return _Prompt(encoding, ending, _unread(skeleton, found, told, text))
 
     prompt = await served.text_work.run(size, work)
     report_ignored(*prompt.unread)

@@ -9,6 +9,7 @@ from tokenizers import Encoding
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.model.tokenizer import Truncation
 from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.beam_search import BeamSearch
 from paternoster_engine.server.errors import InvalidValue
@@ -23,23 +24,31 @@ from paternoster_engine.server.openai.text_sizes import text_size
 from paternoster_engine.server.state import ServedModel
 
 
-async def encode(served: ServedModel, field: str, texts: Sequence[str], add_special_tokens: bool) -> list[Encoding]:
+async def encode(
+    served: ServedModel,
+    field: str,
+    texts: Sequence[str],
+    add_special_tokens: bool,
+    truncation: Truncation | None = None,
+) -> list[Encoding]:
     """Tokens of each of ``texts``, which are the ``field`` of a body.
 
     Raises :class:`InvalidValue` for texts that could never fit, before they are read, and :class:`TextQueueFull`.
     """
-    size = text_size(served, field, texts)
+    size = text_size(served, field, texts, cut=truncation is not None)
 
     def work() -> list[Encoding]:
-        return [served.tokenizer.encoding(text, add_special_tokens) for text in texts]
+        return [served.tokenizer.encoding(text, add_special_tokens, truncation) for text in texts]
 
     return await served.text_work.run(size, work)
 
 
-async def chat_prompt(served: ServedModel, body: ChatCompletionRequest) -> tuple[Encoding, str]:
+async def chat_prompt(
+    served: ServedModel, body: ChatCompletionRequest, truncation: Truncation | None = None
+) -> tuple[Encoding, str]:
     """The prompt of a chat call, as :func:`encode_chat`."""
     variables = body.reasoning_variables(served.tokenizer.chat_template or "") | body.variables()
-    return await encode_chat(served, body.messages, body, variables)
+    return await encode_chat(served, body.messages, body, variables, truncation=truncation)
 
 
 async def chat_requests(
@@ -50,8 +59,9 @@ async def chat_requests(
 
     ``cuts_limit``: a limit beyond what the context leaves is as none, in place of being refused.
     """
-    encoding, ending = await chat_prompt(served, body)
-    prompt = await token_ids(served, encoding, 1 if cuts_limit else body.limit or 1)
+    least = 1 if cuts_limit else body.limit or 1
+    encoding, ending = await chat_prompt(served, body, _truncation(served, body, least))
+    prompt = await token_ids(served, encoding, least)
     room = max(1, served.longest_request - len(prompt))
     if body.limit is None:
         room = min(room, served.sampling_defaults.max_tokens or room)
@@ -67,17 +77,42 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
     # A step that computes a prompt to its end samples: where nothing is asked for, its token is not told.
     most = max(1, body.max_tokens)
     texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
-    encodings = iter(await encode(served, "prompt", texts, body.add_special_tokens) if texts else [])
+    around = served.tokenizer.num_special_tokens if texts and body.add_special_tokens else 0
+    truncation = _truncation(served, body, most, around)
+    encodings = iter(await encode(served, "prompt", texts, body.add_special_tokens, truncation) if texts else [])
     prompts = []
     for prompt in body.prompt:
         if isinstance(prompt, str):
             prompts.append(await token_ids(served, next(encodings), most))
         else:
             check_token_ids(served, "prompt", prompt)
-            prompts.append(prompt)
+            prompts.append(prompt if truncation is None else _cut(prompt, truncation))
     check_completion(body, prompts)
     matcher = await matcher_of_text(served, body, sender.tenant(body))
     return _requests(served, body, prompts, most, name, sender, matcher)
+
+
+def _truncation(served: ServedModel, body: GenerationRequest, output: int, around: int = 0) -> Truncation | None:
+    """How a prompt is cut that leaves too little for ``output`` tokens.
+
+    ``around``: tokens that the tokenizer puts around a text, which stay. Raises :class:`InvalidValue`.
+    """
+    field, asked, most = "truncate_prompt_tokens", body.truncate_prompt_tokens, served.longest_request - output
+    if asked is None:
+        return None
+    if most <= around:
+        raise InvalidValue(
+            field,
+            f"{field}: {output} tokens of output leave none for the prompt, of {served.longest_request} in all: ask "
+            f"for fewer (got {asked})",
+        )
+    if asked != -1 and not around < asked <= most:
+        raise InvalidValue(field, f"{field}: must be -1 or {around + 1} to {most} (got {asked})")
+    return Truncation(most if asked == -1 else asked, body.truncation_side)
+
+
+def _cut(prompt: list[int], truncation: Truncation) -> list[int]:
+    return prompt[-truncation.most :] if truncation.side == "left" else prompt[: truncation.most]
 
 
 async def token_ids(served: ServedModel, encoding: Encoding, max_tokens: int) -> list[int]:

@@ -105,6 +105,15 @@ class GenerationRequest(StructuredFields, UnservedFields):
         max_length=MAX_WORDS,
         description="words that may not come: of the tokens that spell one, the last not behind the others",
     )
+    truncate_prompt_tokens: int | None = Field(
+        default=None,
+        ge=-1,
+        description="cut longer prompts to so many tokens, as vLLM; -1: to what the context leaves beside the limit of "
+        "output. A prompt that is too long is refused without it",
+    )
+    truncation_side: Literal["left", "right"] = Field(
+        default="left", description="where longer prompts are cut: left keeps the last tokens, right the first ones"
+    )
     return_token_ids: bool = Field(default=False, description="tell the ids of the tokens read and said, as vLLM")
     return_tokens_as_token_ids: bool = Field(
         default=False, description="log probabilities name tokens by their ids, as token_id:5, as vLLM"

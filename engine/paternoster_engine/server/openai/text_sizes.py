@@ -6,10 +6,13 @@ from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.state import ServedModel
 
 
-def text_size(served: ServedModel, field: str, texts: Sequence[str]) -> int:
-    """Bytes of ``texts`` together; raises :class:`InvalidValue` for what the context or the engine cannot hold."""
+def text_size(served: ServedModel, field: str, texts: Sequence[str], *, cut: bool = False) -> int:
+    """Bytes of ``texts`` together; raises :class:`InvalidValue` for what the context or the engine cannot hold.
+
+    ``cut``: whether the tokens are cut, so that each text may be longer than the context.
+    """
     sizes = [len(text.encode()) for text in texts]
-    if max(sizes) > served.longest_text:
+    if max(sizes) > served.longest_text and not cut:
         raise InvalidValue(
             field,
             f"This model's maximum context length is {served.max_model_len} tokens, which are at most "

@@ -11,7 +11,6 @@ class UnservedFields(Body):
     """Of chat and text completions alike; names and meanings are vLLM's."""
 
     logits_processors: Annotated[Any, only([])] = Field(default_factory=list)
-    truncate_prompt_tokens: Annotated[Any, only()] = None
     prompt_embeds: Annotated[Any, only()] = None
     kv_transfer_params: Annotated[Any, only()] = None
     logprob_token_ids: Annotated[Any, only([])] = Field(default_factory=list)
