@@ -2,5 +2,5 @@
 
 
 def error_text(error: BaseException) -> str:
-    """Return what ``error`` says, or its type's name where it says nothing, as time-outs do."""
+    """Return the message of ``error``, or the name of its type where the message is empty, as that of time-outs is."""
     return str(error) or type(error).__name__

@@ -1,6 +1,7 @@
-"""A copy of the routing table that outlives operators: the leading one writes it into a Secret that gateways mount.
+"""A copy of the routing table in a Secret: the leading operator writes it, and gateways mount it.
 
-A gateway that starts while no operator is there serves from it. It is a Secret because the table has digests of keys.
+A gateway that starts while no operator answers serves from the copy. It is a Secret because the table contains digests
+of keys.
 """
 
 import gzip
@@ -13,21 +14,21 @@ from paternoster_contract.routing import RoutingTable
 FIELD = "routes.json.gz"
 """Field of the Secret, and name of the file in its volume."""
 MOST_BYTES = 1_000_000
-"""Packed: a Secret has room for 1 MiB."""
+"""Most bytes of the compressed copy; a Secret holds 1 MiB."""
 MOST_UNPACKED_BYTES = 16 * 2**20
-"""As long as the longest table that a gateway takes from an operator."""
+"""Most bytes of the uncompressed copy, as of a table that a gateway reads from an operator."""
 CONFIRM_SECONDS = 60.0
-"""The operator writes the same table again after this, so that its age says how long no operator was there."""
+"""Time after which the operator writes an unchanged table again, so that its age shows how long no operator ran."""
 
 
 class RoutingCopy(BaseModel):
-    """The table, and when it was true."""
+    """The table, and the time at which it was current."""
 
     written_at: float = Field(ge=0, le=1e12, allow_inf_nan=False, description="Unix seconds")
     table: RoutingTable
 
     def pack(self) -> bytes:
-        """Its JSON, compressed; raises ``ValueError`` where that is longer than :data:`MOST_BYTES`."""
+        """Compress the JSON; raises ``ValueError`` above :data:`MOST_BYTES` or :data:`MOST_UNPACKED_BYTES`."""
         text = self.model_dump_json().encode()
         packed = gzip.compress(text, mtime=0)
         if len(packed) > MOST_BYTES or len(text) > MOST_UNPACKED_BYTES:
@@ -39,7 +40,7 @@ class RoutingCopy(BaseModel):
 
     @classmethod
     def unpack(cls, packed: bytes) -> "RoutingCopy":
-        """The opposite of :meth:`pack`; raises ``ValueError`` for anything else."""
+        """Read the result of :meth:`pack`; raises ``ValueError`` for anything else."""
         try:
             unpacking = zlib.decompressobj(wbits=31)
             text = unpacking.decompress(packed, MOST_UNPACKED_BYTES)
@@ -50,4 +51,4 @@ class RoutingCopy(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise ValueError(f"the copy of the routing table is none: {error}") from error
+            raise ValueError(f"the copy of the routing table is invalid: {error}") from error

@@ -25,7 +25,7 @@ TYPES: Mapping[int, str] = {
 
 
 def error_body(status: int, message: str) -> dict[str, Any]:
-    """The error, with the id of the request that is being answered."""
+    """Return the error with the id of the current request."""
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     body = {"type": "error", "error": {"type": kind, "message": message}}
     request_id = current_request_id.get()

@@ -1,8 +1,8 @@
-"""Which paths are of Anthropic's API."""
+"""Paths of Anthropic's API."""
 
 PATH = "/v1/messages"
 
 
 def is_anthropic(path: str) -> bool:
-    """Whether clients of Anthropic's API call ``path``."""
+    """Whether ``path`` belongs to Anthropic's API."""
     return path == PATH or path.startswith(f"{PATH}/")

@@ -149,7 +149,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def _path(self) -> str:
-        """Of the request that is being read, as far as it came."""
+        """Path of the request that is being read, as far as it has arrived."""
         return canonical_path(unquote(self.url.partition(b"?")[0].decode("latin-1")))
 
     # The parser's callbacks

@@ -29,17 +29,17 @@ class Refusal(Exception):
         self.status = status
 
     def answer(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """The whole answer, in the error body of the API that ``path`` is of; ``headers`` are the request's so far."""
+        """Return the whole response, in the error format of the API of ``path``; ``headers``: the request's so far."""
         request_id = request_id_of(headers)
-        told = {"date": formatdate(usegmt=True), "content-type": "application/json", REQUEST_ID.lower(): request_id}
+        fields = {"date": formatdate(usegmt=True), "content-type": "application/json", REQUEST_ID.lower(): request_id}
         if is_anthropic(path):
             document = anthropic_errors.error_body(self.status, str(self)) | {"request_id": request_id}
-            told[ANTHROPIC_REQUEST_ID] = request_id
+            fields[ANTHROPIC_REQUEST_ID] = request_id
         else:
             document = openai_errors.error_body(self.status, TYPES[self.status], str(self))
         body = json.dumps(document).encode()
         if self.status == 503:
-            told["retry-after"] = str(RETRY_AFTER_SECONDS)
-        told |= {"content-length": str(len(body)), "connection": "close"}
-        lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *(f"{k}: {v}" for k, v in told.items())]
+            fields["retry-after"] = str(RETRY_AFTER_SECONDS)
+        fields |= {"content-length": str(len(body)), "connection": "close"}
+        lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *(f"{k}: {v}" for k, v in fields.items())]
         return "\r\n".join([*lines, "", ""]).encode() + body

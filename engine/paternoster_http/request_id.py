@@ -1,4 +1,4 @@
-"""Every answer says by which id the request was known: what clients quote, and logs of engines and gateway have."""
+"""Give each request an id, which its answer and the logs of gateway and engine contain."""
 
 import re
 import uuid
@@ -12,22 +12,22 @@ from paternoster_contract.http.headers import REQUEST_ID
 from paternoster_http.anthropic_paths import is_anthropic
 
 ANTHROPIC_REQUEST_ID = "request-id"
-"""Where clients of Anthropic's API look for it."""
+"""Header in which clients of Anthropic's API expect the id."""
 _VALID = re.compile(rb"[!-~]{1,128}")
 _NAME = REQUEST_ID.lower().encode()
 
 current_request_id: ContextVar[str] = ContextVar("current_request_id", default="")
-"""Of the request that is being answered; empty outside of one."""
+"""Id of the current request; empty outside of a request."""
 
 
 def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The client's ``X-Request-Id`` if it has 1 to 128 visible ASCII characters, else a new one."""
+    """Return the client's ``X-Request-Id`` if it has 1 to 128 visible ASCII characters, else a new id."""
     given = next((value for name, value in headers if name.lower() == _NAME), b"")
     return given.decode() if _VALID.fullmatch(given) else uuid.uuid4().hex
 
 
 class RequestId:
-    """ASGI middleware: gives each request its id, and each answer the header; Anthropic's paths get theirs, too."""
+    """ASGI middleware: sets :data:`current_request_id` and the id's header, on Anthropic's paths also Anthropic's."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Request lines that mean what a route has and are spelled otherwise: ``HEAD``, and slashes that say nothing."""
+"""Normalise request lines before routing: ``HEAD`` becomes ``GET``, superfluous slashes are removed."""
 
 import re
 
@@ -8,15 +8,15 @@ _SLASHES = re.compile("/{2,}")
 
 
 def canonical_path(path: str) -> str:
-    """``path`` without a slash at its end and without empty parts, as in ``/v1//models/``."""
+    """Remove the trailing slash and empty segments of ``path``, as in ``/v1//models/``."""
     return _SLASHES.sub("/", path).rstrip("/") or "/"
 
 
 class CanonicalRequestLine:
-    """ASGI middleware, the outermost: everything inside it sees one spelling of a path, and ``GET`` for ``HEAD``.
+    """ASGI middleware, the outermost one: normalises the path, and answers ``HEAD`` as ``GET`` without the body.
 
-    A redirect would name the scheme that this server sees, which behind a proxy with TLS is not the client's. ``HEAD``
-    is answered as ``GET`` without the body (RFC 9110, 9.3.2).
+    A redirect to the normalised path would contain the scheme that this server sees, which behind a TLS proxy is not
+    the client's. For ``HEAD`` see RFC 9110, 9.3.2.
     """
 
     def __init__(self, app: ASGIApp) -> None:

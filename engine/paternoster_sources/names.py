@@ -21,7 +21,7 @@ _USUAL = re.compile(r"model([._-].*)?\.safetensors")
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_PARTS = 2048
 BESIDE_GGUF = ("mmproj*.gguf", "imatrix*.gguf")
-"""Files of this format that are no language model: projectors of images, and statistics of activations."""
+"""GGUF files beside a language model: projectors of images, and statistics of activations."""
 
 
 def check_name(name: str) -> str:
@@ -59,7 +59,7 @@ def is_beside_gguf(name: str) -> bool:
 
 
 def parts_of(name: str) -> list[str]:
-    """All files of the split model that ``name`` is a part of, the first one first; a whole file is its own."""
+    """List all files of the split model that ``name`` is a part of, in order; for a whole file only itself."""
     found = _PART.fullmatch(name)
     count = 0 if found is None else int(found["count"])
     if found is None or not 1 <= count <= MOST_PARTS:
@@ -69,21 +69,21 @@ def parts_of(name: str) -> list[str]:
 
 
 def whole_stem(name: str) -> str:
-    """``name`` without its ending and without the number of a part."""
+    """Return ``name`` without its extension and without the number of a part."""
     found = _PART.fullmatch(name)
     return PurePosixPath(name).stem if found is None else found["stem"]
 
 
 def missing_parts(names: Collection[str]) -> list[str]:
-    """Parts of split models among ``names`` that are not; gpt-oss counts its own from 0 on."""
+    """List the parts of split models that ``names`` lacks; the parts of gpt-oss are numbered from 0 on."""
     wanted = {part: None for first in dict.fromkeys(parts_of(name)[0] for name in names) for part in parts_of(first)}
     return [part for part in wanted if part not in names]
 
 
 def usual_weights(names: Collection[str], *, indexed: bool = False) -> list[str]:
-    """The safetensors files of a model among ``names``, without the same in another form, and adapters.
+    """Choose the safetensors files of the model among ``names``, without adapters and copies in another format.
 
-    ``indexed``: whether there is an index, which may name all that are called so.
+    ``indexed``: whether the repository has an index, which names the files itself.
     """
     if WHOLE in names and not indexed:
         return [WHOLE]
@@ -91,25 +91,25 @@ def usual_weights(names: Collection[str], *, indexed: bool = False) -> list[str]
 
 
 def explain_folder(names: Collection[str]) -> str:
-    """Why there is no model in a folder with files of these names, as far as they tell; empty where they do not."""
+    """Explain by its file names why a folder has no model that can be served; empty where they do not show it."""
     has = set(map(base, names))
-    told = []
+    reasons = []
     if "adapter_config.json" in has:
-        told.append("adapter_config.json is of an adapter (LoRA), which must be merged into its model first")
+        reasons.append("adapter_config.json is of an adapter (LoRA), which must be merged into its model first")
     if "params.json" in has and "config.json" not in has:
-        told.append("params.json is of Mistral's or Meta's own format, which is not read: config.json must be there")
+        reasons.append("params.json is of Mistral's or Meta's own format, which is not read: config.json must be there")
     if "tokenizer.json" not in has:
         others = [name for name in ("tokenizer.model", "spiece.model", "tekken.json", "vocab.json") if name in has]
         if others:
-            told.append(
+            reasons.append(
                 f"{others[0]} is not read: transformers' AutoTokenizer.save_pretrained makes a tokenizer.json of it"
             )
     pickles = sorted(filter(is_pickle, has))
     if pickles and not any(map(is_weights, has)):
-        told.append(
+        reasons.append(
             f"weights in {pickles[0]} are not read: transformers' save_pretrained makes model.safetensors of it"
         )
-    return "; ".join(told)
+    return "; ".join(reasons)
 
 
 def is_safetensors(name: str) -> bool:

@@ -156,7 +156,7 @@ def _choose(address: Address, files: list[RemoteFile]) -> tuple[Literal["gguf", 
 
 
 def _parts(address: Address, name: str, ggufs: list[RemoteFile]) -> list[RemoteFile]:
-    """The file ``name``, or all files of the split model that it is a part of."""
+    """Return the file ``name``, or all files of the split model that it is a part of."""
     parts = names.parts_of(name)
     found = [file for file in ggufs if file.name in parts]
     _check_whole(address, [file.name for file in found])

@@ -65,8 +65,8 @@ def quantized(plain: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def store(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
     """Write ``keys`` and ``values`` ``[tokens, kv_heads, head_dim]`` at ``slots [tokens]``, none of them below 0.
 
-    Where a head's key or value is not finite, its key becomes NaN and its value 0: whatever sees the token is NaN then,
-    and whatever does not see it, and so gives its value the weight 0, is not.
+    Where a head's key or value is not finite, the key is stored as NaN and the value as 0: attention that sees the
+    token is NaN, and attention that does not see it, and so weighs its value with 0, stays finite.
     """
     block, offset = slots // cache.shape[2], slots % cache.shape[2]
     stored = torch.stack((keys, values), 2)

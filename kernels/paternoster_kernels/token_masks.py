@@ -23,7 +23,7 @@ class TokenMasks:
 
     @classmethod
     def of(cls, masks: Sequence[tuple[int, bytes]], device: torch.device) -> "TokenMasks | None":
-        """Of rows and their masks, shorter ones filled up with tokens that may not come; None where there are none."""
+        """Pack rows and their masks; shorter masks are padded with tokens that are not allowed. None without masks."""
         if not masks:
             return None
         width = max(len(mask) for _, mask in masks)

@@ -1,8 +1,8 @@
 """Headers that engines and the gateway both know."""
 
 REQUEST_ID = "X-Request-Id"
-"""Of every request and every answer; made where a client sends none."""
+"""Id of a request, in every answer; generated where the client sends none."""
 
 NOT_SERVING = "X-Paternoster-Not-Serving"
-"""Of an engine's 503: it takes no requests at all for now, and the value says why (``loading``, ``draining``,
-``ending``, ``stopped``). A 503 without it refuses one request, because a queue is full for example."""
+"""Header of an engine's 503 while it accepts no requests at all; the value is the reason (``loading``, ``draining``,
+``ending``, ``stopped``). A 503 without it refuses one request only, because a queue is full for example."""

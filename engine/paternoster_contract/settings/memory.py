@@ -14,14 +14,14 @@ KVCacheDtypeName = Literal["auto", "int8", "fp8"]
 
 
 def _bytes(value: object) -> object:
-    """A quantity as manifests have it, such as 512Mi, or with the B that others write behind it, as 512MiB, in bytes.
+    """Parse a Kubernetes quantity such as 512Mi, or the same with a B such as 512MiB, into bytes.
 
     Raises ``ValueError``.
     """
     if not isinstance(value, str):
         return value
     if re.search("[0-9](k|[KMGTPE]i?)B$", value):
-        # 10KB is 10k: Kubernetes writes that one prefix small.
+        # Kubernetes writes the prefix k in lower case: 10KB is 10k.
         value = re.sub("K$", "k", value.removesuffix("B"))
     if not re.fullmatch(QUANTITY, value) or (number := quantity(value)).denominator != 1:
         raise ValueError("must be whole bytes, as a number or a quantity such as 512Mi, 512MiB or 0.5GB")

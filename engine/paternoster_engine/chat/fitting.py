@@ -1,4 +1,4 @@
-"""Which form of a conversation a chat template carries: found with its skeleton, before any text is rendered."""
+"""Find the form of a conversation in which a chat template shows all of it, by rendering its skeleton."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,20 +11,20 @@ from paternoster_engine.chat.skeleton import markers_in
 Render = Callable[[Conversation], str]
 """Renders a conversation; raises :class:`ChatTemplateError`."""
 _SPELLED_PART = re.compile(r"""["']type["']: ?["']text["']""")
-"""A list of parts that a template wrote as it is, in place of going through it."""
+"""A list of parts that a template printed as it is instead of iterating over it."""
 _FIRST_OF_TWO = ("as_system", "one_call", "merge_instructions", "fold_instructions")
 _SECOND_OF_TWO = ("merge_instructions", "fold_instructions", "join_neighbours", "without_content")
 
 
 class Fit(NamedTuple):
-    """How a template takes a conversation."""
+    """The form of a conversation that a template shows best."""
 
     steps: tuple[Step, ...] = ()
-    """Which make it the form in which most of it is shown; see :mod:`paternoster_engine.chat.reshape`."""
+    """Steps that bring the conversation into this form; see :mod:`paternoster_engine.chat.reshape`."""
     shown: frozenset[str] = frozenset()
-    """Markers that are in the prompt then."""
+    """Markers that the prompt then contains."""
     error: str | None = None
-    """Why the template makes no prompt of it, in any form that shows all of it."""
+    """The template's error where it refuses the conversation, and every other form loses a text."""
 
 
 class _Trial(NamedTuple):
@@ -38,9 +38,9 @@ class _Trial(NamedTuple):
 
 
 def fit(messages: Conversation, required: Iterable[str], render: Render) -> Fit:
-    """The first form of the skeleton ``messages`` in which all markers that are ``required`` are shown, or the best.
+    """Return the first form of the skeleton ``messages`` that shows all ``required`` markers, or the best one.
 
-    Renders once where the usual form shows all, and else some twenty times at most.
+    Renders once where the usual form shows all of them, and else about twenty times at most.
     """
     needed = frozenset(required)
     first = _tried(messages, (), render)
@@ -56,13 +56,13 @@ def fit(messages: Conversation, required: Iterable[str], render: Render) -> Fit:
             break
         best = better
     if first.error is not None and best.lost(needed):
-        # The template's own reason says more than what a form shows that it does not take as it is.
+        # The template's own error explains more than the text that some other form would lose.
         return Fit(error=first.error)
     return Fit(best.steps, best.shown)
 
 
 def _without_refusal(refused: _Trial, needed: frozenset[str], render: Render) -> _Trial:
-    """What is lost is not known of a template that refuses: each step is tried for all messages, and some pairs."""
+    """Try each step for all messages, and some pairs: a template that refuses does not show which text it would lose."""
     singles = []
     best = refused
     for step in possible_steps(refused.messages, lambda _: True):
@@ -95,5 +95,5 @@ def _tried(messages: Conversation, steps: tuple[Step, ...], render: Render, step
 
 
 def _markers_of(message: Mapping[str, Any]) -> frozenset[str]:
-    """Of its content and its calls."""
+    """The markers of its content and its calls."""
     return markers_in(f"{message['content']}{message.get('tool_calls') or ''}")

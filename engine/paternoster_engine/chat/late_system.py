@@ -1,8 +1,8 @@
-"""System messages behind the first ones: whether a chat template writes them where they stand, and where else they go.
+"""Late system messages: those behind a message of another role, as Claude Code and Codex send them.
 
-Claude Code and Codex add some in the middle of a conversation. A text that moves to the head of the prompt would change
-all that follows, and nothing of it would be found in the prefix cache. So such a message keeps its place where the
-template carries it; in the prompts of other templates its text is a part of the message of the user's next to it.
+Moving such a text to the head of the prompt would change everything behind it, so that the prefix cache had none of it.
+So the message keeps its place where the chat template renders it there. For other templates its text becomes part of
+the neighbouring message of the user.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,23 +13,23 @@ from paternoster_engine.chat.errors import ChatTemplateError
 from paternoster_engine.chat.reshape import INSTRUCTING
 
 _LATE = "note-in-between"
-"""Stands in no template."""
+"""A text that no template contains."""
 _BEGIN = [{"role": "system", "content": "first-instruction"}, {"role": "user", "content": "first-question"}]
 _REST = [{"role": "assistant", "content": "first-answer"}, {"role": "user", "content": "second-question"}]
 _NOTE = {"role": "system", "content": _LATE}
 
 Render = Callable[[Sequence[Mapping[str, Any]], bool], str]
-"""Of messages with one template, and whether the answer is begun; may raise :class:`ChatTemplateError`."""
+"""Renders messages, with or without the beginning of an answer; may raise :class:`ChatTemplateError`."""
 
 
 def has_late_system(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether one comes after a message of another role."""
+    """Whether a system message comes after a message of another role."""
     roles = [message["role"] in INSTRUCTING for message in messages]
     return any(later and not former for former, later in pairwise(roles))
 
 
 def carries_late_system(render: Render) -> bool:
-    """Whether a template writes a late system message once, in its place, and changes nothing else of the prompt."""
+    """Whether a template renders a late system message once, in its place, and the rest of the prompt unchanged."""
     return all(
         _carries(render, before, after) for before, after in ((_BEGIN, []), (_BEGIN, _REST), (_BEGIN + _REST, []))
     )
@@ -49,7 +49,7 @@ def _carries(render: Render, before: list[dict[str, Any]], after: list[dict[str,
 
 
 def _common(one: str, other: str) -> int:
-    """Characters with which both begin."""
+    """Length of the common prefix."""
     count = 0
     for a, b in zip(one, other, strict=False):
         if a != b:
@@ -59,9 +59,9 @@ def _common(one: str, other: str) -> int:
 
 
 def fold_late_system(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The conversation without late system messages; their texts are in what the user said before, or says next.
+    """Move the texts of late system messages into the message of the user before, or else the next one.
 
-    A result of a tool counts as said by the user: a message between it and the next answer would end the turn.
+    A tool's result counts as a message of the user: another message between it and the next answer would end the turn.
     """
     folded: list[dict[str, Any]] = []
     waiting: list[str] = []

@@ -22,9 +22,9 @@ MEMORY = 512 * 2**20
 """Bytes of address space; an idle renderer has 30 MiB."""
 
 MAX_FITS = 256
-"""Shapes of conversations of which it is remembered how the template takes them."""
+"""Shapes of conversations whose :class:`Fit` is cached."""
 MOST_OF_SKELETON = 16 * 2**20
-"""Bytes of the prompt of a skeleton."""
+"""Most bytes of a rendered skeleton."""
 
 
 class Renderer:
@@ -49,9 +49,9 @@ class Renderer:
         return text
 
     def fit(self, skeleton: Skeleton, /, **variables: Any) -> Fit:
-        """How the template takes conversations of a shape; found once for each of the latest. Raises as :meth:`render`.
+        """Return the form in which the template shows conversations of this shape; cached. Raises as :meth:`render`.
 
-        ``variables``: besides those of the skeleton.
+        ``variables``: those of the template besides the skeleton's.
         """
         asked = {
             "messages": skeleton.messages,

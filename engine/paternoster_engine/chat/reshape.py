@@ -1,7 +1,7 @@
-"""Other forms of a conversation, for chat templates that drop or refuse the usual one.
+"""Bring a conversation into another form with the same meaning, for chat templates that drop or refuse the usual one.
 
-Each step says the same to the model in another form, and is a name with the indices of the messages that it changes: so
-what was found for the skeleton of a conversation holds for the conversation itself.
+A step is a name with the indices of the messages that it changes, so steps that were found for the skeleton of a
+conversation apply to the conversation itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ _BLANK_LINE = "\n\n"
 
 
 def reshape(messages: Conversation, steps: Sequence[Step]) -> Conversation:
-    """``messages`` after ``steps``, one after another."""
+    """Apply ``steps`` to ``messages``, one after another."""
     for name, indices in steps:
         messages = STEPS[name](messages, frozenset(indices))
     return messages
@@ -26,7 +26,7 @@ def _as_system(messages: Conversation, indices: frozenset[int]) -> Conversation:
 
 
 def _as_parts(messages: Conversation, indices: frozenset[int]) -> Conversation:
-    """Content as a list of one text part, which templates of models that see images go through."""
+    """Turn content into a list of one text part, as templates of multimodal models expect it."""
     return [
         message | {"content": _parts(_text(message["content"]))} if i in indices else message
         for i, message in enumerate(messages)
@@ -34,7 +34,7 @@ def _as_parts(messages: Conversation, indices: frozenset[int]) -> Conversation:
 
 
 def _without_content(messages: Conversation, indices: frozenset[int]) -> Conversation:
-    """None in place of an empty text, beside calls."""
+    """Set the content beside calls to None instead of an empty string."""
     return [message | {"content": None} if i in indices else message for i, message in enumerate(messages)]
 
 
@@ -54,7 +54,7 @@ def _split_calls_without_content(messages: Conversation, indices: frozenset[int]
 
 
 def _gather_texts(messages: Conversation, _: frozenset[int]) -> Conversation:
-    """Texts beside calls in the answer that ends the assistant's turn, or in front of its calls where none does yet."""
+    """Move texts beside calls into the answer that ends the assistant's turn, or before its calls if there is none."""
     made: Conversation = []
     for of_turn, run in groupby(messages, lambda message: message["role"] in ("assistant", "tool")):
         turn = list(run)
@@ -72,7 +72,7 @@ def _gather_texts(messages: Conversation, _: frozenset[int]) -> Conversation:
 
 
 def _one_call_a_message(messages: Conversation, indices: frozenset[int]) -> Conversation:
-    """Each call in a message of its own, and its result behind it."""
+    """Give each call a message of its own, followed by its result."""
     made: Conversation = []
     place = 0
     while place < len(messages):
@@ -98,14 +98,14 @@ def _one_call_a_message(messages: Conversation, indices: frozenset[int]) -> Conv
 
 
 def _merge_instructions(messages: Conversation, _: frozenset[int]) -> Conversation:
-    """All instructions in one message at the front."""
+    """Join all instructions into one message at the front."""
     first = next(message for message in messages if message["role"] in INSTRUCTING)
     others = [message for message in messages if message["role"] not in INSTRUCTING]
     return [first | {"content": _joined(_instructions(messages), _BLANK_LINE)}, *others]
 
 
 def _fold_instructions(messages: Conversation, _: frozenset[int]) -> Conversation:
-    """All instructions in front of what the user says first."""
+    """Move all instructions into the first message of the user."""
     others = [message for message in messages if message["role"] not in INSTRUCTING]
     place = next(i for i, message in enumerate(others) if message["role"] == "user")
     contents = [*_instructions(messages), others[place]["content"]]
@@ -114,7 +114,7 @@ def _fold_instructions(messages: Conversation, _: frozenset[int]) -> Conversatio
 
 
 def _join_neighbours(messages: Conversation, _: frozenset[int]) -> Conversation:
-    """Messages of the user's that follow one another as one, and so the assistant's without calls."""
+    """Join neighbouring messages of the user, and neighbouring ones of the assistant without calls."""
     made: Conversation = []
     for message in messages:
         last = made[-1] if made else None
@@ -140,7 +140,7 @@ STEPS: Mapping[str, Callable[[Conversation, frozenset[int]], Conversation]] = {
 
 
 def possible_steps(messages: Conversation, concerned: Callable[[Mapping[str, Any]], bool]) -> Iterator[Step]:
-    """Steps that change something about the messages that are ``concerned``; those that change least come first."""
+    """Yield the steps that change some of the ``concerned`` messages; those that change least come first."""
     indices = [i for i, message in enumerate(messages) if concerned(message)]
 
     def where(condition: Callable[[Mapping[str, Any]], Any]) -> list[int]:
@@ -185,6 +185,6 @@ def _parts(text: str) -> list[dict[str, str]]:
 
 
 def _joined(contents: Sequence[Any], between: str) -> Any:
-    """In the form of the last one."""
+    """Join contents in the form of the last one: a string, or a list of parts."""
     text = between.join(filter(None, map(_text, contents)))
     return _parts(text) if isinstance(contents[-1], list) else text

@@ -1,6 +1,6 @@
-"""The shape of a conversation: the conversation with a marker in place of each of its texts.
+"""The skeleton of a conversation: the conversation with a marker in place of each text.
 
-A chat template that renders the skeleton shows which texts of all conversations of that shape reach the prompt.
+The rendered skeleton shows which texts of all conversations of that shape reach the prompt.
 """
 
 import re
@@ -19,24 +19,29 @@ CONTENT, CALLS, NAME, REASONING, DOCUMENT, TOOL = (
 _LETTERS = {CONTENT: "c", CALLS: "f", NAME: "n", REASONING: "r", DOCUMENT: "d", TOOL: "t"}
 _KEY, _VALUE = "k", "v"
 OPTIONAL = (NAME, REASONING, TOOL)
-"""Fields that a template may leave out: many show no names, and no thoughts of earlier turns."""
+"""Fields that a template may leave out: many show no names, and no reasoning of earlier turns."""
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
 class Skeleton(NamedTuple):
+    """A conversation of markers."""
+
     messages: list[dict[str, Any]]
     variables: dict[str, Any]
     places: dict[str, tuple[str, int]]
-    """Markers -> the field that each stands for, and the index of its message or document."""
+    """Marker -> the field that it stands for, and the index of its message or document."""
 
     @property
     def required(self) -> list[str]:
-        """Markers without which a text is lost."""
+        """Markers that the prompt must contain, so that no text is lost."""
         return [marker for marker, (field, _) in self.places.items() if field not in OPTIONAL]
 
 
 def skeleton_of(messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> Skeleton:
-    """``messages``: as templates read them, with strings as content. Texts that are white space have no marker."""
+    """Replace each text by a marker, but for white space.
+
+    ``messages``: as templates read them, with strings as content.
+    """
     places: dict[str, tuple[str, int]] = {}
     ids: dict[str, str] = {}
     made = [_message(index, message, places, ids) for index, message in enumerate(messages)]
@@ -49,11 +54,12 @@ def skeleton_of(messages: Sequence[Mapping[str, Any]], variables: Mapping[str, A
 
 
 def markers_in(text: str) -> frozenset[str]:
+    """Find all markers in ``text``."""
     return frozenset(_MARKER.findall(text))
 
 
 def lost_documents(lost: Iterable[str], skeleton: Skeleton) -> list[int]:
-    """Indices of the documents of which no text at all is shown."""
+    """Return the indices of the documents of which the prompt shows no text at all."""
     missing = {index: True for field, index in skeleton.places.values() if field == DOCUMENT}
     gone = set(lost)
     for marker, (field, index) in skeleton.places.items():
@@ -72,7 +78,7 @@ def _message(
         elif field in _THOUGHTS:
             made[field] = _text(index, REASONING, value, places)
         elif field == NAME and message["role"] == "tool":
-            # It is of the call, and has its marker there.
+            # The name is that of the call, which has the marker.
             made[field] = f"qz{index}m0zq"
         elif field == NAME:
             made[field] = _text(index, NAME, value, places)
@@ -92,7 +98,7 @@ def _text(index: int, field: str, value: str, places: dict[str, tuple[str, int]]
 
 
 def _id(value: str, ids: dict[str, str]) -> str:
-    """Another one of the same length, which some templates check."""
+    """Replace an id by another of the same length, which some templates check."""
     return ids.setdefault(value, f"q{len(ids)}".ljust(len(value), "z"))
 
 

@@ -1,4 +1,4 @@
-"""What a chat template shows of tools, found by rendering two short conversations."""
+"""Detect whether a chat template shows tools, calls and results, by rendering short conversations."""
 
 from typing import Any, NamedTuple
 
@@ -19,14 +19,16 @@ _ANSWERED = [*_CALLED, {"role": "assistant", "content": "z"}, _USER]
 
 
 class TemplateSupport(NamedTuple):
+    """What a template shows."""
+
     tools: bool
-    """Functions that may be called, and with them earlier calls and their results."""
+    """Tools, and with them earlier calls and their results."""
     calls: bool
-    """Earlier calls and their results, where no tools are given."""
+    """Earlier calls and their results in a request without tools."""
 
 
-def template_support(renderer: Renderer) -> TemplateSupport:
-    """Raises :class:`RendererLost`."""
+def detect_template_support(renderer: Renderer) -> TemplateSupport:
+    """Render short conversations with tools and calls. Raises :class:`RendererLost`."""
     tools = {TOOL: [{"type": "function", "function": {"name": "f"}}]}
     calls = _shows(renderer, _CALLED, {}) or _shows(renderer, _ANSWERED, {})
     reads_tools = _shows(renderer, [_USER], tools)
@@ -35,7 +37,7 @@ def template_support(renderer: Renderer) -> TemplateSupport:
 
 
 def _shows(renderer: Renderer, messages: list[dict[str, Any]], variables: dict[str, Any], *, tool: bool = True) -> bool:
-    """``tool``: whether tools must be shown, too: some templates show them behind the last message of a user's."""
+    """Whether the prompt has all texts; ``tool``: also the tools, which some templates show at the last user only."""
     skeleton = skeleton_of(messages, variables)
     try:
         found = renderer.fit(skeleton, add_generation_prompt=True)

@@ -1,4 +1,4 @@
-"""The built-in tool template: tools, calls and results as plain text, for chat templates that carry none of them.
+"""The built-in tool template: tools, calls and results as plain text, for chat templates without support for them.
 
 The system message gets the tools and the form of a call; the assistant's calls become text of that form, and results
 become messages of the user. The form is the one of Hermes and Qwen, ``<tool_call>{"name": ..., "arguments": ...}
@@ -12,7 +12,7 @@ from typing import Any
 CALL_BEGIN, CALL_END = "<tool_call>", "</tool_call>"
 RESULT_BEGIN, RESULT_END = "<tool_response>", "</tool_response>"
 MARKS = CALL_BEGIN + CALL_END + RESULT_BEGIN + RESULT_END
-"""What the built-in template writes that may be a control token of a vocabulary."""
+"""Texts of the built-in template that are control tokens of some vocabularies."""
 _SECTION = (
     "You can call these functions. Each line is a function in JSON, with a JSON schema of its parameters:\n"
     "<tools>\n%s\n</tools>\n"
@@ -20,21 +20,21 @@ _SECTION = (
     f'{CALL_BEGIN}\n{{"name": "function name", "arguments": {{"parameter": "value"}}}}\n{CALL_END}\n'
     f"The result of a call comes between {RESULT_BEGIN} and {RESULT_END}. Answer without a call where none is needed."
 )
-_TOLD_OF_A_TOOL = ("name", "description", "parameters")
+_FUNCTION_FIELDS = ("name", "description", "parameters")
 
 
 def has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether there are calls or results in the conversation."""
+    """Whether the conversation has calls or results."""
     return any(message["role"] == "tool" or message.get("tool_calls") for message in messages)
 
 
 def write_tools(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
 ) -> list[dict[str, Any]]:
-    """``messages`` with ``tools``, calls and results as text; content of each is a string, and so it is in the result.
+    """Write ``tools``, calls and results as text into ``messages``, whose contents are strings.
 
-    Results that follow one another, and a message of the user's behind them, are one message of role ``user``: many
-    templates refuse two of a role in a row.
+    Neighbouring results and a message of the user behind them become one message of role ``user``, since many templates
+    refuse two of a role in a row.
     """
     written: list[dict[str, Any]] = []
     of_results = False
@@ -70,7 +70,7 @@ def _calls(message: Mapping[str, Any]) -> Iterator[str]:
 
 def _with_section(messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     lines = [
-        _json({name: tool["function"][name] for name in _TOLD_OF_A_TOOL if name in tool["function"]}) for tool in tools
+        _json({name: tool["function"][name] for name in _FUNCTION_FIELDS if name in tool["function"]}) for tool in tools
     ]
     section = _SECTION % "\n".join(lines)
     if messages and messages[0]["role"] in ("system", "developer"):

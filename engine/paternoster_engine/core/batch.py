@@ -89,7 +89,7 @@ class StepResult:
     vectors: Mapping[Request, Sequence[float]] = field(default_factory=dict)
     """For requests for no tokens whose prompt's end was computed."""
     corrupted: Collection[Request] = ()
-    """Sequences for which the model gave NaN, or infinite logits or vectors: nothing of them can be told."""
+    """Sequences for which the model gave NaN, or infinite logits or vectors, so that they have no result."""
 
     def deliver(self) -> None:
         """Give what came besides tokens and of them to the requests that asked for it, but not to those that ended

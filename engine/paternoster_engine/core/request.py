@@ -138,7 +138,7 @@ class Request:
     corrupted: bool = False
     """It ended because the model gave NaN, or infinite logits, for it."""
     fault: str | None = None
-    """Why no token can be chosen any more, apart from what its matcher says; None while some can."""
+    """Why no token can be chosen any more, apart from the matcher's own fault; None while some can."""
     matcher: Matcher | None = None
     """Which tokens it may have, where not every one will do."""
     drafting: Drafting | None = None

@@ -23,9 +23,9 @@ class SamplingParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token, what is added to its logit), before penalties and temperature."""
     allowed_tokens: bytes = b""
-    """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may ever come; empty if every one may."""
+    """Bit ``t % 8`` of byte ``t // 8`` is 1 if token ``t`` may be sampled; empty if every token may."""
     bad_words: tuple[tuple[int, ...], ...] = ()
-    """Tokens of words, whose last one may not come behind the others; with ``allowed_tokens`` alone."""
+    """Words as tokens: the last one may not follow the others. Only read together with ``allowed_tokens``."""
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()

@@ -81,7 +81,7 @@ class StepUpdate:
         return outputs + [output for group in groups if group for output in self._advance(group, now)]
 
     def _end_corrupted(self, request: Request) -> StepOutput:
-        """Others must not begin with what it left in the prefix cache."""
+        """End the request with an error, and remove its blocks from the prefix cache, so that no other reuses them."""
         request.corrupted = True
         self._counters.corrupted_requests += 1
         for sequence in request.sequences:

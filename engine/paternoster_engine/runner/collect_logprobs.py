@@ -39,8 +39,8 @@ def collect_logprobs(
 ) -> dict[Request, list[TokenLogprobs]]:
     """What row ``i`` of ``logits [rows, vocab]`` says of ``tokens[i]``, sampled from it for ``requests[i]``.
 
-    For those that ask, row by row; nothing is sampled for those that branch. What is said of a row that no token could
-    be chosen of means nothing.
+    For those that ask, row by row; nothing is sampled for those that branch. For a row without a chosen token
+    (``NO_TOKEN``) the result has no meaning.
     """
     asked = [
         (i, k)

@@ -1,4 +1,4 @@
-"""Requests for which a step gave numbers that say nothing: NaN, or infinite logits, log probabilities or vectors."""
+"""Find requests for which a step gave NaN, or infinite logits, log probabilities or vectors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
@@ -11,9 +11,9 @@ from paternoster_kernels.reference.sample import NO_TOKEN
 
 
 def without_token(rows: Sequence[Row], owners: Sequence[Request], sampled: Sequence[int]) -> set[Request]:
-    """``owners`` of the ``rows`` that were sampled from logits of which no token can be chosen.
+    """Return the ``owners`` of the ``rows`` for which no token could be sampled.
 
-    A row after proposed tokens counts for nothing: it is only so if these are right, and is sampled again then.
+    A row behind proposed tokens does not count: if these prove right, it is sampled again.
     """
     return {
         owner
@@ -22,12 +22,12 @@ def without_token(rows: Sequence[Row], owners: Sequence[Request], sampled: Seque
     }
 
 
-def with_infinite(told: Mapping[Request, Iterable[TokenLogprobs]]) -> set[Request]:
-    """Requests some of whose log probabilities are not finite."""
-    return {request for request, each in told.items() if not all(isfinite(token.logprob) for token in each)}
+def with_infinite_logprobs(logprobs: Mapping[Request, Iterable[TokenLogprobs]]) -> set[Request]:
+    """Return the requests with a log probability that is not finite."""
+    return {request for request, each in logprobs.items() if not all(isfinite(token.logprob) for token in each)}
 
 
 def with_infinite_vector(requests: Sequence[Request], vectors: torch.Tensor) -> set[Request]:
-    """Requests whose row of ``vectors [len(requests), size]`` is not finite."""
+    """Return the requests whose row of ``vectors [len(requests), size]`` is not finite."""
     finite = vectors.isfinite().all(-1).tolist()
     return {request for request, whole in zip(requests, finite, strict=True) if not whole}

@@ -10,7 +10,7 @@ from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.collect_continuations import collect_continuations
 from paternoster_engine.runner.collect_logprobs import collect_logprobs, collect_prompt_logprobs
-from paternoster_engine.runner.find_corrupted import with_infinite, without_token
+from paternoster_engine.runner.find_corrupted import with_infinite_logprobs, without_token
 from paternoster_engine.runner.kv_pool import HostMemory, copy_blocks
 from paternoster_engine.runner.protocol import DeferredStep, SynchronousRunner
 from paternoster_engine.runner.sampled_rows import sampled_rows
@@ -75,7 +75,7 @@ class ModelRunner(SynchronousRunner):
             prompt_logprobs = collect_prompt_logprobs(logits[len(rows) :], order)
             logits = logits[: len(rows)]
         sampled = self._sampler.sample(logits, rows) if rows else []
-        corrupted = without_token(rows, owners, sampled) | with_infinite(prompt_logprobs)
+        corrupted = without_token(rows, owners, sampled) | with_infinite_logprobs(prompt_logprobs)
         tokens: dict[Request, list[int | None]] = {}
         for row, owner, token in zip(rows, owners, sampled, strict=True):
             tokens.setdefault(owner, []).append(None if row.stuck or token == NO_TOKEN else token)

@@ -7,7 +7,7 @@ from paternoster_engine.sampling.grammars.grammar import without_ends
 
 
 def mask_of(token_ids: Iterable[int], vocab_size: int) -> bytes:
-    """A mask of ``vocab_size`` tokens that allows ``token_ids``, all below that."""
+    """Return a mask of ``vocab_size`` bits that allows ``token_ids``, all of which are below ``vocab_size``."""
     mask = bytearray(-(-vocab_size // 8))
     for token in token_ids:
         mask[token // 8] |= 1 << token % 8
@@ -15,9 +15,10 @@ def mask_of(token_ids: Iterable[int], vocab_size: int) -> bytes:
 
 
 def words_as_tokens(words: Sequence[str], encode: Callable[[str], Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Each word as at the beginning of a text and, where that is as long and begins otherwise, behind a space; as vLLM.
+    """Tokenize each word as vLLM does: as the beginning of a text, and behind a space.
 
-    ``encode``: tokens of a text without marks around it.
+    The second is left out where its first token is the same or it has another length. ``encode``: tokenizes a text
+    without marks around it.
     """
     tokens: list[tuple[int, ...]] = []
     for word in words:
@@ -29,7 +30,7 @@ def words_as_tokens(words: Sequence[str], encode: Callable[[str], Sequence[int]]
 
 
 def within_allowed(mask: bytes, row: Row) -> bytes | None:
-    """``mask``, empty for every token, without what the row's settings forbid; None where nothing is left."""
+    """Remove from ``mask`` (empty: every token) what the row's settings forbid; None where no token is left."""
     params, output = row.params, row.output
     allowed = bytearray(params.allowed_tokens)
     if mask:

@@ -14,7 +14,7 @@ from paternoster_contract.stats import EngineState, StartPart
 from paternoster_engine.chat.errors import RendererLost
 from paternoster_engine.chat.late_system import carries_late_system
 from paternoster_engine.chat.renderer import Renderer
-from paternoster_engine.chat.support import TemplateSupport, template_support
+from paternoster_engine.chat.support import TemplateSupport, detect_template_support
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
@@ -108,7 +108,7 @@ class ServedModel:
     @cached_property
     def reads(self) -> TemplateSupport:
         """What the chat template shows of tools; the first to ask waits for a process to render."""
-        return template_support(self.renderer)
+        return detect_template_support(self.renderer)
 
     @cached_property
     def carries_late_system(self) -> bool:

@@ -1,5 +1,7 @@
 """Causal grouped-query attention over a paged KV cache (PagedAttention, arXiv 2309.06180)."""
 
+from typing import NamedTuple
+
 import torch
 from torch.nn import functional
 
@@ -38,53 +40,50 @@ def paged_attention(
         torch.index_select(pages, 0, group.pages, out=group.gathered)
         keys_values = group.gathered.view(group.rows.stop - group.rows.start, kv_heads, -1, 2 * head_dim)
         keys, values = keys_values.split(head_dim, -1)
-        own = None if sinks is None else sinks.view(1, kv_heads, -1, 1)
-        mask = group.masked(window)
-        grouped_out[group.rows] = _attend(grouped[group.rows], keys, values, mask, scale, softcap, own)
+        scoring = _Scoring(scale, softcap, None if sinks is None else sinks.view(1, kv_heads, -1, 1))
+        grouped_out[group.rows] = _attend(grouped[group.rows], keys, values, group.masked(window), scoring)
     for chunk in plan.prefills:
         torch.index_select(pages, 0, chunk.pages, out=chunk.gathered)
         keys_values = chunk.gathered.view(kv_heads, 1, -1, 2 * head_dim)[:, :, : chunk.seq_len]
         keys, values = keys_values.expand(-1, heads // kv_heads, -1, -1).split(head_dim, -1)
-        own = None if sinks is None else sinks.view(kv_heads, -1, 1, 1)
-        asked = grouped[chunk.rows].permute(1, 2, 0, 3)
-        mixed = _attend(asked, keys, values, chunk.masked(window), scale, softcap, own)
+        scoring = _Scoring(scale, softcap, None if sinks is None else sinks.view(kv_heads, -1, 1, 1))
+        mixed = _attend(grouped[chunk.rows].permute(1, 2, 0, 3), keys, values, chunk.masked(window), scoring)
         grouped_out[chunk.rows] = mixed.permute(2, 0, 1, 3)
     return out
 
 
+class _Scoring(NamedTuple):
+    """How scores of queries and keys are made."""
+
+    scale: float
+    softcap: float | None
+    sinks: torch.Tensor | None
+    """Scores of one further key without a value; None for none."""
+
+
 def _attend(
-    queries: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scoring: _Scoring
 ) -> torch.Tensor:
-    """``mask``: what is added to the scores; None for plain causal. ``sinks``: as the scores, but for one key.
+    """Attention of ``queries``; ``mask`` is added to the scores, None for plain causal.
 
     NaN where a query sees a key that is NaN, and nowhere else, provided that such a key's value is 0.
     """
-    mixed = _mix(queries, keys, values, mask, scale, softcap, sinks)
-    # Looked for in what comes out, which is small, for minus infinity added to NaN would be NaN for every query.
+    mixed = _mix(queries, keys, values, mask, scoring)
+    # The output is checked because it is small; the keys are masked because minus infinity plus NaN is NaN everywhere.
     if not mixed.isnan().any():
         return mixed
     broken = keys[..., 0].isnan().unsqueeze(-2)
     hidden = queries.new_ones(queries.shape[-2], keys.shape[-2]).triu(1) if mask is None else mask
     sees = (broken & (hidden == 0)).any(-1, keepdim=True)
     keys = keys.masked_fill(broken.transpose(-1, -2), 0.0)
-    return _mix(queries, keys, values, mask, scale, softcap, sinks).masked_fill(sees, float("nan"))
+    return _mix(queries, keys, values, mask, scoring).masked_fill(sees, float("nan"))
 
 
 def _mix(
-    queries: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scoring: _Scoring
 ) -> torch.Tensor:
+    """The values, weighted by the softmax of the scores."""
+    scale, softcap, sinks = scoring
     if softcap is None and sinks is None:
         return functional.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale

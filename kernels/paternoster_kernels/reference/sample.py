@@ -7,7 +7,7 @@ from paternoster_kernels.token_masks import TokenMasks
 GOLDEN = -7046029254386353131
 """2**64 over the golden ratio, as a signed number."""
 NO_TOKEN = -1
-"""In place of a token, for a row that has NaN, whose best logit is infinite, or that allows no token."""
+"""Result for a row that contains NaN, whose best logit is infinite, or whose mask allows no token."""
 
 
 def sample(
@@ -20,7 +20,7 @@ def sample(
     positions: torch.Tensor,
     masks: TokenMasks | None = None,
 ) -> torch.Tensor:
-    """Tokens ``[rows]`` int64 for ``logits [rows, vocab]``, of those that ``masks`` allow; or :data:`NO_TOKEN`.
+    """Sample tokens ``[rows]`` int64 that ``masks`` allow from ``logits [rows, vocab]``, or :data:`NO_TOKEN`.
 
     ``temperature``, ``top_p``, ``min_p`` ``[rows]`` float32; ``top_k [rows]`` int32; ``seeds``, ``positions``
     ``[rows]`` int64. Temperature 0 takes the best token, the first of equals. Top-k 0, top-p 1, min-p 0 are off.

@@ -30,7 +30,7 @@ def _logits(logits, token, vocab):
 
 @triton.jit
 def _chosen(best, best_token):
-    """The token, or none where the row is not of finite numbers."""
+    """The token, or -1 (``NO_TOKEN`` of the reference) where the best score is not finite."""
     return tl.where(tl.abs(best) < float("inf"), best_token, -1).to(tl.int64)
 
 

@@ -156,7 +156,7 @@ class BlockPool:
             self._by_key[key] = block
 
     def forget(self, key: bytes) -> None:
-        """No block is found for ``key`` any more; who holds the one that was goes on with it."""
+        """Remove ``key`` from the prefix cache; requests that hold its block keep it."""
         block = self._by_key.pop(key, None)
         if block is None:
             return

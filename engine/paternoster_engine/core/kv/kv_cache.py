@@ -217,7 +217,7 @@ class KVCache:
         self._claim_next(request)
 
     def forget(self, request: Request) -> None:
-        """Let nobody find what the request has put into the prefix cache, or found there."""
+        """Remove the request's blocks from the prefix cache, also those that it found there."""
         for key in request.block_keys:
             for tag in self._tags:
                 self.pool.forget(key + tag)

@@ -51,7 +51,7 @@ class DecodeStep:
         tables = self.block_tables[:, :size]
         columns = self.fields["columns"][None, :size, None].expand(self.num_groups, -1, -1)
         tables.scatter_(2, columns, self.fields["blocks"][:, :size, None])
-        # Where no token could be chosen the request ends, and what this step computes of it counts for nothing.
+        # A request without a chosen token (NO_TOKEN) ends, so what this step computes for it is not used.
         last = torch.where(sources < 0, token_ids, self.tokens[sources.clamp(min=0)].clamp(min=0))
         batch = DeviceBatch(self._query_starts[: size + 1], seq_lens, tables[0], slots, 1, self._max_model_len)
         self._advance(last, token_ids, positions, batch, self._block_size)

@@ -36,7 +36,7 @@ class Compiler:
             raise GrammarError(answer["error"])
         # The same work again, so it ends as soon as it did there.
         made = Grammar(self._tokenizer, answer["grammar"], most_items(source))
-        made.unenforced = tuple(Unenforced(tuple(path), *told) for path, *told in answer["unenforced"])
+        made.unenforced = tuple(Unenforced(tuple(path), *rest) for path, *rest in answer["unenforced"])
         return made
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Sequence
-from copy import copy
 from functools import partial
 from itertools import takewhile
 from typing import Self
@@ -14,6 +13,7 @@ from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import FORCED_TIME, ITEMS, MASK_TIME, parser_limits
 from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
+from paternoster_engine.sampling.output_follower import OutputFollower
 
 TOO_SLOW = f"one of its masks takes more than {MASK_TIME:g} s of a processor: it forces too long a text"
 OPENINGS = (b'{"', b'[{"', b'"')
@@ -46,7 +46,7 @@ class Grammar:
         if self.start.is_error():
             raise GrammarError(reason(self.start.get_error()))
         self.unenforced: Sequence[Unenforced] = ()
-        """Keywords of its schemas that no answer is held to."""
+        """Keywords of its schemas that it does not enforce."""
         self.too_slow = False
         """One of its masks has held up everybody: it gets no other."""
         self.forces = True
@@ -105,15 +105,13 @@ class Grammar:
         return tokens
 
 
-class Matcher:
-    """Follows one output. Its state is a function of the tokens alone: preemption leaves it as it is."""
+class Matcher(OutputFollower):
+    """Follows one output through the grammar."""
 
     def __init__(self, grammar: Grammar, matcher: LLMatcher) -> None:
+        super().__init__()
         self._grammar = grammar
         self._matcher = matcher
-        self._ahead: Self | None = None
-        """As it is if what is proposed proves right."""
-        self._num_taken = 0
         self.fault: str | None = None
         """Why no token can be chosen any more; None while some can."""
         self.seconds = 0.0
@@ -131,7 +129,7 @@ class Matcher:
         ``min_tokens``, only where it must.
         """
         started, begun = time.perf_counter(), time.thread_time()
-        then, ahead = self._at(row), row.num_proposed > 0
+        then, ahead = self._state_at(row), row.num_proposed > 0
         mask, fault = then._mask(row)
         if fault is not None and not ahead and self._renew():
             mask, fault = self._mask(row)
@@ -146,14 +144,14 @@ class Matcher:
 
     def rests(self, row: Row) -> bool:
         """Whether any token may come next, without a mask."""
-        return self._at(row)._free_mask(row) == b"" and self.fault is None
+        return self._state_at(row)._free_mask(row) == b"" and self.fault is None
 
     def forced(self, row: Row) -> Sequence[int]:
         """Tokens that spell what must come next as the model was taught to spell it; none where that is open."""
         if not self._grammar.forces or self.fault is not None:
             return []
         started, begun = time.perf_counter(), time.thread_time()
-        matcher = self._at(row)._matcher
+        matcher = self._state_at(row)._matcher
         tokens = [] if matcher.is_error() or matcher.is_stopped() else matcher.compute_ff_tokens()
         if time.thread_time() - begun > FORCED_TIME:
             self._grammar.forces = False
@@ -162,7 +160,7 @@ class Matcher:
 
     def accepts(self, row: Row, tokens: Sequence[int]) -> int:
         """How many of ``tokens`` may come next, one after another."""
-        return self._at(row)._follows(tokens)
+        return self._state_at(row)._follows(tokens)
 
     def _follows(self, tokens: Sequence[int]) -> int:
         """How many of ``tokens`` the grammar goes on with."""
@@ -172,27 +170,12 @@ class Matcher:
         known = self._grammar.num_tokens
         return self._matcher.validate_tokens(list(takewhile(lambda token: token < known, tokens)))
 
-    def _at(self, row: Row) -> Self:
-        """As it is after the row's output; what is proposed is followed by a copy, which its rows share in order."""
-        if not row.num_proposed:
-            new = row.output[self._num_taken :]
-            self._num_taken += len(new)
-            self._take(new)
-            return self
-        if row.num_proposed == 1:
-            self._ahead = self._copy()
-        assert self._ahead is not None
-        self._ahead._take(row.output[-1:])
-        return self._ahead
-
     def _copy(self) -> Self:
-        """Of what :meth:`_take` changes."""
-        made = copy(self)
-        made._matcher, made._ahead, made._since = self._matcher.deep_copy(), None, self._since.copy()
+        made = super()._copy()
+        made._matcher, made._since = self._matcher.deep_copy(), self._since.copy()
         return made
 
-    def _take(self, tokens: Sequence[int]) -> None:
-        """Follow ``tokens``."""
+    def _consume(self, tokens: Sequence[int]) -> None:
         if tokens:
             self._matcher.consume_tokens(tokens)
             self._since += tokens

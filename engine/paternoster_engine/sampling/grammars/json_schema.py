@@ -1,4 +1,4 @@
-"""JSON schemas: their parts, what pointers lead to, and the options that llguidance compiles them with."""
+"""JSON schemas: their parts, targets of pointers, and the options with which llguidance compiles them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ NAMED = ("properties", "patternProperties", "dependentSchemas", "$defs", "defini
 """Keywords with schemas by names, which are no keywords whatever they are."""
 
 WHITE_SPACE = r"[ \t\r\n]{1,32}"
-"""Between two tokens of JSON, where there is any: nearly eight levels indented by four. Without a bound models write
-blanks to no end. Two alternatives, a blank or an indented line, would take masks several times the parser's items.
+"""White space between two tokens of JSON: 32 characters are nearly eight levels indented by four. Without a bound some
+models write blanks until ``max_tokens``. As two alternatives, a blank or an indented line, it would cost masks several
+times the parser's items.
 """
 OPTIONS: "JsonCompileOptions" = {
     "whitespace_pattern": WHITE_SPACE,
@@ -54,7 +55,7 @@ def with_parts(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[
 
 
 def parts_of(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """What keywords of ``schema`` say but values: schemas, and what else they have."""
+    """Yield the values of all keywords that may be or contain schemas, items of lists and mappings one by one."""
     for key, value in schema.items():
         if key in VALUES:
             continue
@@ -67,9 +68,9 @@ def parts_of(schema: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def with_options(schema: Any, *, compact: bool = False) -> Any:
-    """``schema`` with :data:`OPTIONS`, or :data:`COMPACT`, where it stands within a grammar."""
-    said = schema if isinstance(schema, Mapping) else ({} if schema else {"anyOf": []})
-    return {**said, "x-guidance": COMPACT if compact else OPTIONS}
+    """Add :data:`OPTIONS`, or :data:`COMPACT`, to a schema that stands within a grammar."""
+    keywords = schema if isinstance(schema, Mapping) else ({} if schema else {"anyOf": []})
+    return {**keywords, "x-guidance": COMPACT if compact else OPTIONS}
 
 
 def referred(reference: Any, root: Any) -> Any:

@@ -66,14 +66,14 @@ class LazyMatcher(Matcher):
         self._held = not self._thinks and self._call is None
 
     def forced(self, row: Row) -> Sequence[int]:
-        return super().forced(row) if self._at(row)._held and not self._opening else []
+        return super().forced(row) if self._state_at(row)._held and not self._opening else []
 
     def accepts(self, row: Row, tokens: Sequence[int]) -> int:
-        ahead = self._at(row)._copy()
+        ahead = self._state_at(row)._copy()
         for place, token in enumerate(tokens):
             if not ahead._permits(token):
                 return place
-            ahead._take([token])
+            ahead._consume([token])
         return len(tokens)
 
     def _permits(self, token: int) -> bool:
@@ -88,11 +88,11 @@ class LazyMatcher(Matcher):
         made._text = self._text.copy()
         return made
 
-    def _take(self, tokens: Sequence[int]) -> None:
+    def _consume(self, tokens: Sequence[int]) -> None:
         for token in tokens:
             held = self._held
             if held:
-                super()._take([token])
+                super()._consume([token])
                 self._end_call()
             if self._opening or not held:
                 self._text += self._seen.spelled(token)

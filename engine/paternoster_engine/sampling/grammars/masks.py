@@ -1,4 +1,4 @@
-"""The masks of sequences that must be of a grammar, or of some tokens."""
+"""Masks of the tokens that may come next, for sequences with a grammar, ``allowed_token_ids`` or ``bad_words``."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ NOTHING_LEFT = "allowed_token_ids, bad_words and what the answer must be leave n
 def masks_of(requests: Sequence[Row], device: torch.device) -> TokenMasks | None:
     """Of the rows whose grammars do not allow every token; None if there are none.
 
-    A request that has come to a fault has none, for there is no right token: whoever samples drops it. Nor has
-    a proposed row that no token can follow.
+    A request with a fault has no mask, for no token would be right: the runner drops its row. Nor has a proposed row
+    that no token can follow.
     """
     masks = []
     for row, request in enumerate(requests):

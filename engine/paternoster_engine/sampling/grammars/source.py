@@ -9,8 +9,8 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from paternoster_engine.sampling.grammars.json_schema import COMPACT, OPTIONS, with_options
 from paternoster_engine.sampling.grammars.limits import ITEMS, ITEMS_OF_SCHEMAS
-from paternoster_engine.sampling.grammars.schemas.enforceable import enforceable
-from paternoster_engine.sampling.grammars.schemas.rewriting import Tried, Unenforced
+from paternoster_engine.sampling.grammars.schemas.enforceable import make_enforceable
+from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure, Unenforced
 
 JSON_MARK = "%json "
 Kind = Literal["json", "regex", "choice", "grammar", "structural_tag", "lark"]
@@ -29,7 +29,7 @@ class GrammarSource(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """A grammar of llguidance, and what of the schemas in it is not enforced."""
+    """A grammar of llguidance, and the keywords of its schemas that it does not enforce."""
 
     text: str
     unenforced: tuple[Unenforced, ...] = ()
@@ -43,59 +43,60 @@ def most_items(source: GrammarSource) -> int:
 
 
 def to_grammar(source: GrammarSource, specials: frozenset[str]) -> str:
-    """The grammar of :func:`translate`."""
+    """Return the text of :func:`translate`."""
     return translate(source, specials).text
 
 
-def translate(source: GrammarSource, specials: frozenset[str], tried: Tried | None = None) -> Translation:
-    """The grammar, not yet checked; ``specials``: names of the vocabulary's control tokens. Raises ``ValueError``.
+def translate(source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None = None) -> Translation:
+    """Translate ``source`` into a grammar that is not compiled yet. Raises ``ValueError``.
 
-    ``tried``: what the schemas are rewritten with after a first grammar has failed.
+    ``specials``: names of the vocabulary's control tokens. ``failure``: how to rewrite the schemas after a first
+    grammar has failed to compile.
     """
-    made = _TRANSLATIONS[source.kind](source, specials, tried)
+    made = _TRANSLATIONS[source.kind](source, specials, failure)
     if not source.outline:
         return made
     parts = json.loads(made.text)["grammars"] if made.text.lstrip().startswith("{") else [{"lark_grammar": made.text}]
-    outline = _lark(source._replace(text=source.outline), specials, tried)
+    outline = _lark(source._replace(text=source.outline), specials, failure)
     text = json.dumps({"grammars": [{"lark_grammar": outline.text}, parts[0] | {"name": "answer"}, *parts[1:]]})
     return Translation(text, (*made.unenforced, *outline.unenforced), made.split or outline.split)
 
 
-def _json(source: GrammarSource, _: frozenset[str], tried: Tried | None) -> Translation:
-    made = enforceable(json.loads(source.text), tried)
+def _json(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> Translation:
+    made = make_enforceable(json.loads(source.text), failure)
     text = json.dumps(made.schema, allow_nan=False)
     options = COMPACT if source.compact else OPTIONS
     return Translation(LLMatcher.grammar_from_json_schema(text, overrides=options), made.unenforced, made.split)
 
 
-def _lark(source: GrammarSource, _: frozenset[str], tried: Tried | None) -> Translation:
-    """Of our own, whose schemas are rewritten already: once more where that was not enough."""
-    if tried is None:
+def _lark(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> Translation:
+    """Return our own Lark, whose schemas are rewritten already, or rewrite these again after a failure."""
+    if failure is None:
         return Translation(source.text)
     lines, unenforced = [], []
     for line in source.text.split("\n"):
         before, mark, after = line.partition(JSON_MARK)
         if mark:
             schema, end = json.JSONDecoder().raw_decode(after)
-            made = enforceable(schema, tried)
+            made = make_enforceable(schema, failure)
             rule = before.partition(":")[0].strip()
-            unenforced += [told._replace(path=(rule, *told.path)) for told in made.unenforced]
+            unenforced += [keyword._replace(path=(rule, *keyword.path)) for keyword in made.unenforced]
             line = f"{before}{mark}{json.dumps(with_options(made.schema))}{after[end:]}"
         lines.append(line)
     return Translation("\n".join(lines), tuple(unenforced))
 
 
-def _regex(source: GrammarSource, _: frozenset[str], __: Tried | None) -> Translation:
+def _regex(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
     return Translation(LLMatcher.grammar_from_regex(source.text))
 
 
-def _choice(source: GrammarSource, _: frozenset[str], __: Tried | None) -> Translation:
+def _choice(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
     # One lexeme: alternatives of a rule would each be an item of the parser.
     choices = " | ".join(json.dumps(choice) for choice in json.loads(source.text))
     return Translation(f"start: CHOICE\nCHOICE: {choices}")
 
 
-def _grammar(source: GrammarSource, _: frozenset[str], __: Tried | None) -> Translation:
+def _grammar(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
     try:
         return Translation(any_to_lark(source.text))
     except RecursionError:
@@ -104,7 +105,7 @@ def _grammar(source: GrammarSource, _: frozenset[str], __: Tried | None) -> Tran
         raise ValueError(f"neither Lark nor GBNF: {error}") from error
 
 
-def _structural_tag(source: GrammarSource, specials: frozenset[str], tried: Tried | None) -> Translation:
+def _structural_tag(source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None) -> Translation:
     said: Mapping[str, Any] = json.loads(source.text)
     tags, unenforced, split = [], [], False
     for i, structure in enumerate(said["structures"]):
@@ -112,8 +113,9 @@ def _structural_tag(source: GrammarSource, specials: frozenset[str], tried: Trie
         trigger = next((trigger for trigger in said["triggers"] if begin.startswith(trigger)), None)
         if trigger is None:
             raise ValueError(f"begin {begin!r} starts with none of the triggers {said['triggers']!r}")
-        made = enforceable(structure["schema"], tried)
-        unenforced += [told._replace(path=("structures", str(i), "schema", *told.path)) for told in made.unenforced]
+        made = make_enforceable(structure["schema"], failure)
+        path = ("structures", str(i), "schema")
+        unenforced += [keyword._replace(path=(*path, *keyword.path)) for keyword in made.unenforced]
         split |= made.split
         schema = with_options(made.schema, compact=source.compact)
         tags.append(StructTag(trigger=trigger, begin=begin, grammar=schema, end=structure["end"]))
@@ -121,7 +123,7 @@ def _structural_tag(source: GrammarSource, specials: frozenset[str], tried: Trie
     return Translation(StructTag.to_grammar(tags, assume_special=special), tuple(unenforced), split)
 
 
-_TRANSLATIONS: Mapping[Kind, Callable[[GrammarSource, frozenset[str], Tried | None], Translation]] = {
+_TRANSLATIONS: Mapping[Kind, Callable[[GrammarSource, frozenset[str], CompileFailure | None], Translation]] = {
     "json": _json,
     "regex": _regex,
     "choice": _choice,

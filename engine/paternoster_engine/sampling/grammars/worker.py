@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from paternoster_engine.limited.worker import Answer, serve
+from paternoster_engine.sampling.grammars.compile_source import compile_source
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.source import GrammarSource
-from paternoster_engine.sampling.grammars.trial import try_source
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 
 
@@ -18,7 +18,7 @@ def prepare(given: Mapping[str, Any]) -> Answer:
     specials = frozenset(tokens[i].decode(errors="replace") for i in vocabulary.special)
 
     def compiled(request: Mapping[str, Any]) -> dict[str, Any]:
-        made = try_source(tokenizer, GrammarSource(**request), specials)
+        made = compile_source(tokenizer, GrammarSource(**request), specials)
         return {"grammar": made.text, "unenforced": made.unenforced}
 
     return compiled

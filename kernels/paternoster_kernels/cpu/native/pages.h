@@ -5,8 +5,8 @@
 // of 32 tokens and 16 dimensions, [head_dim / 16][16 pairs of tokens][16 dimensions][2]. Numbers are bfloat16, or int8
 // with scales behind the page's steps, [2][block_size] in bfloat16: of each token's key, and of its value.
 //
-// Where a key or value is not finite, the key becomes NaN and the value 0: whatever sees the token is NaN then, and
-// whatever does not see it, and so gives its value the weight 0, is not.
+// Where a key or value is not finite, the key is stored as NaN and the value as 0: attention that sees the token is NaN,
+// and attention that does not see it, and so weighs its value with 0, stays finite.
 #pragma once
 #include <algorithm>
 

@@ -44,7 +44,7 @@ Row most_noise(Row uniform) {
   return line * -0.69314718f + 1e-3f;
 }
 
-// Logits as scores; returns the best, NaN where one of them is NaN. The last vector is filled up with what nobody takes.
+// Logits as scores; returns the best, NaN where one of them is NaN. The last vector is padded with minus infinity.
 float read_scores(const void* logits, bool wide, int64_t vocab, float temperature, Numbers& scores) {
   const int64_t whole = vocab / LANES;
   const float* floats = (const float*)logits;
@@ -176,7 +176,7 @@ int64_t draw(const Numbers& scores, float threshold, uint64_t key) {
   return token;
 }
 
-// The first of the best, which is finite: so it is none of the last vector's filling.
+// Index of the first score equal to best. best is finite, so the padding of the last vector is never chosen.
 int64_t first_of(const Numbers& scores, float best) {
   for (size_t i = 0; i < scores.size(); i++) {
     const Ints equal = scores[i] == best;
@@ -190,8 +190,8 @@ int64_t first_of(const Numbers& scores, float best) {
 }  // namespace
 
 // out[rows] for logits[rows, vocab], float32 where `wide` and else bfloat16; the others have one number a row. floors: the
-// logarithm of min-p. Temperature 0: the best. -1 for a row that has NaN, whose best is infinite, or that allows no token. mask_of: the mask that a row has of masks[.., mask_bytes], -1 for none;
-// null where no row has one.
+// logarithm of min-p. Temperature 0: the best. out is -1 for a row that contains NaN, whose best is infinite, or whose mask
+// allows no token. mask_of: the index of the row's mask in masks[.., mask_bytes], -1 for none; null if no row has one.
 extern "C" void sample(int64_t* out, const void* logits, int wide, const float* temperature, const int32_t* top_k,
                        const float* top_p, const float* floors, const int64_t* seeds, const int64_t* positions,
                        const uint8_t* masks, int64_t mask_bytes, const int64_t* mask_of, int64_t rows, int64_t vocab,

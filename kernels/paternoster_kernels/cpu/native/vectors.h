@@ -70,8 +70,8 @@ inline Row min(Row a, Row b) {
 #endif
 }
 
-// Bits of floats without their signs are in the order of their sizes, and those of NaN behind those of infinity: so NaN
-// stays in a maximum, which that of floats loses it from.
+// As integers, floats without their sign bit are ordered by magnitude, with NaN above infinity. So a maximum of these
+// integers keeps NaN, which a maximum of floats loses.
 constexpr int32_t INFINITE_SIZE = 0x7f800000;
 inline Ints largest_size(Ints sizes, Row values) {
   const Ints size = (Ints)values & 0x7fffffff;
@@ -99,7 +99,7 @@ inline bool any(Ints lanes) {
 #endif
 }
 
-// Whether one of the values that largest_size was given is NaN.
+// Whether one of the values passed to largest_size is NaN.
 inline bool has_nan(Ints sizes) { return any(sizes > INFINITE_SIZE); }
 
 // The number of each lane.
@@ -140,7 +140,7 @@ inline float highest(Row values) {
 #endif
 }
 
-// The largest size that largest_size was given; NaN where one of the values is.
+// The largest magnitude of the values passed to largest_size; NaN if one of them is NaN.
 inline float highest_size(Ints sizes) {
 #if defined(__AVX512F__)
   const int32_t bits = _mm512_reduce_max_epi32((__m512i)sizes);

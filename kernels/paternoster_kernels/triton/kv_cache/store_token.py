@@ -37,7 +37,7 @@ def _store(
     page = (slot // BLOCK_SIZE * KV_HEADS + kv_head) * (BLOCK_SIZE * WIDTH)
     dims = tl.arange(0, HEAD_PAD)
     if LIMIT > 0:
-        # A maximum loses NaN, which is in all numbers of a vector or in none; a sum of it does not.
+        # A maximum loses NaN and a sum keeps it; a vector is NaN in all its numbers or in none.
         stored = ((tl.max(tl.abs(values), 0) + 0.0 * tl.sum(values, 0)) / LIMIT).to(tl.bfloat16)
         tl.store(scales + page // 2 + which * BLOCK_SIZE + slot % BLOCK_SIZE, stored)
         scale = stored.to(tl.float32)

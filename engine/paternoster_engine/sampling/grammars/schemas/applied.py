@@ -1,4 +1,4 @@
-"""Keywords with schemas of the same value, and references."""
+"""Keywords whose schemas apply to the same value (``oneOf``, ``nullable``), and references."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,40 +6,40 @@ from typing import Any
 from paternoster_engine.sampling.grammars.schemas.part import Part
 
 
-def referring(part: Part, value: Any) -> None:
-    """``$ref``, and the dynamic ones, which lead to the same place within one schema."""
+def rewrite_ref(part: Part, value: Any) -> None:
+    """Rewrite ``$ref``, ``$dynamicRef`` and ``$recursiveRef``, which have the same target within one schema."""
     part.made["$ref"] = part.rewriting.reference(value)
 
 
-def one_of(part: Part, value: Any) -> None:
-    """``oneOf`` as ``anyOf``, which is the same where no value is of two options."""
+def rewrite_one_of(part: Part, value: Any) -> None:
+    """Rewrite ``oneOf`` as ``anyOf``, which allows the same values where the options are disjoint."""
     if not isinstance(value, list):
         part.made["oneOf"] = value
         return
-    options = part.several("oneOf", value)
+    options = part.rewrite_list("oneOf", value)
     disjointness = part.rewriting.disjointness
     if not disjointness.of_all(value):
-        discriminator = part.said.get("discriminator")
+        discriminator = part.schema.get("discriminator")
         tag = disjointness.tag_of(value, discriminator)
         if tag is None:
-            part.tell("oneOf")
+            part.report_unenforced("oneOf")
         else:
             options = [_tagged(part, option, made, tag) for option, made in zip(value, options, strict=True)]
-    if "anyOf" in part.said:
+    if "anyOf" in part.schema:
         part.conjuncts.append({"anyOf": options})
     else:
         part.made["anyOf"] = options
 
 
 def _tagged(part: Part, option: Any, made: Any, tag: str) -> Any:
-    """An option of objects that have the property ``tag``, by which they can be told apart."""
+    """Require the property ``tag``, which distinguishes the options, in one option."""
     if isinstance(option, Mapping) and "$ref" in option:
         return {**made, "$ref": part.rewriting.reference(option["$ref"], tag)}
-    return requiring(made, tag)
+    return with_required(made, tag)
 
 
-def requiring(made: Any, tag: str | None) -> Any:
-    """``made`` with the property ``tag`` required, where there is one."""
+def with_required(made: Any, tag: str | None) -> Any:
+    """Return ``made`` with the property ``tag`` required; unchanged for None."""
     if tag is None or not isinstance(made, Mapping):
         return made
     required = made.get("required", [])
@@ -48,16 +48,16 @@ def requiring(made: Any, tag: str | None) -> Any:
     return {**made, "required": [*required, tag]}
 
 
-def nullable(part: Part, value: Any) -> None:
-    """OpenAPI 3.0's, which has no type for ``null`` alone."""
-    if value is True and part.said.get("enum") == [None]:
+def rewrite_nullable(part: Part, value: Any) -> None:
+    """Rewrite ``nullable`` of OpenAPI 3.0, which has no type for ``null`` alone."""
+    if value is True and part.schema.get("enum") == [None]:
         part.replaced["type"] = "null"
 
 
 HANDLERS: Mapping[str, Callable[[Part, Any], None]] = {
-    "$ref": referring,
-    "$dynamicRef": referring,
-    "$recursiveRef": referring,
-    "oneOf": one_of,
-    "nullable": nullable,
+    "$ref": rewrite_ref,
+    "$dynamicRef": rewrite_ref,
+    "$recursiveRef": rewrite_ref,
+    "oneOf": rewrite_one_of,
+    "nullable": rewrite_nullable,
 }

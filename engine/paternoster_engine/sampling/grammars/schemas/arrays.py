@@ -1,4 +1,4 @@
-"""Keywords of lists that a grammar says in part."""
+"""Keywords of arrays that a grammar enforces in part."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,35 +7,37 @@ from paternoster_engine.sampling.grammars.schemas.keywords import IN_PLACE
 from paternoster_engine.sampling.grammars.schemas.part import Part
 
 
-def unique(part: Part, value: Any) -> None:
-    most = part.said.get("maxItems")
+def rewrite_unique_items(part: Part, value: Any) -> None:
+    """Accept ``uniqueItems`` where there is at most one item; no grammar enforces it otherwise."""
+    most = part.schema.get("maxItems")
     if value is not False and not (isinstance(most, int) and most <= 1):
-        part.tell("uniqueItems")
+        part.report_unenforced("uniqueItems")
 
 
-def containing(part: Part, value: Any) -> None:
-    """``contains``, with ``minContains`` and ``maxContains``: a list has at least as many items."""
-    least, most = part.said.get("minContains", 1), part.said.get("maxContains")
+def rewrite_contains(part: Part, value: Any) -> None:
+    """Rewrite ``contains``, ``minContains`` and ``maxContains`` as a least number of items."""
+    least, most = part.schema.get("minContains", 1), part.schema.get("maxContains")
     if isinstance(least, int) and least > 0:
         part.conjuncts.append({"minItems": least})
     if value is True or value == {}:
         if isinstance(most, int):
             part.conjuncts.append({"maxItems": most})
     elif least != 0 or most is not None:
-        part.tell("contains")
+        part.report_unenforced("contains")
 
 
-def unevaluated(part: Part, value: Any) -> None:
-    if value is True or value == {} or "items" in part.said:
+def rewrite_unevaluated_items(part: Part, value: Any) -> None:
+    """Rewrite ``unevaluatedItems`` as ``items`` where no other keyword evaluates items."""
+    if value is True or value == {} or "items" in part.schema:
         return
-    if part.said.keys() & {*IN_PLACE, "contains"}:
-        part.tell("unevaluatedItems")
+    if part.schema.keys() & {*IN_PLACE, "contains"}:
+        part.report_unenforced("unevaluatedItems")
     else:
-        part.made["items"] = part.within(value, "unevaluatedItems")
+        part.made["items"] = part.rewrite_within(value, "unevaluatedItems")
 
 
 HANDLERS: Mapping[str, Callable[[Part, Any], None]] = {
-    "uniqueItems": unique,
-    "contains": containing,
-    "unevaluatedItems": unevaluated,
+    "uniqueItems": rewrite_unique_items,
+    "contains": rewrite_contains,
+    "unevaluatedItems": rewrite_unevaluated_items,
 }

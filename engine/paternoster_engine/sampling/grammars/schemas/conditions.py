@@ -1,6 +1,6 @@
-"""Keywords that say what a value must not be, or when it must be something: said as alternatives, where that is exact.
+"""``not`` and ``if`` rewritten as alternatives, where these allow the same values.
 
-``if`` is, where it names values of a property that are texts, as schemas with a kind do.
+An ``if`` can be rewritten where it tests one property for certain strings, as schemas with a ``kind`` do.
 """
 
 from collections.abc import Mapping
@@ -11,33 +11,33 @@ from paternoster_engine.sampling.grammars.schemas.part import Part
 from paternoster_engine.sampling.grammars.schemas.patterns import Unsupported, other_than_text
 
 MOST_TEXTS = 16
-"""Of those that a text must not be."""
+"""Most strings that a ``not`` may exclude."""
 
 
-def negated(part: Part, value: Any) -> None:
-    """``not``."""
+def rewrite_not(part: Part, value: Any) -> None:
+    """Rewrite ``not`` of types, of strings, of one required property, and of everything."""
     if value is False:
         return
-    said = {} if value is True else value
-    if isinstance(said, Mapping):
-        said = {key: of_key for key, of_key in said.items() if key not in ANNOTATIONS}
-        if not said:
+    schema = {} if value is True else value
+    if isinstance(schema, Mapping):
+        schema = {key: of_key for key, of_key in schema.items() if key not in ANNOTATIONS}
+        if not schema:
             part.unsatisfiable = True
             return
-        if said.keys() == {"type"} and _without_types(part, said["type"]):
+        if schema.keys() == {"type"} and _without_types(part, schema["type"]):
             return
-        if said.keys() <= {"const", "enum", "type"} and _without_values(part, said):
+        if schema.keys() <= {"const", "enum", "type"} and _without_values(part, schema):
             return
-        if _without_property(part, said):
+        if _without_property(part, schema):
             return
-    part.tell("not")
+    part.report_unenforced("not")
 
 
-def _without_property(part: Part, said: Mapping[str, Any]) -> bool:
-    required = said.get("required")
-    if not said.keys() <= {"required", "type"} or not isinstance(required, list) or len(required) != 1:
+def _without_property(part: Part, schema: Mapping[str, Any]) -> bool:
+    required = schema.get("required")
+    if not schema.keys() <= {"required", "type"} or not isinstance(required, list) or len(required) != 1:
         return False
-    if not isinstance(required[0], str) or not said.get("type", "object") == "object" == part.said.get("type"):
+    if not isinstance(required[0], str) or not schema.get("type", "object") == "object" == part.schema.get("type"):
         return False
     part.conjuncts.append({"properties": {required[0]: False}})
     return True
@@ -45,7 +45,7 @@ def _without_property(part: Part, said: Mapping[str, Any]) -> bool:
 
 def _without_types(part: Part, names: Any) -> bool:
     unwanted = set(names) if isinstance(names, list) else {names}
-    types = part.said.get("type", list(TYPES))
+    types = part.schema.get("type", list(TYPES))
     left = [name for name in (types if isinstance(types, list) else [types]) if name not in unwanted]
     if not unwanted <= set(TYPES) or ("integer" in unwanted and "number" in left):
         return False
@@ -56,11 +56,11 @@ def _without_types(part: Part, names: Any) -> bool:
     return True
 
 
-def _without_values(part: Part, said: Mapping[str, Any]) -> bool:
-    values = [said["const"]] if "const" in said else said.get("enum")
-    if not isinstance(values, list) or ("type" in said and said["type"] != "string"):
+def _without_values(part: Part, schema: Mapping[str, Any]) -> bool:
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(values, list) or ("type" in schema and schema["type"] != "string"):
         return False
-    if not all(isinstance(value, str) for value in values) or part.said.get("type") != "string":
+    if not all(isinstance(value, str) for value in values) or part.schema.get("type") != "string":
         return False
     other = _other_texts(values)
     if other is not None:
@@ -69,7 +69,7 @@ def _without_values(part: Part, said: Mapping[str, Any]) -> bool:
 
 
 def _other_texts(values: list[str]) -> dict[str, Any] | None:
-    """A schema of the texts that are none of ``values``."""
+    """Return a schema of all strings but ``values``; None where no expression says that."""
     if len(values) > MOST_TEXTS:
         return None
     try:
@@ -78,25 +78,25 @@ def _other_texts(values: list[str]) -> dict[str, Any] | None:
         return None
 
 
-def conditional(part: Part, value: Any) -> None:
-    """``if``, with ``then`` and ``else``."""
-    then, otherwise = part.said.get("then", True), part.said.get("else", True)
+def rewrite_if(part: Part, value: Any) -> None:
+    """Rewrite ``if``, ``then`` and ``else``."""
+    then, otherwise = part.schema.get("then", True), part.schema.get("else", True)
     if then is True and otherwise is True:
         return
     if isinstance(value, bool):
         chosen = "then" if value else "else"
-        part.conjuncts.append(part.within(then if value else otherwise, chosen))
+        part.conjuncts.append(part.rewrite_within(then if value else otherwise, chosen))
         return
-    split = _split(value)
+    split = _split_by_tag(value)
     if split is None or not part.rewriting.may_split():
-        part.tell("if")
+        part.report_unenforced("if")
         return
     name, values, needed = split
     others = _other_texts(values)
     if others is None:
-        part.tell("if")
+        part.report_unenforced("if")
         return
-    met, unmet = part.within(then, "then"), part.within(otherwise, "else")
+    met, unmet = part.rewrite_within(then, "then"), part.rewrite_within(otherwise, "else")
     part.conjuncts.append(
         {
             "anyOf": [
@@ -115,20 +115,20 @@ def conditional(part: Part, value: Any) -> None:
 _OTHER_TYPES = [name for name in TYPES if name not in ("string", "integer")]
 
 
-def _split(said: Any) -> tuple[str, list[str], bool] | None:
-    """Which property has which texts where ``said`` is met, and whether it must be there; None for anything else."""
-    if not isinstance(said, Mapping) or not said.keys() <= {"type", "properties", "required", *ANNOTATIONS}:
+def _split_by_tag(schema: Any) -> tuple[str, list[str], bool] | None:
+    """Return the property that ``schema`` tests, its strings, and whether it is required; None for any other schema."""
+    if not isinstance(schema, Mapping) or not schema.keys() <= {"type", "properties", "required", *ANNOTATIONS}:
         return None
-    properties, required = said.get("properties"), said.get("required", [])
-    if not isinstance(properties, Mapping) or len(properties) != 1 or said.get("type", "object") != "object":
+    properties, required = schema.get("properties"), schema.get("required", [])
+    if not isinstance(properties, Mapping) or len(properties) != 1 or schema.get("type", "object") != "object":
         return None
-    ((name, schema),) = properties.items()
-    if not isinstance(schema, Mapping) or not schema.keys() <= {"const", "enum", "type", *ANNOTATIONS}:
+    ((name, tag),) = properties.items()
+    if not isinstance(tag, Mapping) or not tag.keys() <= {"const", "enum", "type", *ANNOTATIONS}:
         return None
-    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    values = [tag["const"]] if "const" in tag else tag.get("enum")
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         return None
     return (name, values, required == [name]) if required in ([], [name]) else None
 
 
-HANDLERS = {"not": negated, "if": conditional}
+HANDLERS = {"not": rewrite_not, "if": rewrite_if}

@@ -1,4 +1,4 @@
-"""Whether no value is of two schemas, where that can be seen from types, values and required properties."""
+"""Whether two schemas have no value in common, as far as types, values and required properties show it."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,28 +8,31 @@ from paternoster_engine.sampling.grammars.schemas.keywords import TYPES
 from paternoster_engine.sampling.grammars.schemas.references import References
 
 MOST_COMPARED = 4_000
-"""Pairs of schemas, for all of one root: what is not compared is not known to be disjoint."""
+"""Most pairs of schemas of one root that are compared; pairs beyond count as not disjoint."""
 MAX_DEPTH = 16
 
 
 class Disjointness:
-    """Of parts of one root."""
+    """Compares schemas of one root."""
 
     def __init__(self, references: References) -> None:
         self._references = references
         self._left = MOST_COMPARED
 
     def of_all(self, options: list[Any]) -> bool:
-        """Whether each two of ``options`` are."""
+        """Whether all ``options`` are disjoint, pair by pair."""
         return all(self.of(one, other) for i, one in enumerate(options) for other in options[i + 1 :])
 
     def of(self, one: Any, other: Any, depth: int = MAX_DEPTH) -> bool:
+        """Whether no value satisfies both schemas; False where that is not known."""
         self._left -= 1
         if self._left < 0 or depth == 0:
             return False
         one, other = self._resolved(one), self._resolved(other)
-        for said in (one, other):
-            self._left -= len(said["enum"]) if isinstance(said, Mapping) and isinstance(said.get("enum"), list) else 0
+        for schema in (one, other):
+            self._left -= (
+                len(schema["enum"]) if isinstance(schema, Mapping) and isinstance(schema.get("enum"), list) else 0
+            )
         if one is False or other is False:
             return True
         if not isinstance(one, Mapping) or not isinstance(other, Mapping):
@@ -54,11 +57,11 @@ class Disjointness:
         parts = one.get("allOf")
         return isinstance(parts, list) and any(self.of(part, other, depth - 1) for part in parts)
 
-    def _resolved(self, said: Any) -> Any:
-        return self._references.followed(said)
+    def _resolved(self, schema: Any) -> Any:
+        return self._references.followed(schema)
 
     def tag_of(self, options: list[Any], discriminator: Any) -> str | None:
-        """A property whose values tell all of ``options`` apart, if it is there: OpenAPI's, or one that each has."""
+        """Return a property whose values distinguish all ``options``: OpenAPI's discriminator, or one that all have."""
         resolved = [self._resolved(option) for option in options]
         if not all(isinstance(option, Mapping) and option.get("type") == "object" for option in resolved):
             return None
@@ -73,29 +76,29 @@ class Disjointness:
         return None
 
 
-def _types(said: Mapping[str, Any]) -> frozenset[str]:
+def _types(schema: Mapping[str, Any]) -> frozenset[str]:
     types = set(TYPES)
-    if "type" in said:
-        names = said["type"] if isinstance(said["type"], list) else [said["type"]]
+    if "type" in schema:
+        names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         types = {name for name in names if isinstance(name, str)}
         types |= {"integer"} if "number" in types else set()
-    values = _values(said)
+    values = _values(schema)
     if values is not None:
         of_values = {_type_of(value) for value in values}
         types &= of_values | ({"number"} if "integer" in of_values else set())
     return frozenset(types)
 
 
-def _values(said: Mapping[str, Any]) -> frozenset[str] | None:
-    """What it may be, each as JSON; None where that is not said."""
-    values = [said["const"]] if "const" in said else said.get("enum")
+def _values(schema: Mapping[str, Any]) -> frozenset[str] | None:
+    """The values of ``const`` or ``enum``, each as JSON; None where there is neither, or one is no scalar."""
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
     if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
         return None
-    return frozenset(map(_said, values))
+    return frozenset(map(_json_of, values))
 
 
-def _said(value: Any) -> str:
-    """Equal values are equal texts."""
+def _json_of(value: Any) -> str:
+    """Serialize a scalar so that equal values give equal strings."""
     whole = isinstance(value, float) and value.is_integer()
     return json.dumps(int(value) if whole else value)
 
@@ -106,14 +109,14 @@ def _type_of(value: str) -> str:
     return kinds.get(first, "integer" if value.lstrip("-").isdigit() else "number")
 
 
-def _required(*said: Mapping[str, Any]) -> Iterator[str]:
-    for schema in said:
+def _required(*schemas: Mapping[str, Any]) -> Iterator[str]:
+    for schema in schemas:
         names = schema.get("required")
         yield from (name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
-def _property(said: Mapping[str, Any], name: str) -> Any:
-    properties = said.get("properties")
+def _property(schema: Mapping[str, Any], name: str) -> Any:
+    properties = schema.get("properties")
     if isinstance(properties, Mapping) and name in properties:
         return properties[name]
-    return True if said.get("patternProperties") else said.get("additionalProperties", True)
+    return True if schema.get("patternProperties") else schema.get("additionalProperties", True)

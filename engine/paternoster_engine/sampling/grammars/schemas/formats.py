@@ -1,4 +1,4 @@
-"""``format`` of JSON schema as regular expressions of the whole text: of each format a part that every reader takes.
+"""``format`` of JSON schema as regular expressions of the whole string, narrow enough that every reader accepts it.
 
 Sources: RFC 3339, 3986, 4291, 4648, 6901, 9562; the OpenAPI format registry; what pydantic and zod write.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 HEX = "[0-9a-fA-F]"
 _LABEL = "[A-Za-z0-9]{1,30}(?:-[A-Za-z0-9]{1,10}){0,3}"
-"""Of up to 63 characters, without two hyphens in a row, which mean that it is encoded."""
+"""One label of a host name: at most 63 characters, without two hyphens in a row, which mark an encoded label."""
 _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,5}}"
 _PORT = "(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"
 _CHARACTER = f"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%{HEX}{{2}})"
@@ -28,7 +28,7 @@ def _date() -> str:
 
 _CLOCK = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _TIME = rf"(?:{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,9}})?(?:Z|[+-]{_CLOCK}))"
-"""Without leap seconds: they are only in some minutes, and no answer needs one."""
+"""Without leap seconds, which are valid in few minutes only."""
 
 
 def _duration() -> str:
@@ -91,7 +91,7 @@ _URI = rf"{_SCHEME}{_HOST}(?::{_PORT})?(?:/{_CHARACTER}*)*{_QUERY}{_FRAGMENT}"
 _REFERENCE = rf"(?:/?{_FIRST}+(?:/{_CHARACTER}*)*|/)?{_QUERY}{_FRAGMENT}"
 
 OF_ENGINE = frozenset({"duration", "ipv6", "uri"})
-"""That llguidance has itself, and wider than here: for JSON these stay as they are."""
+"""Formats that llguidance knows itself, and defines more widely than here: in JSON they stay as they are."""
 FORMATS = {
     "base64": _BASE64,
     "base64url": _BASE64.replace("+/", "_-"),
@@ -126,20 +126,20 @@ FORMATS = {
     "uri-reference": _REFERENCE,
     "uuid": _uuid(),
 } | {f"uuid{version}": _uuid(str(version), "[89abAB]") for version in range(1, 9)}
-"""Names -> what a text of that format may be."""
+"""Format -> regular expression of the whole string."""
 ALIASES = {
     "idn-email": "email", "idn-hostname": "hostname", "iri": "uri", "iri-reference": "uri-reference",
     "mac-address": "mac", "url": "uri", "uri-template": "uri-reference", "base16": "hex",
     "name-email": "email",
 }  # fmt: skip
-"""Names of formats that have at least the texts of another one."""
+"""Format -> a format whose strings it also allows."""
 OF_ANY_TEXT = frozenset((
     "binary", "commonmark", "directory-path", "file-path", "html", "markdown", "multiline", "password", "path",
     "string", "text", "textarea",
 ))  # fmt: skip
-"""Formats that every text is of: they say how it is shown or what it leads to."""
+"""Formats that allow every string: they say how it is displayed or what it refers to."""
 LARGEST = 2**63 - 1024
-"""The largest number up to which llguidance bounds others; a double."""
+"""Largest bound of numbers that llguidance accepts, exact as a double."""
 OF_NUMBERS = {
     "int8": (-(2**7), 2**7 - 1), "int16": (-(2**15), 2**15 - 1), "int32": (-(2**31), 2**31 - 1),
     "int64": (-LARGEST, LARGEST), "uint8": (0, 2**8 - 1), "uint16": (0, 2**16 - 1), "uint32": (0, 2**32 - 1),

@@ -1,20 +1,20 @@
-"""Keywords of JSON schema, by what becomes of them."""
+"""Keywords of JSON schema, by how they are rewritten."""
 
 KEPT = frozenset((
     "$schema", "type", "const", "enum", "minLength", "maxLength", "minItems", "maxItems", "required", "minimum",
     "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minProperties", "maxProperties",
 ))  # fmt: skip
-"""That llguidance enforces, and that have no schemas within."""
+"""Enforced by llguidance, without schemas inside."""
 OF_ONE = frozenset({"additionalProperties", "items", "additionalItems"})
-"""With a schema, or a list of them in earlier drafts, that llguidance enforces."""
+"""Enforced by llguidance, with one schema inside, or a list of them in earlier drafts."""
 OF_SEVERAL = frozenset({"allOf", "anyOf", "prefixItems"})
-"""With a list of schemas that llguidance enforces."""
+"""Enforced by llguidance, with a list of schemas inside."""
 OF_NAMED = frozenset({"properties", "patternProperties"})
-"""With schemas by names that llguidance enforces."""
+"""Enforced by llguidance, with schemas by name inside."""
 NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 IN_PLACE = ("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "then", "else", "dependentSchemas")
-"""With schemas of the same value."""
+"""With schemas that apply to the same value."""
 ANNOTATIONS = frozenset((
     "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment",
     "contentMediaType", "contentEncoding", "contentSchema",

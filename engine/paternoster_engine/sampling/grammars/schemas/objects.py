@@ -1,4 +1,4 @@
-"""Keywords of objects, said by the ones that llguidance has."""
+"""Keywords of objects, rewritten as those that llguidance enforces."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -10,114 +10,119 @@ from paternoster_engine.sampling.grammars.schemas.part import Part
 from paternoster_engine.sampling.grammars.schemas.patterns import Unsupported, without_look_around
 
 MOST_NAMES = 200
-"""Of ``propertyNames``, that become properties."""
+"""Most names of ``propertyNames`` that become properties."""
 MOST_CHARACTERS = 2**16
-"""Of the schemas of all these, each a copy of the one that they share."""
+"""Most characters of the schemas of these properties, each a copy of the one that they share."""
 MAX_DEPTH = 16
-"""Schemas in one another whose properties ``unevaluatedProperties`` leaves out."""
+"""Deepest nesting of applied schemas that is searched for evaluated properties."""
 
 
-def names(part: Part, value: Any) -> None:
-    """``propertyNames``."""
-    said = part.rewriting.references.followed(value)
-    if said is False:
+def rewrite_property_names(part: Part, value: Any) -> None:
+    """Rewrite ``propertyNames`` as ``properties`` or ``patternProperties``."""
+    names_schema = part.rewriting.references.followed(value)
+    if names_schema is False:
         part.conjuncts.append({"maxProperties": 0})
         return
-    if not isinstance(said, Mapping):
+    if not isinstance(names_schema, Mapping):
         return
-    said = {key: of_key for key, of_key in said.items() if key not in ANNOTATIONS and key != "type"}
-    if said.get("format") in OF_ANY_TEXT:
-        del said["format"]
-    if not said:
+    names_schema = {key: of_key for key, of_key in names_schema.items() if key not in ANNOTATIONS and key != "type"}
+    if names_schema.get("format") in OF_ANY_TEXT:
+        del names_schema["format"]
+    if not names_schema:
         return
-    if said.keys() == {"pattern", "format"}:
-        # There is one expression a name, and a format is an annotation.
-        del said["format"]
-        part.tell("propertyNames", asserts=False)
-    if part.said.get("patternProperties") or not _of_names(part, said):
-        part.tell("propertyNames")
+    if names_schema.keys() == {"pattern", "format"}:
+        # llguidance takes one expression for a name, and a format is only an annotation.
+        del names_schema["format"]
+        part.report_unenforced("propertyNames", asserts=False)
+    if part.schema.get("patternProperties") or not _restrict_names(part, names_schema):
+        part.report_unenforced("propertyNames")
 
 
-def _of_names(part: Part, said: Mapping[str, Any]) -> bool:
-    """Whether names are held to ``said``."""
-    values = [said["const"]] if "const" in said else said.get("enum")
-    other = part.within(part.said.get("additionalProperties", True), "additionalProperties")
-    given = part.said.get("properties", {})
-    if isinstance(values, list) and len(said) == 1 and isinstance(given, Mapping):
+def _restrict_names(part: Part, names_schema: Mapping[str, Any]) -> bool:
+    """Restrict names to ``names_schema``; False where no keyword of llguidance does."""
+    values = [names_schema["const"]] if "const" in names_schema else names_schema.get("enum")
+    other = part.rewrite_within(part.schema.get("additionalProperties", True), "additionalProperties")
+    given = part.schema.get("properties", {})
+    if isinstance(values, list) and len(names_schema) == 1 and isinstance(given, Mapping):
         if len(values) > MOST_NAMES or len(values) * len(json.dumps(other)) > MOST_CHARACTERS:
             return False
         allowed = [value for value in values if isinstance(value, str)]
-        properties = {name: part.within(schema, "properties", name) for name, schema in given.items()}
+        properties = {name: part.rewrite_within(schema, "properties", name) for name, schema in given.items()}
         properties = {name: schema if name in allowed else False for name, schema in properties.items()}
         part.replaced |= {"properties": dict.fromkeys(allowed, other) | properties, "additionalProperties": False}
         return True
-    pattern = _pattern_of(said)
+    pattern = _pattern_of(names_schema)
     if pattern is None or given or other is False:
         return False
     part.replaced |= {"patternProperties": {pattern: other}, "additionalProperties": False}
     return True
 
 
-def _pattern_of(said: Mapping[str, Any]) -> str | None:
-    """One expression of what a name may be; None where there is none that says it all."""
-    if said.keys() == {"pattern"} and isinstance(said["pattern"], str):
+def _pattern_of(names_schema: Mapping[str, Any]) -> str | None:
+    """Return one expression for all names that ``names_schema`` allows; None where no single one does."""
+    if names_schema.keys() == {"pattern"} and isinstance(names_schema["pattern"], str):
         try:
-            options = without_look_around(said["pattern"])
+            options = without_look_around(names_schema["pattern"])
         except Unsupported:
             return None
         return options[0][0] if len(options) == len(options[0]) == 1 else None
-    if said.keys() == {"format"}:
-        name = ALIASES.get(said["format"], said["format"]) if isinstance(said["format"], str) else ""
+    if names_schema.keys() == {"format"}:
+        value = names_schema["format"]
+        name = ALIASES.get(value, value) if isinstance(value, str) else ""
         return f"^(?:{FORMATS[name]})$" if name in FORMATS else None
-    least, most = said.get("minLength", 0), said.get("maxLength", "")
-    if said.keys() <= {"minLength", "maxLength"} and all(isinstance(count, int) for count in (least, most or 0)):
+    least, most = names_schema.get("minLength", 0), names_schema.get("maxLength", "")
+    if names_schema.keys() <= {"minLength", "maxLength"} and all(
+        isinstance(count, int) for count in (least, most or 0)
+    ):
         return f"^(?s:.{{{least},{most}}})$"
     return None
 
 
-def required_with(part: Part, value: Any) -> None:
-    """``dependentRequired``."""
-    _depend(part, "dependentRequired", value, {})
+def rewrite_dependent_required(part: Part, value: Any) -> None:
+    """Rewrite ``dependentRequired``."""
+    _rewrite_dependency(part, "dependentRequired", value, {})
 
 
-def of_with(part: Part, value: Any) -> None:
-    """``dependentSchemas``."""
-    _depend(part, "dependentSchemas", {}, value)
+def rewrite_dependent_schemas(part: Part, value: Any) -> None:
+    """Rewrite ``dependentSchemas``."""
+    _rewrite_dependency(part, "dependentSchemas", {}, value)
 
 
-def dependencies(part: Part, value: Any) -> None:
-    """What earlier drafts have in place of both."""
+def rewrite_dependencies(part: Part, value: Any) -> None:
+    """Rewrite ``dependencies``, which earlier drafts have in place of both."""
     if isinstance(value, Mapping):
         lists = {name: needed for name, needed in value.items() if isinstance(needed, list)}
-        _depend(part, "dependencies", lists, {name: said for name, said in value.items() if name not in lists})
+        _rewrite_dependency(
+            part, "dependencies", lists, {name: inner for name, inner in value.items() if name not in lists}
+        )
 
 
-def _depend(part: Part, key: str, required: Any, schemas: Any) -> None:
-    """Where a property is there, others are, and the object is of a schema."""
+def _rewrite_dependency(part: Part, key: str, required: Any, schemas: Any) -> None:
+    """Require properties, and a schema of the object, where another property is present: as two alternatives."""
     if not isinstance(required, Mapping) or not isinstance(schemas, Mapping):
-        part.tell(key)
+        part.report_unenforced(key)
         return
     for name in {**required, **schemas}:
-        needed, said = required.get(name, []), schemas.get(name, True)
-        if (not needed and said is True) or part.made.get("properties", {}).get(name) is False:
+        needed, inner = required.get(name, []), schemas.get(name, True)
+        if (not needed and inner is True) or part.made.get("properties", {}).get(name) is False:
             continue
         if not isinstance(needed, list) or not part.rewriting.may_split():
-            part.tell(key)
+            part.report_unenforced(key)
             return
         there: dict[str, Any] = {"required": [name, *needed]}
-        if said is not True:
-            there["allOf"] = [part.within(said, key, name)]
+        if inner is not True:
+            there["allOf"] = [part.rewrite_within(inner, key, name)]
         part.conjuncts.append({"anyOf": [{"properties": {name: False}}, there]})
 
 
-def unevaluated(part: Part, value: Any) -> None:
-    """``unevaluatedProperties``, as ``additionalProperties`` beside the names of all schemas that are applied."""
+def rewrite_unevaluated_properties(part: Part, value: Any) -> None:
+    """Rewrite ``unevaluatedProperties`` as ``additionalProperties`` beside the names of all applied schemas."""
     if value is True or value == {}:
         return
     evaluated = _Evaluated(part)
-    evaluated.add(part.said, MAX_DEPTH, certain=True)
+    evaluated.add(part.schema, MAX_DEPTH, certain=True)
     if not evaluated.certain:
-        part.tell("unevaluatedProperties")
+        part.report_unenforced("unevaluatedProperties")
     if evaluated.all:
         return
     properties = dict.fromkeys(evaluated.names, True)
@@ -125,13 +130,13 @@ def unevaluated(part: Part, value: Any) -> None:
         {
             "properties": properties,
             **({"patternProperties": dict.fromkeys(evaluated.patterns, True)} if evaluated.patterns else {}),
-            "additionalProperties": part.within(value, "unevaluatedProperties"),
+            "additionalProperties": part.rewrite_within(value, "unevaluatedProperties"),
         }
     )
 
 
 class _Evaluated:
-    """Which properties some schema has applied to, without looking at a value."""
+    """The properties that schemas evaluate, found without a value."""
 
     def __init__(self, part: Part) -> None:
         self._rewriting = part.rewriting
@@ -139,33 +144,33 @@ class _Evaluated:
         self.patterns: dict[str, None] = {}
         self.all = False
         self.certain = True
-        """Whether these are applied whatever the value is."""
+        """Whether the schemas are applied to every value."""
 
-    def add(self, said: Any, depth: int, *, certain: bool) -> None:
-        if not isinstance(said, Mapping):
+    def add(self, schema: Any, depth: int, *, certain: bool) -> None:
+        if not isinstance(schema, Mapping):
             return
-        if depth == 0 or not self._rewriting.may_look():
+        if depth == 0 or not self._rewriting.may_visit():
             self.all, self.certain = True, False
             return
-        properties, patterns = said.get("properties"), said.get("patternProperties")
+        properties, patterns = schema.get("properties"), schema.get("patternProperties")
         found = [*properties] if isinstance(properties, Mapping) else []
         self.names |= dict.fromkeys(found)
         self.patterns |= dict.fromkeys(patterns) if isinstance(patterns, Mapping) else {}
         if not certain and (found or patterns):
             self.certain = False
-        inner = said.get("unevaluatedProperties") if depth != MAX_DEPTH else None
-        self.all |= "additionalProperties" in said or (inner is not None and inner is not False)
-        for key, schema, applies in _applied(said):
-            target = self._rewriting.references.target(schema) if key == "$ref" else schema
+        inner = schema.get("unevaluatedProperties") if depth != MAX_DEPTH else None
+        self.all |= "additionalProperties" in schema or (inner is not None and inner is not False)
+        for key, inner_schema, applies in _applied(schema):
+            target = self._rewriting.references.target(inner_schema) if key == "$ref" else inner_schema
             self.add(target, depth - 1, certain=certain and applies)
 
 
-def _applied(said: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Schemas that apply to the same value, and whether they always do."""
+def _applied(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
+    """Yield each keyword with a schema of the same value, the schema, and whether it applies to every value."""
     for key in IN_PLACE:
-        if key not in said:
+        if key not in schema:
             continue
-        value, applies = said[key], key in ("allOf", "$ref")
+        value, applies = schema[key], key in ("allOf", "$ref")
         parts = value if isinstance(value, list) else [*value.values()] if key in _BY_NAME else [value]
         for schema in parts:
             yield key, schema, applies
@@ -174,8 +179,8 @@ def _applied(said: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
 _BY_NAME = ("dependentSchemas",)
 
 
-def uncounted(made: Mapping[str, Any]) -> Iterator[str]:
-    """Keywords that llguidance does not count by, as other properties may be left out."""
+def uncountable_keywords(made: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keywords of counts that llguidance does not enforce where some properties are optional."""
     properties, required = made.get("properties"), made.get("required", [])
     if not isinstance(properties, Mapping) or not isinstance(required, list):
         return
@@ -194,9 +199,9 @@ def uncounted(made: Mapping[str, Any]) -> Iterator[str]:
 
 
 HANDLERS: Mapping[str, Callable[[Part, Any], None]] = {
-    "propertyNames": names,
-    "dependentRequired": required_with,
-    "dependentSchemas": of_with,
-    "dependencies": dependencies,
-    "unevaluatedProperties": unevaluated,
+    "propertyNames": rewrite_property_names,
+    "dependentRequired": rewrite_dependent_required,
+    "dependentSchemas": rewrite_dependent_schemas,
+    "dependencies": rewrite_dependencies,
+    "unevaluatedProperties": rewrite_unevaluated_properties,
 }

@@ -1,4 +1,4 @@
-"""One schema on its way to another: what its handlers of keywords share."""
+"""One schema while it is rewritten: the state that the handlers of its keywords share."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -8,40 +8,41 @@ if TYPE_CHECKING:
 
 
 class Part:
-    """A schema ``said`` at ``path`` of the root."""
+    """The schema at ``path`` of the root, and what its handlers have rewritten so far."""
 
-    def __init__(self, rewriting: "Rewriting", said: Mapping[str, Any], path: tuple[str, ...]) -> None:
+    def __init__(self, rewriting: "Rewriting", schema: Mapping[str, Any], path: tuple[str, ...]) -> None:
         self.rewriting = rewriting
-        self.said = said
+        self.schema = schema
         self.path = path
         self.made: dict[str, Any] = {}
         self.replaced: dict[str, Any] = {}
-        """Keywords in place of those that :attr:`made` has of that name."""
+        """Keywords that replace those of the same name in :attr:`made`."""
         self.conjuncts: list[Any] = []
-        """What a value is of besides."""
+        """Further schemas that a value must satisfy, added as ``allOf``."""
         self.unsatisfiable = False
 
-    def tell(self, keyword: str, *, asserts: bool = True) -> None:
-        """``keyword`` is not enforced."""
-        self.rewriting.tell(self.path, keyword, asserts=asserts)
+    def report_unenforced(self, keyword: str, *, asserts: bool = True) -> None:
+        """Report ``keyword`` of this schema as not enforced."""
+        self.rewriting.report_unenforced(self.path, keyword, asserts=asserts)
 
-    def within(self, said: Any, *path: str) -> Any:
-        """A schema within this one, rewritten."""
-        return self.rewriting.schema(said, (*self.path, *path))
+    def rewrite_within(self, schema: Any, *path: str) -> Any:
+        """Rewrite ``schema``, which is at ``path`` of this one."""
+        return self.rewriting.rewrite(schema, (*self.path, *path))
 
-    def several(self, key: str, value: Any) -> Any:
-        """A list of schemas, rewritten; anything else as it is."""
+    def rewrite_list(self, key: str, value: Any) -> Any:
+        """Rewrite each schema of a list; return anything else unchanged."""
         if not isinstance(value, list):
             return value
-        return [self.within(part, key, str(i)) for i, part in enumerate(value)]
+        return [self.rewrite_within(part, key, str(i)) for i, part in enumerate(value)]
 
-    def named(self, key: str, value: Any) -> Any:
-        """Schemas by names, rewritten; anything else as it is."""
+    def rewrite_named(self, key: str, value: Any) -> Any:
+        """Rewrite each schema of a mapping; return anything else unchanged."""
         if not isinstance(value, Mapping):
             return value
-        return {name: self.within(part, key, name) for name, part in value.items()}
+        return {name: self.rewrite_within(part, key, name) for name, part in value.items()}
 
     def add_pattern(self, pattern: str) -> None:
+        """Require ``pattern`` besides the patterns that are required already."""
         if "pattern" in self.made:
             self.conjuncts.append({"pattern": pattern})
         else:
@@ -49,11 +50,11 @@ class Part:
 
     def may_be(self, kind: str) -> bool:
         """Whether a value may be of the type ``kind``."""
-        types = self.said.get("type", kind)
+        types = self.schema.get("type", kind)
         return bool(types == kind or (isinstance(types, list) and kind in types))
 
-    def whole(self) -> Any:
-        """What was made, with all that is said besides."""
+    def result(self) -> Any:
+        """The rewritten schema; False where no value satisfies it."""
         if self.unsatisfiable:
             return False
         made = self.made | self.replaced

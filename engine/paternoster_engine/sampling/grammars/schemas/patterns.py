@@ -1,8 +1,8 @@
-r"""``pattern`` of JSON schema, an expression of ECMA-262, as expressions without look-around.
+r"""``pattern`` of JSON schema, a regular expression of ECMA-262, rewritten without look-around.
 
-A look-ahead at the beginning says something of the whole text, so it is an expression of its own beside the rest. A
-negative one is turned into what it leaves, where that is easy to say: ``(?!admin)``, ``(?!.*\.\.)``, ``(?![-+.]*$)``.
-``\b`` at an end is a character that belongs to no word, or the text's end.
+A look-ahead at the beginning applies to the whole string, so it becomes an expression of its own beside the rest. A
+negative one becomes its complement, where that is simple: ``(?!admin)``, ``(?!.*\.\.)``, ``(?![-+.]*$)``. A ``\b`` at
+an end becomes a character that belongs to no word, or the end of the string.
 """
 
 import re
@@ -14,15 +14,15 @@ PIECE = re.compile(
     r"|[*+?]\??|\{[0-9]{1,10}(?:,[0-9]{0,10})?\}\??|.",
     re.DOTALL,
 )
-"""Each is read once: what is not closed goes on to the end."""
+"""One token of an expression. A class that is not closed reaches to the end, so that matching takes linear time."""
 ANYTHING = "(?s:.*)"
 WORD = "0-9A-Za-z_"
 MOST_PIECES = 1024
-"""Of one expression: a longer one is left as it is."""
+"""Most tokens of an expression; a longer one is not rewritten."""
 MOST_AHEAD = 16
-"""Look-aheads at the beginning of one."""
+"""Most look-aheads at the beginning of an expression."""
 MOST_FORBIDDEN = 32
-"""Characters of what a text may not begin with."""
+"""Most characters of a negative look-ahead that becomes its complement."""
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
 _EDGES = (r"\b", r"\B")
 _CHARACTER = re.compile(r"[^\\\[\](){}*+?|^$.]|\\[^A-Za-z0-9]|\\x..|\\u....|\\u\{.*\}|\\[nrt]", re.DOTALL)
@@ -31,11 +31,14 @@ _ANY = re.compile(r"(?:\.|\[\\s\\S\]|\[\\S\\s\]|\[\\d\\D\]|\[\\w\\W\])", re.DOTA
 
 
 class Unsupported(ValueError):
-    """No expression without look-around says the same, or none that is found here."""
+    """The expression cannot be rewritten without look-around, or not by the rules of this module."""
 
 
 def without_look_around(pattern: str) -> list[list[str]]:
-    """Options of ``pattern``; a text is of each expression of one of them. Raises :class:`Unsupported`."""
+    """Rewrite ``pattern`` as options, each a list of expressions: a string matches all expressions of one option.
+
+    Raises :class:`Unsupported`.
+    """
     pieces = PIECE.findall(pattern)
     if len(pieces) > MOST_PIECES:
         return [[pattern]]
@@ -48,7 +51,7 @@ def without_look_around(pattern: str) -> list[list[str]]:
 
 
 def _translated(pieces: Sequence[str]) -> Iterator[str]:
-    """In the syntax of Rust's regular expressions."""
+    """Translate tokens into the syntax of Rust's regular expressions."""
     for piece in pieces:
         if piece in _LOOKS or piece in _EDGES or re.fullmatch(r"\\(?:[1-9].*|k<.*>)", piece):
             raise Unsupported(f"{piece} is not supported here")
@@ -61,7 +64,7 @@ def _translated(pieces: Sequence[str]) -> Iterator[str]:
 
 
 def _escaped(piece: str, *, within: bool = False) -> str:
-    """``within``: of a class."""
+    """Translate one escape; ``within``: inside a class."""
     if piece == "[" and within:
         return r"\["
     if re.fullmatch(r"\\c[A-Za-z]", piece):
@@ -70,12 +73,12 @@ def _escaped(piece: str, *, within: bool = False) -> str:
         return r"\x00"
     if piece == r"\b" and within:
         return r"\x08"
-    # Of letters and marks that mean something in Rust's expressions and nothing in ECMA's.
+    # Escapes of characters that have a meaning in Rust's syntax and none in ECMA-262.
     return piece[1:] if re.fullmatch(r"\\[<>\"'/:;,=!@#%&`~_ eghijlmoqyzAZ]", piece) else piece
 
 
 def split(pieces: Sequence[str]) -> Iterator[list[str]]:
-    """What stands between ``|`` that are in no parentheses."""
+    """Split tokens at each ``|`` outside parentheses."""
     option: list[str] = []
     depth = 0
     for piece in pieces:
@@ -93,7 +96,7 @@ def split(pieces: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _conjunction(pieces: list[str]) -> Iterator[str]:
-    """Expressions of one option."""
+    """Yield the expressions that a string of one option must match, all of them."""
     rest, count = pieces, 0
     while rest[:1] == ["^"] and rest[1:2] and rest[1] in ("(?=", "(?!"):
         count += 1
@@ -113,7 +116,7 @@ def _conjunction(pieces: list[str]) -> Iterator[str]:
 
 
 def _closing(pieces: Sequence[str], start: int) -> int:
-    """Where the parenthesis at ``start`` is closed."""
+    """Return the index of the token that closes the parenthesis at ``start``."""
     depth = 0
     for place in range(start, len(pieces)):
         piece = pieces[place]
@@ -124,7 +127,7 @@ def _closing(pieces: Sequence[str], start: int) -> int:
 
 
 def _opened(pieces: list[str]) -> list[str]:
-    """Without parentheses around all of it."""
+    """Remove parentheses around the whole expression."""
     while pieces[:1] and pieces[0] in ("(?:", "(") and _closing(pieces, 0) == len(pieces) - 1:
         pieces = pieces[1:-1]
     return pieces
@@ -140,7 +143,7 @@ def _ahead(pieces: list[str]) -> Iterator[str]:
 
 
 def _without_edges(pieces: list[str]) -> str:
-    r"""With ``\b`` at its ends said in other words."""
+    r"""Rewrite ``\b`` at the ends of the expression."""
     begin, end = "", ""
     anchored = pieces[:1] == ["^"]
     at = 1 if anchored else 0
@@ -160,14 +163,14 @@ def _without_edges(pieces: list[str]) -> str:
 
 
 def _of_words(pieces: Sequence[str]) -> bool:
-    r"""Whether the one piece is a character of a word."""
+    r"""Whether ``pieces`` is one token that matches only characters of words."""
     if not pieces:
         return False
     return bool(re.fullmatch(r"\w|\\[wd]|\[(?:\\[wd]|[A-Za-z0-9_](?:-[A-Za-z0-9])?)+\]", pieces[0], re.ASCII))
 
 
 def _unlike(pieces: list[str]) -> Iterator[str]:
-    """Expressions that a text is of, each, if it does not begin as ``pieces`` say."""
+    """Yield expressions that a string must match, all of them, so that it does not begin with ``pieces``."""
     pieces = pieces[1:] if pieces[:1] == ["^"] else pieces
     closed = pieces[-1:] == ["$"]
     inner = pieces[:-1] if closed else pieces
@@ -192,7 +195,7 @@ def _unlike(pieces: list[str]) -> Iterator[str]:
 
 
 def _without(pieces: list[str], closed: bool) -> str:
-    """Texts in which ``pieces`` are nowhere; at their end, if they are ``closed``."""
+    """Return an expression for strings without ``pieces`` anywhere, or, if ``closed``, without them at the end."""
     pieces = _opened(pieces)
     if closed and len(pieces) == 1 and _is_one(pieces[0]):
         return f"^$|{_other_than(pieces[0])}$"
@@ -209,7 +212,7 @@ def _without(pieces: list[str], closed: bool) -> str:
 
 
 def _is_one(piece: str) -> bool:
-    """Whether it is one character."""
+    """Whether the token matches exactly one character."""
     return bool(_CHARACTER.fullmatch(piece) or _CLASS.fullmatch(piece))
 
 
@@ -218,7 +221,7 @@ def _in_class(piece: str) -> str:
 
 
 def _other_than(piece: str) -> str:
-    """A character that is none of ``piece``."""
+    """Return an expression for one character that ``piece`` does not match."""
     if piece.startswith("[^"):
         return "".join(_translated(["[" + piece[2:]]))
     if piece.startswith("["):
@@ -229,6 +232,6 @@ def _other_than(piece: str) -> str:
 
 
 def other_than_text(text: str) -> str:
-    """An expression of all texts but this one. Raises :class:`Unsupported` for a long one."""
+    """Return an expression for all strings but ``text``. Raises :class:`Unsupported` for a long one."""
     pieces = [re.escape(character) if character.isascii() else character for character in text]
     return " ".join(_unlike([*pieces, "$"])) if pieces else "(?s:.)"

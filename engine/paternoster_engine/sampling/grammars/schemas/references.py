@@ -1,4 +1,4 @@
-"""What ``$ref`` leads to: pointers, anchors and ids within one root."""
+"""Targets of ``$ref``: pointers, anchors and ids within one root schema."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,20 +6,20 @@ from typing import Any
 from paternoster_engine.sampling.grammars.json_schema import parts_of, referred
 
 MAX_REFERENCE = 1024
-"""Characters of a ``$ref``; a longer one leads to nothing."""
+"""Characters of a ``$ref``; a longer one has no target."""
 MAX_FOLLOWED = 32
-"""References that one leads to the other."""
+"""Longest chain of references that is followed."""
 
 
 class References:
-    """Of one root."""
+    """Resolves the references of one root schema."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
         self._named: dict[str, Any] | None = None
 
     def target(self, reference: Any) -> Any:
-        """None where there is nothing."""
+        """Return the schema that ``reference`` names; None where there is none."""
         if not isinstance(reference, str) or len(reference) > MAX_REFERENCE:
             return None
         if reference == "#" or reference.startswith("#/"):
@@ -28,21 +28,21 @@ class References:
             self._named = _named(self._root)
         return self._named.get(reference)
 
-    def followed(self, said: Any) -> Any:
-        """``said``, or what it leads to where it is a reference and asserts nothing besides."""
+    def followed(self, schema: Any) -> Any:
+        """Return the target of ``schema`` where it is a reference and asserts nothing else, or ``schema`` itself."""
         for _ in range(MAX_FOLLOWED):
-            if not isinstance(said, Mapping) or "$ref" not in said or (len(said) > 1 and not _is_plain(said)):
+            if not isinstance(schema, Mapping) or "$ref" not in schema or (len(schema) > 1 and not _is_plain(schema)):
                 break
-            said = self.target(said["$ref"])
-        return said
+            schema = self.target(schema["$ref"])
+        return schema
 
 
-def _is_plain(said: Mapping[str, Any]) -> bool:
-    return said.keys() <= {"$ref", "title", "description", "default", "examples", "deprecated"}
+def _is_plain(schema: Mapping[str, Any]) -> bool:
+    return schema.keys() <= {"$ref", "title", "description", "default", "examples", "deprecated"}
 
 
 def _named(root: Any) -> dict[str, Any]:
-    """Parts by their anchors, as ``#name``, and by their ids."""
+    """Index all schemas by their anchors, as ``#name``, and by their ids."""
     found: dict[str, Any] = {}
     left = [root]
     while left:

@@ -1,4 +1,4 @@
-"""The state of rewriting one root: what is told, and which definitions its references need."""
+"""The state of rewriting one root schema: keywords that are not enforced, and definitions that its references need."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,89 +10,92 @@ from paternoster_engine.sampling.grammars.schemas.references import References
 Path = tuple[str, ...]
 
 
-class Tried(NamedTuple):
-    """What is known once a grammar of the schema has failed."""
+class CompileFailure(NamedTuple):
+    """How to rewrite a schema again after llguidance failed to compile the first grammar of it."""
 
     compiles: Callable[[Mapping[str, Any]], bool]
-    """Whether llguidance takes a schema: asked of each expression, bound and set of patterns."""
+    """Whether llguidance compiles a schema: called with each expression, bound and set of patterns by itself."""
     left_out: frozenset[str] = frozenset()
-    """Keywords that are annotations wherever they are."""
+    """Keywords to treat as annotations wherever they are."""
     circular: bool = False
-    """Whether references stand alone: llguidance takes no assertions beside those that lead to themselves."""
+    """Whether keywords beside a ``$ref`` are left out: llguidance compiles none beside a reference to itself."""
 
 
-MOST_TOLD = 64
-"""Keywords of one schema that are told."""
-MOST_SPLITS = 4
-"""Conditions of one schema that become alternatives: each may double how many there are."""
-MOST_LOOKED = 2_000
-"""Schemas that are looked at for what others have evaluated, for all of one root."""
+MAX_UNENFORCED = 64
+"""Keywords of one schema that are reported as not enforced."""
+MAX_SPLITS = 4
+"""Conditions of one schema that become alternatives: each may double their number."""
+MAX_VISITED = 2_000
+"""Schemas of one root that :meth:`Rewriting.may_visit` allows to be searched for evaluated properties."""
 PLAIN_DEFINITIONS = ("#/$defs/", "#/definitions/")
 
 
 class Unenforced(NamedTuple):
-    """A keyword that no answer is held to."""
+    """A keyword that the grammar does not enforce, so that answers may break it."""
 
     path: Path
-    """Of the schema that has it, from the root."""
+    """Path from the root to the schema that has the keyword."""
     keyword: str
     asserts: bool = True
     """False for an annotation by the standard, which a strict schema may have, too."""
 
 
 class Rewriting:
-    """Of one root."""
+    """The rewriting of one root schema and of the definitions that it refers to."""
 
     def __init__(
-        self, root: Any, rewritten: "Callable[[Rewriting, Mapping[str, Any], Path], Any]", tried: Tried | None
+        self,
+        root: Any,
+        rewrite_part: "Callable[[Rewriting, Mapping[str, Any], Path], Any]",
+        failure: CompileFailure | None,
     ) -> None:
-        """``rewritten``: makes another of a part, with its path."""
-        self._rewritten = rewritten
-        self._tried = tried
+        """``rewrite_part``: rewrites one schema at its path. ``failure``: None at the first attempt."""
+        self._rewrite_part = rewrite_part
+        self._failure = failure
         self.references = References(root)
         self.disjointness = Disjointness(self.references)
         self.unenforced: dict[Unenforced, None] = {}
         self._names: dict[tuple[str, str | None], str] = {}
-        self._taken: set[str] = set()
-        self._taken: set[str] = set()
+        self._taken_names: set[str] = set()
         self.waiting: list[tuple[str, str, str | None]] = []
-        """Definitions to be made: names, references, and properties that they require."""
+        """Definitions that are still to be rewritten: name, reference, and a property that the definition requires."""
         self._splits = 0
-        self._looked = 0
-        self.left_out = frozenset() if tried is None else tried.left_out
-        self.circular = tried is not None and tried.circular
+        self._visited = 0
+        self.left_out = frozenset() if failure is None else failure.left_out
+        self.circular = failure is not None and failure.circular
 
-    def tell(self, path: Path, keyword: str, *, asserts: bool = True) -> None:
-        if len(self.unenforced) < MOST_TOLD:
+    def report_unenforced(self, path: Path, keyword: str, *, asserts: bool = True) -> None:
+        """Add to :attr:`unenforced`, of which there are at most :data:`MAX_UNENFORCED`."""
+        if len(self.unenforced) < MAX_UNENFORCED:
             self.unenforced[Unenforced(path, keyword, asserts)] = None
 
-    def schema(self, said: Any, path: Path) -> Any:
-        """``said``, a part of the root, rewritten; False where nothing is of it."""
-        return self._rewritten(self, said, path) if isinstance(said, Mapping) else said
+    def rewrite(self, schema: Any, path: Path) -> Any:
+        """Rewrite ``schema``, a part of the root; returns False where no value satisfies it."""
+        return self._rewrite_part(self, schema, path) if isinstance(schema, Mapping) else schema
 
-    def takes(self, schema: Mapping[str, Any]) -> bool:
-        """Whether llguidance does, where that is tried."""
-        return self._tried is None or self._tried.compiles(schema)
+    def compiles(self, schema: Mapping[str, Any]) -> bool:
+        """Whether llguidance compiles ``schema``; assumed until a grammar has failed."""
+        return self._failure is None or self._failure.compiles(schema)
 
     def may_split(self) -> bool:
-        """Whether one more condition may become alternatives: none does where that may be why a grammar failed."""
-        self._splits += self._tried is None
-        return self._tried is None and self._splits <= MOST_SPLITS
+        """Count one more condition that becomes alternatives; False once they may be why a grammar failed."""
+        self._splits += self._failure is None
+        return self._failure is None and self._splits <= MAX_SPLITS
 
-    def may_look(self) -> bool:
-        """Whether one more schema may be looked at for what it evaluates."""
-        self._looked += 1
-        return self._looked <= MOST_LOOKED
+    def may_visit(self) -> bool:
+        """Count one more schema that is searched for evaluated properties; False when there are too many."""
+        self._visited += 1
+        return self._visited <= MAX_VISITED
 
     @property
     def split(self) -> bool:
-        """Whether some have."""
+        """Whether some condition became alternatives."""
         return self._splits > 0
 
     def reference(self, reference: Any, tag: str | None = None) -> str:
-        """A ``$ref`` to what ``reference`` leads to, with the property ``tag`` required.
+        """Return a ``$ref`` to the rewritten target of ``reference``, in which the property ``tag`` is required.
 
-        Raises :class:`GrammarError` where that is nothing.
+        Raises :class:`GrammarError` for a reference without a target.
         """
         if not isinstance(reference, str) or self.references.target(reference) is None:
             raise GrammarError(f"$ref {reference!r:.60} leads to nothing: it must be within the schema")
@@ -100,18 +103,18 @@ class Rewriting:
             return "#"
         if (reference, tag) not in self._names:
             name = _name_of(reference) if tag is None else None
-            if name is None or name in self._taken:
+            if name is None or name in self._taken_names:
                 name = f"ref{len(self._names)}"
-                while name in self._taken:
+                while name in self._taken_names:
                     name += "_"
-            self._taken.add(name)
+            self._taken_names.add(name)
             self._names[reference, tag] = name
             self.waiting.append((name, reference, tag))
         return f"#/$defs/{self._names[reference, tag]}"
 
 
 def _name_of(reference: str) -> str | None:
-    """What a plain definition is called."""
+    """The name of a definition right below ``$defs`` or ``definitions``; None for any other reference."""
     for begin in PLAIN_DEFINITIONS:
         name = reference.removeprefix(begin)
         if name != reference and not set(name) & set("/%~"):

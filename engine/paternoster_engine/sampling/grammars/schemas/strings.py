@@ -1,4 +1,4 @@
-"""Keywords of texts."""
+"""Keywords of strings."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,8 +8,8 @@ from paternoster_engine.sampling.grammars.schemas.part import Part
 from paternoster_engine.sampling.grammars.schemas.patterns import Unsupported, without_look_around
 
 
-def formatted(part: Part, value: Any) -> None:
-    """``format``; of numbers as well."""
+def rewrite_format(part: Part, value: Any) -> None:
+    """Rewrite ``format`` as a pattern, or, for a format of numbers, as bounds."""
     name = ALIASES.get(value, value) if isinstance(value, str) else ""
     if name in OF_NUMBERS:
         least, most = OF_NUMBERS[name]
@@ -19,27 +19,31 @@ def formatted(part: Part, value: Any) -> None:
     elif name in FORMATS:
         part.add_pattern(f"^(?:{FORMATS[name]})$")
     elif name not in OF_ANY_TEXT and part.may_be("string"):
-        part.tell("format", asserts=False)
+        part.report_unenforced("format", asserts=False)
 
 
-def encoded(part: Part, value: Any) -> None:
-    """``contentEncoding``, which says the same as a format."""
-    if isinstance(value, str) and not {"format", "pattern"} & part.said.keys() and ALIASES.get(value, value) in FORMATS:
-        formatted(part, value)
+def rewrite_content_encoding(part: Part, value: Any) -> None:
+    """Rewrite ``contentEncoding`` as the format of the same name."""
+    if (
+        isinstance(value, str)
+        and not {"format", "pattern"} & part.schema.keys()
+        and ALIASES.get(value, value) in FORMATS
+    ):
+        rewrite_format(part, value)
 
 
-def matching(part: Part, value: Any) -> None:
-    """``pattern``."""
+def rewrite_pattern(part: Part, value: Any) -> None:
+    """Rewrite ``pattern`` without look-around."""
     if not isinstance(value, str):
         part.made["pattern"] = value
         return
     try:
         options = without_look_around(value)
     except Unsupported:
-        part.tell("pattern")
+        part.report_unenforced("pattern")
         return
-    if not all(part.rewriting.takes({"type": "string", "pattern": one}) for option in options for one in option):
-        part.tell("pattern")
+    if not all(part.rewriting.compiles({"type": "string", "pattern": one}) for option in options for one in option):
+        part.report_unenforced("pattern")
     elif len(options) == 1:
         for one in options[0]:
             part.add_pattern(one)
@@ -48,7 +52,7 @@ def matching(part: Part, value: Any) -> None:
 
 
 HANDLERS: Mapping[str, Callable[[Part, Any], None]] = {
-    "format": formatted,
-    "contentEncoding": encoded,
-    "pattern": matching,
+    "format": rewrite_format,
+    "contentEncoding": rewrite_content_encoding,
+    "pattern": rewrite_pattern,
 }

@@ -5,8 +5,8 @@ from typing import Any
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.json_schema import referred
-from paternoster_engine.sampling.grammars.schemas.enforceable import Enforceable, enforceable
-from paternoster_engine.sampling.grammars.schemas.rewriting import Tried, Unenforced
+from paternoster_engine.sampling.grammars.schemas.enforceable import Enforceable, make_enforceable
+from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure, Unenforced
 from paternoster_engine.server.parsers.arguments.json_object import OF_OBJECTS, Arguments
 from paternoster_engine.server.parsers.arguments.named import NamedArguments
 from paternoster_engine.server.parsers.arguments.patterns import whole
@@ -18,7 +18,7 @@ MAX_PARTS = 64
 def enforced(arguments: Arguments, schema: Mapping[str, Any]) -> Enforceable:
     """``schema`` as grammars of ``arguments`` take it. Raises :class:`GrammarError` where no arguments are of it."""
     named = isinstance(arguments, NamedArguments)
-    made = enforceable(schema, Tried(_is_plain) if named else None)
+    made = make_enforceable(schema, CompileFailure(_is_plain) if named else None)
     if not isinstance(made.schema, Mapping):
         raise GrammarError("no arguments are of this schema")
     return _merged(made) if named else made

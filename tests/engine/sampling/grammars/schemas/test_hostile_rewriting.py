@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from paternoster_engine.sampling.grammars.schemas.enforceable import enforceable
+from paternoster_engine.sampling.grammars.schemas.enforceable import make_enforceable
 
 HOSTILE: dict[str, dict[str, Any]] = {
     "evaluated in each other": {"allOf": [{"unevaluatedProperties": False, "allOf": [{"$ref": "#"}] * 50}] * 50},
@@ -24,6 +24,6 @@ HOSTILE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_it_ends_and_is_told(name: str) -> None:
     """Without a bound the first would take 50 to the 16th looks."""
-    made = enforceable(HOSTILE[name])
+    made = make_enforceable(HOSTILE[name])
     assert made.unenforced
     assert len(str(made.schema)) < 2 * len(str(HOSTILE[name]))

@@ -12,11 +12,11 @@ from llguidance import LLTokenizer
 from schema_sampling import END, sampled
 from written_schemas import ENFORCED, UNENFORCED
 
+from paternoster_engine.sampling.grammars.compile_source import compile_source
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
 from paternoster_engine.sampling.grammars.source import GrammarSource
-from paternoster_engine.sampling.grammars.trial import try_source
 
 ZOD = json.loads((Path(__file__).parent / "zod.json").read_text(encoding="utf-8"))
 """Of zod 4.6.7: ``z.toJSONSchema`` of types by their names, for JSON schema, for OpenAPI 3.0 and with references."""
@@ -32,7 +32,7 @@ def vocabulary() -> LLTokenizer:
 
 
 def _compiled(vocabulary: LLTokenizer, schema: Mapping[str, Any]) -> tuple[Grammar, list[Unenforced]]:
-    made = try_source(vocabulary, GrammarSource("json", json.dumps(schema)), frozenset())
+    made = compile_source(vocabulary, GrammarSource("json", json.dumps(schema)), frozenset())
     return Grammar(vocabulary, made.text), list(made.unenforced)
 
 

@@ -1,4 +1,4 @@
-"""A grammar made of what a client says: once, and again without what llguidance was seen not to take."""
+"""Compile a client's grammar: at first as it is, and again without the keywords at which llguidance failed."""
 
 import json
 import re
@@ -12,11 +12,11 @@ from paternoster_engine.sampling.grammars.grammar import Grammar, reason
 from paternoster_engine.sampling.grammars.json_schema import OPTIONS
 from paternoster_engine.sampling.grammars.limits import MOST_WORK
 from paternoster_engine.sampling.grammars.schemas.keywords import NUMBERS
-from paternoster_engine.sampling.grammars.schemas.rewriting import Tried
+from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure
 from paternoster_engine.sampling.grammars.source import GrammarSource, Translation, most_items, translate
 from paternoster_engine.sampling.grammars.work import Work
 
-NOT_TAKEN: Mapping[str, tuple[str, ...]] = {
+KEYWORDS_OF_ERRORS: Mapping[str, tuple[str, ...]] = {
     "regex parse error": ("pattern",),
     "look-?arounds? ": ("pattern",),
     "backreferences": ("pattern",),
@@ -28,42 +28,43 @@ NOT_TAKEN: Mapping[str, tuple[str, ...]] = {
     "circular references": (),
     "exceeds the supported range": ("minLength", "maxLength"),
 }
-"""What llguidance says of a schema that it does not take, and the keywords without which it may."""
+"""Pattern of an error message of llguidance -> the keywords to leave out in the next attempt."""
 CIRCULAR = "circular references"
 ATTEMPTS = 3
 
 
-def try_source(tokenizer: LLTokenizer, source: GrammarSource, specials: frozenset[str]) -> Translation:
-    """A translation that compiles, and allows an answer. Raises :class:`GrammarError`.
+def compile_source(tokenizer: LLTokenizer, source: GrammarSource, specials: frozenset[str]) -> Translation:
+    """Return a translation that compiles and allows an answer. Raises :class:`GrammarError`.
 
-    Where llguidance does not take a schema, each keyword is tried by itself; where they are taken one by one and not
-    together, those that its fault is of are left out everywhere.
+    Where llguidance fails to compile a schema, the next attempt compiles each keyword by itself and leaves out those
+    that fail. Where the keywords compile one by one and not together, the last attempt leaves out all those that the
+    error message is about.
     """
-    tried: Tried | None = None
+    failure: CompileFailure | None = None
     for attempt in range(ATTEMPTS):
-        made = _translated(source, specials, tried)
+        made = _translate(source, specials, failure)
         try:
             _compile(tokenizer, source, made)
         except GrammarError as error:
             told = str(error)
-            found = [keywords for fault, keywords in NOT_TAKEN.items() if re.search(fault, told)]
+            found = [keywords for fault, keywords in KEYWORDS_OF_ERRORS.items() if re.search(fault, told)]
             written = source.kind in ("regex", "choice", "grammar") and not source.outline
             if written or attempt == ATTEMPTS - 1 or not (found or made.split):
                 raise
             counts = {"minProperties", "maxProperties"}
-            keywords = frozenset(key for keys in found for key in keys if tried is not None or key in counts)
+            keywords = frozenset(key for keys in found for key in keys if failure is not None or key in counts)
             circular = CIRCULAR in told
-            if tried is not None:
-                keywords, circular = keywords | tried.left_out, circular or tried.circular
-            tried = Tried(tried.compiles if tried is not None else _Taken(), keywords, circular)
+            if failure is not None:
+                keywords, circular = keywords | failure.left_out, circular or failure.circular
+            failure = CompileFailure(failure.compiles if failure is not None else _SchemaChecks(), keywords, circular)
             continue
         return made
     raise AssertionError("the last attempt returns or raises")
 
 
-def _translated(source: GrammarSource, specials: frozenset[str], tried: Tried | None = None) -> Translation:
+def _translate(source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None = None) -> Translation:
     try:
-        return translate(source, specials, tried)
+        return translate(source, specials, failure)
     except RecursionError:
         raise GrammarError("it is nested too deeply") from None
     except GrammarError:
@@ -86,8 +87,8 @@ def _compile(tokenizer: LLTokenizer, source: GrammarSource, made: Translation) -
     Grammar(tokenizer, made.text, most_items(source)).check()
 
 
-class _Taken:
-    """Whether llguidance takes schemas; each is tried once."""
+class _SchemaChecks:
+    """Whether llguidance compiles schemas; each is compiled once."""
 
     def __init__(self) -> None:
         self._known: dict[str, bool] = {}
@@ -96,5 +97,5 @@ class _Taken:
         text = json.dumps(schema)
         if text not in self._known:
             fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(text, overrides=OPTIONS))
-            self._known[text] = not any(re.search(said, fault) for said in NOT_TAKEN)
+            self._known[text] = not any(re.search(said, fault) for said in KEYWORDS_OF_ERRORS)
         return self._known[text]
