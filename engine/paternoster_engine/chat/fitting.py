@@ -62,7 +62,7 @@ def fit(messages: Conversation, required: Iterable[str], render: Render) -> Fit:
 
 
 def _without_refusal(refused: _Trial, needed: frozenset[str], render: Render) -> _Trial:
-    """Try each step for all messages, and some pairs: a template that refuses does not show which text it would lose."""
+    """Try each step for all messages, and some pairs: a refusal does not show which text the template would lose."""
     singles = []
     best = refused
     for step in possible_steps(refused.messages, lambda _: True):
