@@ -1,23 +1,27 @@
 """Kubernetes resource quantities as numbers."""
 
+import re
 from fractions import Fraction
 
 QUANTITY = r"^[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
-"""Those that are understood here."""
+"""Those that a manifest's own fields may have."""
+_ANY = re.compile(
+    r"([+-]?(?:[0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64}))(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,3}))?"
+)
 _SUFFIXES = {
-    "m": Fraction(1, 1000),
-    "k": Fraction(10**3),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "T": Fraction(10**12),
-    "Ki": Fraction(2**10),
-    "Mi": Fraction(2**20),
-    "Gi": Fraction(2**30),
-    "Ti": Fraction(2**40),
+    "": Fraction(1),
+    **{suffix: Fraction(10) ** (3 * power) for power, suffix in enumerate("num", start=-3)},
+    **{suffix: Fraction(10) ** (3 * power) for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Fraction(2) ** (10 * power) for power, suffix in enumerate("KMGTPE", start=1)},
 }
 
 
 def quantity(text: str) -> Fraction:
-    """The exact value of a quantity that matches :data:`QUANTITY`: ``512Mi`` is 536870912, ``500m`` is 1/2."""
-    number = text.rstrip("".join(_SUFFIXES))
-    return Fraction(number) * _SUFFIXES.get(text[len(number) :], Fraction(1))
+    """The exact value of any quantity that Kubernetes writes: ``512Mi`` is 536870912, ``500m`` is 1/2.
+
+    Raises ``ValueError`` for other texts, and for exponents of more than three digits, whose numbers fill the memory.
+    """
+    if (found := _ANY.fullmatch(text)) is None:
+        raise ValueError(f"{text[:60]!r} is no quantity, such as 500m, 2 or 512Mi")
+    number, suffix, exponent = found.groups()
+    return Fraction(number) * _SUFFIXES[suffix or ""] * Fraction(10) ** int(exponent or 0)

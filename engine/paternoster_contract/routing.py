@@ -53,6 +53,15 @@ class RoutingTable(BaseModel):
     """All served models by name."""
 
     models: dict[str, ModelRoute] = Field(default_factory=dict)
+    unread: list[str] = Field(
+        default_factory=list,
+        description="served names whose row could not be built just now: a gateway keeps the row that it has",
+    )
+
+    def completed_from(self, before: "RoutingTable") -> "RoutingTable":
+        """With the rows of ``before`` for the names that are :attr:`unread`."""
+        kept = {name: before.models[name] for name in self.unread if name in before.models}
+        return RoutingTable.model_construct(models={**kept, **self.models}, unread=self.unread) if kept else self
 
     def has(self, url: str) -> bool:
         """Whether any model has a replica at ``url``."""

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import matches
 from paternoster_contract.routing import ModelRoute, RoutingTable
-from paternoster_gateway.errors import GatewayError, another_fleet, expired, model_needed, unauthorized, unknown_model
+from paternoster_gateway.errors import (
+    GatewayError,
+    another_fleet,
+    expired,
+    model_needed,
+    route_unread,
+    unauthorized,
+    unknown_model,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,7 @@ class Admission:
         """
         route = table.models.get(self.model)
         if route is None:
-            raise unknown_model(self.model)
+            raise route_unread(self.model) if self.model in table.unread else unknown_model(self.model)
         if route.fleet != self.fleet:
             raise another_fleet(self.model)
         if route.key_digests is not None and not matches(self.key, route.key_digests):

@@ -106,6 +106,11 @@ def unavailable(message: str, retry_after: int = 5) -> GatewayError:
     return GatewayError(503, "ServiceUnavailableError", message, retry_after=retry_after)
 
 
+def route_unread(model: str) -> GatewayError:
+    """The operator could not say where requests go, and this gateway has no earlier route."""
+    return unavailable(f"The operator could not read the route of `{model}` yet; send the request again.", 1)
+
+
 def another_fleet(model: str) -> GatewayError:
     """For a request that waited: it was meant for the fleet that had the name when it came."""
     return unavailable(f"`{model}` became the name of another fleet while the request waited; send it again.", 1)

@@ -17,14 +17,14 @@ import aiohttp
 from paternoster_contract.error_text import error_text
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.routing_copy import MOST_BYTES, RoutingCopy
+from paternoster_contract.routing_rows import CONTENT_TYPE
+from paternoster_contract.routing_rows import MOST_BYTES as LONGEST_TABLE
 from paternoster_gateway.keys import SentKeys
+from paternoster_gateway.rows import RowReader
 
 log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 0.5
-LONGEST_TABLE = 16 * 2**20
-"""Bytes: some 200 000 replicas. What is longer is no operator's, and would take this process's memory and its time."""
-
 LONGEST_FAULT = 300
 """Characters of what is logged of a table that is none."""
 
@@ -61,6 +61,7 @@ class TableSource:
         self._on_change = on_change
         self._keys = keys
         self._text = b""
+        self._rows = RowReader()
         self._fault = ""
 
     @property
@@ -82,10 +83,9 @@ class TableSource:
 
     async def _refresh(self, session: aiohttp.ClientSession) -> None:
         try:
-            text = await self._read(session)
-            if text != self._text:
-                self.table = RoutingTable.model_validate_json(text)
-                self._text = text
+            table = await self._read(session)
+            if table is not None:
+                self.table = table.completed_from(self.table)
                 if self.origin is Origin.COPY:
                     log.info("routing table at %s: read; the copy is not used any more", self._location)
                 self.origin = Origin.SOURCE
@@ -122,24 +122,37 @@ class TableSource:
         )  # fmt: skip
         self._on_change()
 
-    async def _read(self, session: aiohttp.ClientSession) -> bytes:
-        """The table's text; raises what :meth:`_refresh` takes for a fault."""
+    async def _read(self, session: aiohttp.ClientSession) -> RoutingTable | None:
+        """The table, None where it is the one that was read last; raises what :meth:`_refresh` takes for a fault."""
         if not self._location.startswith(("http://", "https://")):
-            return await asyncio.to_thread(_read_file, Path(self._location), LONGEST_TABLE)
+            return self._whole(await asyncio.to_thread(_read_file, Path(self._location), LONGEST_TABLE))
 
         async def get(key: Mapping[str, str]) -> aiohttp.ClientResponse:
-            return await session.get(self._location, headers=key, allow_redirects=False)
+            headers = {**key, "Accept": f"{CONTENT_TYPE}, application/json", "If-None-Match": self._rows.etag}
+            return await session.get(self._location, headers=headers, allow_redirects=False)
 
-        text = bytearray()
         async with await self._keys.send(get, self._location) as response:
+            if response.status == 304 and self._rows.etag:
+                return None
             if response.status == 401:
                 raise PermissionError("the gateway's key is refused (401): it is not of the operator's root key")
             if response.status != 200:
                 raise OSError(f"HTTP {response.status}")
-            async for chunk in response.content.iter_chunked(2**16):
+            chunks = response.content.iter_chunked(2**16)
+            if response.content_type == CONTENT_TYPE:
+                return await self._rows.read(chunks, response.headers.get("ETag", ""))
+            text = bytearray()  # of an operator up to 0.2
+            async for chunk in chunks:
                 text += chunk
                 _check_length(len(text), LONGEST_TABLE)
-        return bytes(text)
+            return self._whole(bytes(text))
+
+    def _whole(self, text: bytes) -> RoutingTable | None:
+        if text == self._text:
+            return None
+        table = RoutingTable.model_validate_json(text)
+        self._text = text
+        return table
 
 
 def _read_file(path: Path, most: int) -> bytes:

@@ -14,12 +14,12 @@ from typing import Any
 import kopf
 
 from paternoster_contract import labels, routing_copy
-from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.lease import Leadership
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.publish import build_app, serve
+from paternoster_operator.routes_published import PublishedTable
 from paternoster_operator.routes_secret import RoutesSecret
 from paternoster_operator.runtime import Operator
 
@@ -142,9 +142,9 @@ def lead(memo: Any) -> None:
 def routes_secret(cluster: KubernetesCluster, operator: Operator, secret: Key) -> RoutesSecret:
     """What keeps a copy of the operator's routing table in ``secret``."""
 
-    async def table() -> RoutingTable | None:
+    async def table() -> PublishedTable | None:
         # Before every index is whole the table lacks what is there.
-        return await operator.routing_table() if operator.synced else None
+        return await operator.routes.build() if operator.synced else None
 
     async def write(packed: bytes) -> None:
         await cluster.write_secret(secret, routing_copy.FIELD, packed)

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from paternoster_contract import labels
 from paternoster_contract.access.keys import bearer, matches
 from paternoster_contract.http import paths
+from paternoster_contract.routing_rows import CONTENT_TYPE
 from paternoster_operator.cluster.port import ClusterError
 from paternoster_operator.runtime import Operator
 
@@ -32,10 +33,17 @@ def build_app(operator: Operator, objects: Objects | None = None) -> web.Applica
                 raise web.HTTPUnauthorized(
                     text="the routing table is for gateways", headers={"WWW-Authenticate": "Bearer"}
                 )
-            table = await operator.routing_table()
         except ClusterError as error:
             raise web.HTTPServiceUnavailable(text=str(error)) from error
-        return web.json_response(text=table.model_dump_json())
+        table = await operator.routes.build()
+        if CONTENT_TYPE not in request.headers.get("Accept", ""):  # gateways up to 0.2, and people
+            if table.unread:  # such a gateway would drop them: it keeps its last table while it is answered 503
+                raise web.HTTPServiceUnavailable(text=f"routes that could not be built: {', '.join(table.unread)}")
+            return web.json_response(text=table.table.model_dump_json())
+        headers = {"ETag": table.etag}
+        if request.headers.get("If-None-Match") == table.etag:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=table.lines, content_type=CONTENT_TYPE, headers=headers)
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(

@@ -51,9 +51,11 @@ class Reconciler:
         metrics: OperatorMetrics,
         directory: Directory,
         keys: FleetKeys,
+        routes_share: Callable[[Key], int | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """``routes_share``: bytes of the routing table that a fleet's namespace has, where its row is beyond them."""
         self.fleets: dict[Key, Fleet] = {}
         self._cluster = cluster
         self._scraper = scraper
@@ -61,6 +63,7 @@ class Reconciler:
         self._metrics = metrics
         self._directory = directory
         self._keys = keys
+        self._routes_share = routes_share
         self._clock = clock
         self._wall = wall
 
@@ -108,9 +111,20 @@ class Reconciler:
         fault = None
         if refusal is None and not resource.spec.paused:
             fault = await self._act(key, fleet, decision.state)
-        access = self._access(fleet, served, refusal or (None if fault is None else (fault.reason, str(fault))))
+        refusal = refusal or self._route_refusal(key) or (None if fault is None else (fault.reason, str(fault)))
+        access = self._access(fleet, served, refusal)
         await self._update_status(key, fleet, decision, last_decision, recorded, access)
         return WAITING_SECONDS if access.waiting else self._settings.look_seconds
+
+    def _route_refusal(self, key: Key) -> tuple[str, str] | None:
+        share = self._routes_share(key)
+        if share is None:
+            return None
+        return (
+            "RoutingTableFull",
+            f"gateways have no route to this fleet: the fleets of namespace {key.namespace} need more than its share "
+            f"of the routing table, {share} bytes: use fewer keys a fleet, or fewer fleets",
+        )
 
     def _access(self, fleet: Fleet, served: str, fault: tuple[str, str] | None) -> Access:
         assert fleet.resource is not None

@@ -6,8 +6,9 @@ import time
 from collections.abc import Awaitable, Callable
 
 from paternoster_contract.routing import RoutingTable
-from paternoster_contract.routing_copy import CONFIRM_SECONDS, RoutingCopy
+from paternoster_contract.routing_copy import CONFIRM_SECONDS, MOST_UNPACKED_BYTES, RoutingCopy
 from paternoster_operator.cluster.port import ClusterError
+from paternoster_operator.routes_published import PublishedTable
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ class RoutesSecret:
 
     def __init__(
         self,
-        table: Callable[[], Awaitable[RoutingTable | None]],
+        table: Callable[[], Awaitable[PublishedTable | None]],
         write: Callable[[bytes], Awaitable[None]],
         wrote: Callable[[float, int], object] = lambda *_: None,
         clock: Callable[[], float] = time.time,
@@ -32,8 +33,8 @@ class RoutesSecret:
         self._write = write
         self._wrote = wrote
         self._clock = clock
-        self._last: RoutingTable | None = None
-        self._due = 0.0
+        self._last = RoutingTable()
+        self._due = float("-inf")
         """When the same table is written again, in Unix seconds."""
         self._fault = ""
 
@@ -46,10 +47,13 @@ class RoutesSecret:
     async def look(self) -> bool:
         """Write the table if there is reason to; whether nothing is wrong."""
         try:
-            table = await self._table()
+            published = await self._table()
             now = self._clock()
-            if table is not None and (table != self._last or now >= self._due):
-                packed = RoutingCopy(written_at=now, table=table).pack()
+            if published is None:
+                return True
+            table = published.table.completed_from(self._last)
+            if table != self._last or now >= self._due:
+                packed = await asyncio.to_thread(_pack, published, self._last, now)
                 await self._write(packed)
                 self._wrote(now, len(packed))
                 self._last, self._due = table, now + CONFIRM_SECONDS
@@ -60,3 +64,18 @@ class RoutesSecret:
             return False
         self._fault = ""
         return True
+
+
+def _pack(published: PublishedTable, last: RoutingTable, now: float) -> bytes:
+    """As many rows as a Secret has room for, shared out by namespace; raises ``ValueError`` where not even few fit."""
+    capacity = MOST_UNPACKED_BYTES // 2
+    while True:
+        fitting = published.within(capacity)
+        if fitting.left_out:
+            log.warning("the copy of the routing table has no room for %d of its rows", len(fitting.left_out))
+        try:
+            return RoutingCopy(written_at=now, table=fitting.table.completed_from(last)).pack()
+        except ValueError:
+            if not fitting.rows:
+                raise
+        capacity //= 2

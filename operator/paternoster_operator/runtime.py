@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
 from paternoster_operator.activation import wake
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
@@ -14,10 +14,9 @@ from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.names.directory import Directory
-from paternoster_operator.observe import Observed
 from paternoster_operator.queue import WorkQueue
 from paternoster_operator.reconcile import Reconciler
-from paternoster_operator.routes import build_route
+from paternoster_operator.routes_table import RoutesTable
 from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
 
@@ -43,7 +42,11 @@ class Operator:
         self._installations = Installations(cluster, self.settings.installation)
         self._directory = Directory(cluster, self.settings.names, self._installations.other_owner)
         self.keys = FleetKeys(KeySecrets(cluster), self.settings)
-        self._reconciler = Reconciler(cluster, self._scraper, self.settings, self.metrics, self._directory, self.keys)
+        self.routes = RoutesTable(cluster, self._directory, self.keys)
+        self._reconciler = Reconciler(
+            cluster, self._scraper, self.settings, self.metrics, self._directory, self.keys,
+            routes_share=lambda key: self.routes.left_out.get(key),
+        )  # fmt: skip
         self._queue: WorkQueue[Key] = WorkQueue(self._look, workers=self.settings.workers)
         self._waking: asyncio.Task[None] | None = None
         self.last_look = time.monotonic()
@@ -115,23 +118,8 @@ class Operator:
         return self._reconciler.fleets.get(key)
 
     async def routing_table(self) -> RoutingTable:
-        """Where requests go now, straight from the cluster's cache: a pod that is being deleted is out at once.
-
-        Raises :class:`ClusterError` where the cluster does not say who may send requests.
-        """
-        models: dict[str, ModelRoute] = {}
-        for name, resource in self._directory.served().items():
-            key = Key(resource.metadata.namespace, resource.metadata.name)
-            observed = Observed.from_cluster(None, self._cluster.pods(key))
-            clients = await self.keys.client_keys(resource)
-            route = models[name] = build_route(resource, clients.digests, clients.identities)
-            # Names of pods are their namespace's own.
-            route.replicas += [
-                Replica(name=f"{key.namespace}/{pod.name}", url=pod.url, ready=True)
-                for pod in observed.serving
-                if pod.url is not None
-            ]
-        return RoutingTable(models=models)
+        """Where requests go now; see :meth:`RoutesTable.build`."""
+        return (await self.routes.build()).table
 
     async def _look(self, key: Key) -> float | None:
         try:

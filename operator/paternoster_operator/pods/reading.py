@@ -1,5 +1,6 @@
 """A pod's document read into a :class:`PodView`."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -58,10 +59,10 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
 
 
 def _flag(spec: Mapping[str, Any], name: str) -> int | None:
-    """The number that a flag of the engine's command has."""
+    """The number that a flag of the engine's command has; None where it has none that an engine would accept."""
     engine = _engine(spec)
     words = [*engine.get("command", []), *engine.get("args", [])]
-    if name in words[:-1] and (text := words[words.index(name) + 1]).isdecimal():
+    if name in words[:-1] and re.fullmatch(r"[0-9]{1,10}", text := words[words.index(name) + 1]):
         return int(text)
     return None
 

@@ -1,10 +1,14 @@
 """The copy of the routing table is written when the table changes, and from time to time when it does not."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_contract.access.keys import digest
+from paternoster_contract.routing import ModelRoute
 from paternoster_contract.routing_copy import CONFIRM_SECONDS, RoutingCopy
-from paternoster_operator.cluster.port import ClusterError
+from paternoster_operator.cluster.port import ClusterError, Key
+from paternoster_operator.routes_published import PublishedRow, PublishedTable
 from paternoster_operator.routes_secret import RoutesSecret
 
 
@@ -13,7 +17,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.table: RoutingTable | None = naming("m")
+        self.table: PublishedTable | None = naming("m")
         self.written: list[RoutingCopy] = []
         self.told: list[tuple[float, int]] = []
         self.fault: ClusterError | None = None
@@ -21,7 +25,7 @@ class World:
             self._table, self._write, lambda at, size: self.told.append((at, size)), clock=lambda: self.now
         )
 
-    async def _table(self) -> RoutingTable | None:
+    async def _table(self) -> PublishedTable | None:
         return self.table
 
     async def _write(self, packed: bytes) -> None:
@@ -34,8 +38,9 @@ class World:
         return await self.secret.look()
 
 
-def naming(*models: str) -> RoutingTable:
-    return RoutingTable(models={model: ModelRoute() for model in models})
+def naming(*models: str, unread: Sequence[str] = (), fleet: str = "") -> PublishedTable:
+    rows = [PublishedRow(model, Key(f"of-{model}", model), ModelRoute(fleet=fleet)) for model in models]
+    return PublishedTable(rows, unread)
 
 
 async def test_a_change_is_written_and_a_table_that_stands_is_confirmed() -> None:
@@ -83,3 +88,28 @@ async def test_a_table_that_is_too_long_leaves_the_last_copy(
     assert not await world.look(2)
     assert len(world.written) == 1
     assert "no copy of it can be kept" in caplog.text
+
+
+async def test_a_row_that_could_not_be_built_stays_in_the_copy() -> None:
+    world = World()
+    world.table = naming("m", "n")
+    await world.look()
+    world.table = naming("n", unread=["m"], fleet="new")
+    await world.look(2)
+    models = world.written[-1].table.models
+    assert {name: route.fleet for name, route in models.items()} == {"m": "", "n": "new"}
+
+
+async def test_a_copy_without_room_for_all_keeps_the_rows_of_small_namespaces(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    large = [
+        PublishedRow(f"h{i}", Key("hostile", f"h{i}"), ModelRoute(key_digests=[digest(f"{i}/{j}") for j in range(256)]))
+        for i in range(150)
+    ]
+    small = [PublishedRow(f"s{i}", Key(f"team-{i}", "s"), ModelRoute(key_digests=[digest(str(i))])) for i in range(20)]
+    world.table = PublishedTable([*large, *small])
+    assert await world.look()
+    models = world.written[-1].table.models
+    assert {row.name for row in small} <= models.keys()
+    assert 20 < len(models) < 170
+    assert "has no room for" in caplog.text

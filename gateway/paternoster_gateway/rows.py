@@ -1,0 +1,60 @@
+"""Reads a routing table row by row: what did not change is not parsed again, and a bad row leaves out itself alone."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterable
+
+from pydantic import ValidationError
+
+from paternoster_contract.routing import RoutingTable
+from paternoster_contract.routing_rows import MOST_BYTES, End, Row
+
+log = logging.getLogger(__name__)
+
+_MOST_FAULT = 300
+"""Characters of what is logged of a row that is none."""
+
+
+class RowReader:
+    """Remembers the rows of the last table by digest of their lines."""
+
+    def __init__(self) -> None:
+        self.etag = ""
+        """Of the last table that was read whole."""
+        self._rows: dict[bytes, Row | None] = {}
+        """None: the line is no row."""
+
+    async def read(self, chunks: AsyncIterable[bytes], etag: str) -> RoutingTable:
+        """The table in ``chunks``; raises ``ValueError`` where it is cut off or longer than :data:`MOST_BYTES`."""
+        rows: dict[bytes, Row | None] = {}
+        size, rest, last = 0, b"", b""
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > MOST_BYTES + 2**20:
+                raise ValueError(f"the routing table is longer than {MOST_BYTES} bytes")
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if last:
+                    await self._add(last, rows)
+                last = line
+        if rest or not last:
+            raise ValueError("the routing table is cut off")
+        end = End.model_validate_json(last)
+        if end.rows != len(rows):
+            raise ValueError(f"the routing table has {len(rows)} rows of {end.rows}")
+        self._rows, self.etag = rows, etag
+        models = {row.name: row.route for row in rows.values() if row is not None}
+        return RoutingTable.model_construct(models=models, unread=end.unread)
+
+    async def _add(self, line: bytes, rows: dict[bytes, Row | None]) -> None:
+        digest = hashlib.sha256(line).digest()
+        if digest in self._rows:
+            rows[digest] = self._rows[digest]
+            return
+        try:
+            rows[digest] = Row.model_validate_json(line)
+        except ValidationError as error:
+            rows[digest] = None
+            log.warning("a row of the routing table is left out: %s", str(error)[:_MOST_FAULT])
+        await asyncio.sleep(0)

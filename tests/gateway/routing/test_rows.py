@@ -1,0 +1,75 @@
+"""A routing table in rows: what did not change is not parsed again, and what is wrong stays where it is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_contract.routing_rows import MOST_BYTES, End, Row
+from paternoster_gateway.admission import admit
+from paternoster_gateway.errors import GatewayError
+from paternoster_gateway.rows import RowReader
+
+
+async def pieces(text: bytes, size: int) -> AsyncIterator[bytes]:
+    for start in range(0, len(text), size):
+        yield text[start : start + size]
+
+
+def lines(*fleets: tuple[str, str], unread: tuple[str, ...] = ()) -> bytes:
+    rows = [Row(name=name, route=ModelRoute(fleet=fleet)).encode() for name, fleet in fleets]
+    return b"".join(rows) + End(rows=len(rows), unread=list(unread)).encode()
+
+
+@given(st.dictionaries(st.text(max_size=6), st.text(max_size=6), max_size=5), st.integers(1, 200))
+def test_any_pieces_make_the_table(fleets: dict[str, str], size: int) -> None:
+    table = asyncio.run(RowReader().read(pieces(lines(*fleets.items()), size), "e"))
+    assert table == RoutingTable(models={name: ModelRoute(fleet=fleet) for name, fleet in fleets.items()})
+
+
+async def test_a_row_that_is_the_same_is_the_same_object() -> None:
+    reader = RowReader()
+    first = await reader.read(pieces(lines(("a", "1"), ("b", "2")), 64), "e1")
+    second = await reader.read(pieces(lines(("a", "1"), ("b", "3")), 64), "e2")
+    assert first.models["a"] is second.models["a"]
+    assert second.models["b"].fleet == "3"
+    assert reader.etag == "e2"
+
+
+async def test_a_row_that_is_none_leaves_out_itself(caplog: pytest.LogCaptureFixture) -> None:
+    reader = RowReader()
+    text = b'{"name": "bad", "route": {"max_held": "x"}}\n' + Row(name="a", route=ModelRoute()).encode()
+    for _ in range(2):
+        table = await reader.read(pieces(text + End(rows=2).encode(), 64), "e")
+        assert list(table.models) == ["a"]
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "cut", [lines(("a", "1"))[:-1], lines(("a", "1")).splitlines(True)[0], b"", b"[]\n", End(rows=1).encode()]
+)
+async def test_a_table_that_is_cut_off_replaces_nothing(cut: bytes) -> None:
+    reader = RowReader()
+    with pytest.raises(ValueError, match=r"cut off|rows of|End"):
+        await reader.read(pieces(cut, 64), "e")
+    assert reader.etag == ""
+
+
+async def test_no_more_is_read_than_the_bound() -> None:
+    with pytest.raises(ValueError, match="longer than"):
+        await RowReader().read(pieces(b"x" * (MOST_BYTES + 2**21), 2**16), "e")
+
+
+def test_an_unread_name_keeps_its_row_and_is_503_without_one() -> None:
+    before = RoutingTable(models={"a": ModelRoute(fleet="1"), "b": ModelRoute(fleet="2")})
+    now = RoutingTable(models={"b": ModelRoute(fleet="3")}, unread=["a", "new"]).completed_from(before)
+    assert {name: route.fleet for name, route in now.models.items()} == {"a": "1", "b": "3"}
+    with pytest.raises(GatewayError) as refusal:
+        admit(now, "new")
+    assert refusal.value.status == 503
+    with pytest.raises(GatewayError) as refusal:
+        admit(now, "other")
+    assert refusal.value.status == 404
