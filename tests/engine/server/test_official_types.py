@@ -47,6 +47,8 @@ def test_what_is_of_them(answer: Recorded) -> None:
         streamed(CHAT, CHUNK | {"created": "1"}),
         streamed(CHAT, CHUNK, {"error": ERROR | {"code": 500}}),
         streamed(RESPONSES, {"type": "response.created"}, name="response.created"),
+        streamed(RESPONSES, {"type": "response.begun"}, name="response.begun"),
+        streamed(RESPONSES, {"sequence_number": 1}),
         streamed(MESSAGES, START, name="content_block_start"),
         streamed(MESSAGES, START | {"index": None}, name="content_block_stop"),
         streamed(MESSAGES, {"error": ERROR}, name="error"),
