@@ -1,9 +1,10 @@
 """Tools of models whose chat template reads none: the built-in template writes them, through every API."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import httpx
 import pytest
 from scripted_server import Server, scripted_server
 
@@ -89,16 +90,19 @@ def _calls(text: str, stream: bool) -> list[tuple[str, Any]]:
     return [(each["name"], each["input"]) for each in whole["content"]]
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
-def test_a_real_model_is_held_to_calls(run_engine: Any, choice: Any) -> None:
-    import httpx
+@pytest.fixture(scope="module")
+def engine(run_engine: Any) -> Iterator[Any]:
+    with run_engine("--max-model-len", "1024") as running:
+        yield running
 
-    with run_engine("--max-model-len", "1024") as engine:
-        body = {**CHAT, "tool_choice": choice, "max_tokens": 60, "temperature": 0}
-        answer = httpx.post(f"{engine.url}/v1/chat/completions", json=body, timeout=60)
-        (message,) = [each["message"] for each in answer.json()["choices"]]
-        assert [call["function"]["name"] for call in message["tool_calls"]][:1] == ["weather"]
-        assert json.loads(message["tool_calls"][0]["function"]["arguments"])["city"] in ("Tokyo", "Paris")
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_real_model_is_held_to_calls(engine: Any, choice: Any) -> None:
+    body = {**CHAT, "tool_choice": choice, "max_tokens": 60, "temperature": 0}
+    answer = httpx.post(f"{engine.url}/v1/chat/completions", json=body, timeout=60)
+    (message,) = [each["message"] for each in answer.json()["choices"]]
+    assert [call["function"]["name"] for call in message["tool_calls"]][:1] == ["weather"]
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"])["city"] in ("Tokyo", "Paris")
 
 
 async def test_without_tools_nothing_is_written_or_named(tokenizer: Tokenizer) -> None:
