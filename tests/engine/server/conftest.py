@@ -15,6 +15,7 @@ import httpx
 import pytest
 import recorded_answers
 from official_types import faults, official_types
+from reused_processes import Idle, idle_processes, reusing
 from scripted_server import Serve, scripted_server
 
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -33,6 +34,18 @@ EXACT = () if library() else ("--dtype", "float32")
 def exact() -> Sequence[str]:
     """Flags of an engine that says the same in any company, and is as quick as that can be."""
     return EXACT
+
+
+@pytest.fixture(scope="session")
+def idle() -> Iterator[Idle]:
+    with idle_processes() as idle:
+        yield idle
+
+
+@pytest.fixture(autouse=True)
+def processes_are_reused(idle: Idle) -> Iterator[None]:
+    with reusing(idle):
+        yield
 
 
 @pytest.fixture(autouse=True)
