@@ -138,6 +138,10 @@ class BatchBuilder:
     """Tokens that chunks end with beyond what is known; they are none of ``chunks``."""
     preempted: list[Request] = field(default_factory=list)
     expired: list[Request] = field(default_factory=list)
+    passing: set[Request] | None = None
+    """Waiting requests that are served before running prompts, which take up the budget; None while these do not."""
+    backlog: int = 0
+    """Tokens of running prompts that this step leaves."""
     lowest_class: float = math.inf
     """Highest ``priority`` that the step computes anything of."""
     computed: int = 0
@@ -154,12 +158,18 @@ class BatchBuilder:
             return self.budget > 0
         return request.num_uncomputed <= self.budget or not self.chunks
 
-    def add(self, request: Request) -> None:
-        """As many of the request's uncomputed tokens as the budget has left; none to a class that is paused."""
+    def add(self, request: Request) -> int:
+        """As many of the request's uncomputed tokens as the budget has left; returns how many.
+
+        None to a class that is paused, nor to a request that was only admitted so that others could pass.
+        """
         count = request.num_uncomputed if self.whole else min(request.num_uncomputed, self.budget)
-        if count > 0 and self.allows(request):
-            self.chunks[request] = count
-            self.budget = max(0, self.budget - count)
+        waits = self.passing is not None and request not in self.passing
+        if count <= 0 or waits or not self.allows(request):
+            return 0
+        self.chunks[request] = count
+        self.budget = max(0, self.budget - count)
+        return count
 
     def propose(self, request: Request, tokens: Sequence[int]) -> None:
         """Let the request's chunk, which reaches its last known token, go on with ``tokens``."""

@@ -152,6 +152,10 @@ class Request:
     num_pending: int = 0
     """Output tokens that steps under way sample: not known yet, but a later step is planned as if they were."""
     num_preemptions: int = 0
+    due: float = 0.0
+    """Place of its prompt among those that run; see :mod:`core.admission.prompt_shares`."""
+    num_charged: int = 0
+    """Prompt tokens that its tenant was charged for."""
     max_computed: int = 0
     """High-water mark of ``num_computed``: computing below it again is the cost of preemption."""
     first_scheduled: float | None = None

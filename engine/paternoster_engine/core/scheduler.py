@@ -12,6 +12,7 @@ from typing import Any
 
 from paternoster_engine.core.admission.admission import Admission
 from paternoster_engine.core.admission.preemption import Preemption, Swap
+from paternoster_engine.core.admission.prompt_shares import PromptShares, first_cut_short
 from paternoster_engine.core.admission.reservation import Slots, projected_peak_tokens
 from paternoster_engine.core.admission.validation import RequestValidation
 from paternoster_engine.core.batch import Batch, BatchBuilder, StepOutput, StepResult
@@ -53,17 +54,26 @@ class Scheduler:
         self.kv = KVCache(self.pool, KVGroups(config), prefix_cache=config.prefix_cache)
         self.swap = Swap(config, self.counters)
         self._batching = make_batching(config)
-        self._queue = make_queue(config)
+        self._running: list[Request] = []
+        self._queue = make_queue(config, self._running)
+        self._shares = PromptShares(self._queue)
         self._validation = RequestValidation(config)
         self._deadlines = Deadlines()
         self._requests: dict[str, Request] = {}
-        self._running: list[Request] = []
         self._slots = Slots(config, self._running, live_cap)
         self._preemption = Preemption(
             config, self._queue, self._running, self._slots, self.kv, self.swap, self._deadlines, self.counters
         )
         self._admission = Admission(
-            config, self._queue, self._running, self._slots, self.kv, self.swap, self.counters, self._preemption
+            config,
+            self._queue,
+            self._running,
+            self._slots,
+            self.kv,
+            self.swap,
+            self.counters,
+            self._preemption,
+            self._shares,
         )
         self._speculation = Speculation(config, self.kv, self.counters, drafter)
         self._step_update = StepUpdate(
@@ -163,17 +173,13 @@ class Scheduler:
         if self.config.force_preempt_every and self._step % self.config.force_preempt_every == 0 and self._running:
             self._preemption.force(builder)
         if self.config.prefill_first:
-            self._continue(builder, [request for request in self._running if request.prefilling])
-            if admits:
-                self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
+            self._serve(builder, [request for request in self._running if request.prefilling], admits, now)
             if not builder.chunks:
-                self._continue(builder, list(self._running))
+                self._serve(builder, list(self._running), admits=False, now=now)
         elif self.config.pause_lower_classes:
             self._upper_prompts_first(builder, admits, now)
         else:
-            self._continue(builder, list(self._running))
-            if admits:
-                self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
+            self._serve(builder, list(self._running), admits, now)
         self._speculation.extend(builder)
         swaps, copies = self.swap.take_copies(), self.kv.take_copies()
         batch = builder.build(self._step, swaps, copies, ahead=self.config.overlap)
@@ -263,31 +269,76 @@ class Scheduler:
             **self.counters.totals(ticks_per_second),
         }
 
-    def _continue(self, builder: BatchBuilder, requests: Sequence[Request]) -> None:
-        """Let ``requests``, which run, catch up with their tokens; whoever must makes room."""
+    def _serve(self, builder: BatchBuilder, requests: Sequence[Request], admits: bool, now: float) -> None:
+        """Let ``requests``, which run, catch up with their tokens, and admit those that wait beside them."""
+        prompts = self._shares.in_order(self._continue(builder, requests))
+        kept, cut_short = 0, first_cut_short(prompts, builder.budget)
+        if cut_short is not None and admits and not builder.preempted:
+            builder.backlog = sum(prompt.num_expected - prompt.num_computed for prompt in prompts) - builder.budget
+            kept = min(builder.budget, self._admission.find_passing(builder, cut_short))
+        self._continue_prompts(builder, prompts, kept)
+        count = len(self._running)
+        if admits:
+            self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
+        if kept and builder.budget:
+            # A request that was to pass was not admitted, or found more in the cache. A step that admits does not
+            # preempt for want of blocks.
+            self._continue_prompts(builder, prompts, preempts=not builder.preempted and len(self._running) == count)
+
+    def _continue(self, builder: BatchBuilder, requests: Sequence[Request]) -> list[Request]:
+        """Let ``requests``, which run, go on by one token each; returns those that have more to catch up with."""
+        prompts: list[Request] = []
         max_model_len = self.config.max_model_len
         running, chunks = RequestStatus.RUNNING, builder.chunks
         for request in requests:
-            budget = builder.budget
-            if budget == 0 or request.status is not running:
+            if request.status is not running:
                 continue
             computed = request.num_computed
             pending = request.num_pending
             count = len(request.prompt) + len(request.output) + pending - computed
-            if count == 0 or (pending and request.ends_with_pending(max_model_len)):
+            if count > 1:
+                prompts.append(request)
+                continue
+            if count == 0 or builder.budget == 0 or (pending and request.ends_with_pending(max_model_len)):
                 # A sequence that waits for the others of its group, or the end of a request is under way.
                 continue
-            if count > budget:
-                count = budget
-            needed = computed + count
             # Most steps stay within the last block: nothing is asked of the pool then.
-            while (request.shares_tail or needed > request.room) and not self.kv.grow(request, needed):
-                self._preemption.make_room(request, builder)
-                if request.status is not running:
-                    break
+            needed = computed + 1
+            if (request.shares_tail or needed > request.room) and not self._make_room(request, needed, builder):
+                continue
+            chunks[request] = 1
+            builder.budget -= 1
+        return prompts
+
+    def _continue_prompts(
+        self, builder: BatchBuilder, prompts: Sequence[Request], kept: int = 0, *, preempts: bool = True
+    ) -> None:
+        """Give ``prompts`` what is left of the budget, but for ``kept`` tokens, the first as much as it needs."""
+        for request in prompts:
+            budget = builder.budget - kept
+            if budget <= 0:
+                return
+            if request.status is not RequestStatus.RUNNING:
+                continue
+            given = builder.chunks.get(request, 0)
+            stop = min(request.num_expected, request.num_computed + given + budget)
+            if preempts:
+                has_room = self._make_room(request, stop, builder)
             else:
-                chunks[request] = count
-                builder.budget -= count
+                has_room = not request.shares_tail and (stop <= request.room or self.kv.grow(request, stop))
+            if has_room:
+                count = stop - request.num_computed
+                builder.chunks[request] = count
+                builder.budget -= count - given
+                self._shares.serve(request, count - given, stop)
+
+    def _make_room(self, request: Request, num_tokens: int, builder: BatchBuilder) -> bool:
+        """Blocks for a running request's first ``num_tokens`` tokens; False when it has to leave for want of them."""
+        while (request.shares_tail or num_tokens > request.room) and not self.kv.grow(request, num_tokens):
+            self._preemption.make_room(request, builder)
+            if request.status is not RequestStatus.RUNNING:
+                return False
+        return True
 
     def _upper_prompts_first(self, builder: BatchBuilder, admits: bool, now: float) -> None:
         """Hand the budget out, but to nobody below the class of the most important prompt."""
@@ -295,13 +346,12 @@ class Scheduler:
         builder.lowest_class = min(prompts, self._admission.next_class()) if admits else prompts
         # A prompt of a lower class that was admitted before must not take the budget from tokens of those above it.
         first = [request for request in self._by_class() if builder.allows(request)]
-        self._continue(builder, first)
-        if admits:
-            self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
+        self._serve(builder, first, admits, now)
         if builder.chunks.keys() <= {request for request in first if not request.prefilling}:
             # Whoever was next did not fit.
             builder.lowest_class = prompts
-            self._continue(builder, [r for r in self._by_class() if builder.allows(r) and r not in builder.chunks])
+            rest = [r for r in self._by_class() if builder.allows(r) and r not in builder.chunks]
+            self._serve(builder, rest, admits=False, now=now)
 
     def _by_class(self) -> list[Request]:
         return sorted(self._running, key=lambda request: request.priority)

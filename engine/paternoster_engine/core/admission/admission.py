@@ -1,8 +1,10 @@
 """Which waiting requests are admitted in a step, and which blocks they begin with."""
 
 import math
+from itertools import islice
 
 from paternoster_engine.core.admission.preemption import Preemption, PriorityPreemption, Swap
+from paternoster_engine.core.admission.prompt_shares import PromptShares
 from paternoster_engine.core.admission.reservation import Slots, make_reservation
 from paternoster_engine.core.batch import BatchBuilder
 from paternoster_engine.core.config import SchedulerConfig
@@ -14,6 +16,8 @@ from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
 MAX_PREFIX_WAITS = 32
 """Requests a step passes over because others compute their next block, before it looks no further."""
+MAX_PASSING = 32
+"""Requests of the queue that are compared with running prompts in a step."""
 
 
 class Admission:
@@ -29,6 +33,7 @@ class Admission:
         swap: Swap,
         counters: Counters,
         preemption: Preemption,
+        shares: PromptShares,
     ) -> None:
         """``running``: the scheduler's own list."""
         self._await_prefix = config.await_prefix
@@ -40,6 +45,7 @@ class Admission:
         self._swap = swap
         self._counters = counters
         self._preemption = preemption
+        self._shares = shares
         self._reservation = make_reservation(config)
         self._priority_preemption = PriorityPreemption(queue, self._reservation, kv)
 
@@ -50,7 +56,8 @@ class Admission:
     def admit_waiting(self, builder: BatchBuilder, now: float, *, whole_batch: bool = False) -> None:
         """Admit in the queue's order until one does not fit. A ``whole_batch`` may need several steps for its prompts.
 
-        A step that preempted for want of blocks admits nobody; one that preempts for priority, nobody after that.
+        Where running prompts take up the budget, it ends with the last one that passes them. A step that preempted for
+        want of blocks admits nobody; one that preempts for priority, nobody after that.
         """
         if builder.preempted:
             return
@@ -61,7 +68,7 @@ class Admission:
         full_tenants: set[str] = set()
         for request in self._queue.candidates():
             if not whole_batch:
-                if not builder.has_room(request):
+                if not builder.has_room(request) or builder.passing == set():
                     return
                 if not builder.allows(request):
                     continue
@@ -104,6 +111,34 @@ class Admission:
                 self._admit(request, prefix, builder, now)
             return
 
+    def find_passing(self, builder: BatchBuilder, cut_short: Request) -> int:
+        """Which waiting requests are served before ``cut_short``, the first running prompt that the budget is too small
+        for. Returns the tokens that they need.
+
+        Those ahead of them in the queue are admitted with them, so that nobody is overtaken there.
+        """
+        tokens, slots = 0, self._slots.num_free
+        builder.passing = set()
+        for request in islice(self._queue.candidates(), MAX_PASSING):
+            slots -= request.slots
+            if tokens >= builder.budget or (slots < 0 and not self._queue.preempts):
+                break
+            count = self._num_to_compute(request)
+            request.due = self._shares.due(count, ahead=tokens)
+            if count and builder.allows(request) and self._shares.passes(request, cut_short):
+                builder.passing.add(request)
+                tokens += count
+        return tokens
+
+    def _num_to_compute(self, request: Request) -> int:
+        """Tokens that the request would have to compute; 0 if it would wait for others to compute them."""
+        prefix = self._kv.find_prefix(request)
+        cached = max(self._kv.num_tokens(prefix), request.num_swapped)
+        fork = Fork.of(request, cached, self._kv)
+        if self._await_prefix and self._awaits(request, prefix, fork):
+            return 0
+        return request.num_uncomputed - (cached if fork is None or not fork.ready else fork.num_tokens)
+
     def _awaits(self, request: Request, prefix: list[int], fork: Fork | None) -> bool:
         """Whether somebody who runs is computing what the request could share instead."""
         if request.host_block_ids:
@@ -129,7 +164,12 @@ class Admission:
         if request.host_block_ids:
             request.num_computed = self._swap.restore(request, cached)
         self._count(request, now)
-        builder.add(request)
+        if builder.passing is None or request not in builder.passing:
+            request.due = self._shares.due(request.num_uncomputed, builder.backlog)
+        self._queue.computed(request, request.num_computed)
+        given = builder.add(request)
+        if given:
+            self._shares.serve(request, given, request.num_computed + given)
 
     def _count(self, request: Request, now: float) -> None:
         counters = self._counters
@@ -143,4 +183,3 @@ class Admission:
             counters.cached_prompt_tokens += request.num_cached
             counters.queue_seconds += now - request.arrival
             counters.queue_count += 1
-            self._queue.admitted(request)

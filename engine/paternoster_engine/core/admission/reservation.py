@@ -30,12 +30,16 @@ class Slots:
     def live_cap(self, cap: int) -> None:
         self._live_cap = self._checked(cap)
 
+    @property
+    def num_free(self) -> int:
+        """Below zero where the live cap was lowered beneath what runs."""
+        return self._live_cap - len(self._running) - sum(group.leader.slots - 1 for group in self.promised)
+
     def missing(self, request: Request) -> int:
         """Slots that others have to leave before the request may run, but no more than it would take."""
         if not self._running:
             return 0
-        taken = len(self._running) + sum(group.leader.slots - 1 for group in self.promised)
-        return min(max(0, taken + request.slots - self._live_cap), request.slots)
+        return min(max(0, request.slots - self.num_free), request.slots)
 
     def only_reserved_left(self, request: Request) -> bool:
         """Whether all the slots that are left are for requests of a class above this one's."""
@@ -99,7 +103,8 @@ class NoEvict:
 
     LightLLM's future peak, made a bound that holds on any trace: a sequence that decodes grows by one token a step
     and leaves after as many steps as it has tokens left, later by the steps that the token budget can keep it back
-    with its prompt. Blocks shared by several are counted for each, but for those that all of a group share.
+    with its prompt, as all other prompts may be computed before it. Blocks shared by several are counted for each, but
+    for those that all of a group share.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -147,17 +152,19 @@ class NoEvict:
             together = sum(r.width for r in running) <= self._budget
             return [r.most_computed + 1 - _known(r) + self._lag if together else math.inf for r in running]
         ends: list[float] = []
-        work = width = 0
+        width = 0
+        work, widest = sum(map(_uncomputed, running)), sum(request.width for request in running)
         for request in running:
-            work += _uncomputed(request)
             # Sequences of a group get longer together, so the last of them counts.
             width += request.width
-            room = self._budget - (width - 1)
+            prefilling = _uncomputed(request) > request.width
+            # Prompts get what those that decode leave; these are served in order of admission.
+            room = self._budget - ((widest if prefilling else width) - 1)
             if room <= 0:
                 # Those ahead may use up the budget at every step.
                 ends.append(math.inf)
                 continue
-            steps_to_first_sample = -(-work // room)
+            steps_to_first_sample = -(-work // room) if prefilling else 1
             if request.group is not None and request.group.folded:
                 # Its sequences go on in the step after the one that computes what they have in common.
                 steps_to_first_sample += 1

@@ -16,16 +16,21 @@ MAX_COUNTERS = 4096
 class FairShare:
     """The tenant that was served least goes first: the weighted virtual token counter (VTC, Sheng et al., OSDI '24).
 
-    A tenant's counter grows by what it is served over its weight, by its prompt on admission and by each token sampled.
-    A tenant that comes back is lifted to the least counter of those that wait: nobody saves up idle time. Within a
-    tenant, preempted requests lead and others are served in order of arrival.
+    A tenant's counter grows by what it is served over its weight: by tokens of prompts as they are computed, or found
+    in the cache, and by each token sampled. A tenant that comes back is lifted to the least counter of those that wait,
+    or run where none waits: nobody saves up idle time. Within a tenant, preempted requests lead and others are served
+    in order of arrival.
     """
 
     preempts = False
 
-    def __init__(self, weights: Mapping[str, float]) -> None:
-        """``weights``: share of tenants whose requests bring none, relative to others; 1 for those not named."""
+    def __init__(self, weights: Mapping[str, float], running: Sequence[Request] = ()) -> None:
+        """``weights``: share of tenants whose requests bring none, relative to others; 1 for those not named.
+
+        ``running``: the scheduler's own list.
+        """
         self._weights = weights
+        self._running = running
         self._queues: dict[str, deque[Request]] = {}
         """Tenants that wait; none of the queues is empty."""
         self.counters: dict[str, float] = {}
@@ -71,8 +76,18 @@ class FairShare:
     def outranks(self, request: Request, running: Request) -> bool:
         return False
 
-    def admitted(self, request: Request) -> None:
-        self._charge(request, PROMPT_TOKEN_COST * request.num_prompt)
+    def precedence(self, request: Request) -> float:
+        return 0.0
+
+    def lead(self, request: Request, other: Request) -> float:
+        return max(0.0, self.counters[request.tenant] - self.counters[other.tenant])
+
+    def computed(self, request: Request, stop: int) -> None:
+        stop = min(stop, request.num_prompt)
+        # What is computed again after a preemption was charged the first time.
+        if stop > request.num_charged:
+            self._charge(request, PROMPT_TOKEN_COST * (stop - request.num_charged))
+            request.num_charged = stop
 
     def sampled(self, request: Request) -> None:
         self._charge(request, OUTPUT_TOKEN_COST)
@@ -87,8 +102,9 @@ class FairShare:
 
     def _lift(self, tenant: str) -> None:
         """``tenant`` comes to a queue it was not in."""
-        if self._queues:
-            floor = min(self.counters[other] for other in self._queues)
+        active = self._queues or self._tenants_running()
+        if active:
+            floor = min(self.counters[other] for other in active)
         else:
             floor = self.counters.get(self._last_to_leave or "", 0.0)
         if len(self.counters) >= MAX_COUNTERS:
@@ -100,5 +116,8 @@ class FairShare:
         absent = {t: c for t, c in self.counters.items() if t not in self._queues and c > floor}
         if len(absent) > MAX_COUNTERS // 2:
             absent = dict(sorted(absent.items(), key=lambda item: item[1])[-(MAX_COUNTERS // 2) :])
-        self.counters = {t: c for t, c in self.counters.items() if t in self._queues or t == self._last_to_leave}
-        self.counters |= absent
+        active = {*self._queues, *self._tenants_running(), self._last_to_leave}
+        self.counters = {t: c for t, c in self.counters.items() if t in active} | absent
+
+    def _tenants_running(self) -> set[str]:
+        return {request.tenant for request in self._running}

@@ -40,8 +40,16 @@ class WaitingQueue(Protocol):
         """Whether ``request`` may preempt ``running``."""
         ...
 
-    def admitted(self, request: Request) -> None:
-        """``request`` was removed to run for the first time."""
+    def precedence(self, request: Request) -> float:
+        """Whose prompt is served first, whatever its length: the lowest."""
+        ...
+
+    def lead(self, request: Request, other: Request) -> float:
+        """Tokens that the request's tenant was served beyond that of ``other``, where that counts; never below 0."""
+        ...
+
+    def computed(self, request: Request, stop: int) -> None:
+        """The first ``stop`` tokens of ``request`` are computed, or found in the cache."""
         ...
 
     def sampled(self, request: Request) -> None:
@@ -86,7 +94,13 @@ class RankedQueue(ABC):
     def outranks(self, request: Request, running: Request) -> bool:
         return False
 
-    def admitted(self, request: Request) -> None:  # noqa: B027
+    def precedence(self, request: Request) -> float:
+        return 0.0
+
+    def lead(self, request: Request, other: Request) -> float:
+        return 0.0
+
+    def computed(self, request: Request, stop: int) -> None:  # noqa: B027
         pass
 
     def sampled(self, request: Request) -> None:  # noqa: B027
@@ -158,18 +172,22 @@ class PriorityClasses(RankedQueue):
         # All age at the same pace: who is ahead of whom does not change with time.
         return request.arrival + request.priority * self._aging, request.priority
 
+    def precedence(self, request: Request) -> float:
+        return request.priority
+
     def outranks(self, request: Request, running: Request) -> bool:
         return request.priority < running.priority and self.rank(request) < self.rank(running)
 
 
-def make_queue(config: SchedulerConfig) -> WaitingQueue:
+def make_queue(config: SchedulerConfig, running: Sequence[Request]) -> WaitingQueue:
+    """``running``: the scheduler's own list."""
     match config.order:
         case "fcfs":
             return FirstCome() if config.preemption == "recompute" else Interleaved()
         case "priority":
             return PriorityClasses(config.priority_aging)
         case "fair-share":
-            return FairShare(config.tenant_weights)
+            return FairShare(config.tenant_weights, running)
 
 
 MIN_LIMIT = 1024
