@@ -67,6 +67,15 @@ _STEP = (.0005, .001, .0025, .005, .01, .02, .04, .06, .08, .1, .15, .25, .5, 1,
 _TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
 _PREEMPTIONS = (0, 1, 2, 3, 4, 5, 10, 20)
+_CHOICES = (1, 2, 5, 10, 20)
+KV_RESIDENCY_BUCKETS = (
+    .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
+)  # fmt: skip
+"""Seconds."""
+CACHE_CONFIG_LABELS = (
+    "block_size", "cache_dtype", "enable_prefix_caching", "gpu_memory_utilization", "num_cpu_blocks", "num_gpu_blocks",
+)  # fmt: skip
+"""vLLM's labels of ``cache_config_info``, as far as they have a meaning here."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +97,27 @@ class Metric:
 ENGINE_METRICS: tuple[Metric, ...] = (
     Metric("requests_running", "gauge", "Sequences that hold KV blocks.", "vllm:num_requests_running"),
     Metric("requests_waiting", "gauge", "Queued sequences, preempted ones included.", "vllm:num_requests_waiting"),
+    Metric(
+        "requests_waiting_by_reason",
+        "gauge",
+        "Queued sequences by why they wait: capacity, or deferred, as their tenant's limit is reached or another "
+        "request computes their prefix.",
+        "vllm:num_requests_waiting_by_reason",
+        ("reason",),
+    ),
     Metric("requests_preempted_waiting", "gauge", "Queued sequences that ran before and were preempted."),
     Metric("live_cap", "gauge", "Sequences that may run now."),
     Metric("capacity", "gauge", "Most sequences that can ever run at once (max_num_seqs at start)."),
     Metric("token_budget", "gauge", "Tokens that a step may hold now."),
     Metric("max_batched_tokens", "gauge", "Tokens that a step can ever hold."),
     Metric("kv_cache_usage_ratio", "gauge", "Share of KV blocks that requests hold, 0..1.", "vllm:kv_cache_usage_perc"),
+    Metric(
+        "cache_config_info",
+        "gauge",
+        "Always 1; the labels say how the KV cache is configured.",
+        "vllm:cache_config_info",
+        CACHE_CONFIG_LABELS,
+    ),
     Metric("kv_cached_ratio", "gauge", "Share of KV blocks held only by the prefix cache, 0..1."),
     Metric("kv_projected_peak_ratio", "gauge", "Largest share of the KV pool the running requests can come to need."),
     Metric("host_kv_usage_ratio", "gauge", "Share of the host blocks for swapping that are in use, 0..1."),
@@ -117,6 +141,13 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     Metric("prefix_waits", "counter", "Times a request sat out a step while another computed its next block."),
     Metric("prompt_tokens", "counter", "Prompt tokens of scheduled requests.", "vllm:prompt_tokens"),
     Metric("prompt_tokens_cached", "counter", "Prompt tokens served by the prefix cache.", "vllm:prompt_tokens_cached"),
+    Metric(
+        "prompt_tokens_by_source",
+        "counter",
+        "Prompt tokens of scheduled requests by where their keys and values came from.",
+        "vllm:prompt_tokens_by_source",
+        ("source",),
+    ),
     Metric("generation_tokens", "counter", "Tokens sampled.", "vllm:generation_tokens"),
     Metric("prefix_cache_queries", "counter", "Tokens looked up in the prefix cache.", "vllm:prefix_cache_queries"),
     Metric("prefix_cache_hits", "counter", "Tokens found in the prefix cache.", "vllm:prefix_cache_hits"),
@@ -203,6 +234,22 @@ ENGINE_METRICS: tuple[Metric, ...] = (
         _LATENCY,
     ),
     Metric(
+        "request_inference_time_seconds",
+        "histogram",
+        "First scheduling to last token.",
+        "vllm:request_inference_time_seconds",
+        (),
+        _LATENCY,
+    ),
+    Metric(
+        "request_time_per_output_token_seconds",
+        "histogram",
+        "Mean time between a request's tokens; of requests with at least two.",
+        "vllm:request_time_per_output_token_seconds",
+        (),
+        _ITL,
+    ),
+    Metric(
         "request_prompt_tokens", "histogram", "Prompt tokens per request.", "vllm:request_prompt_tokens", (), _TOKENS
     ),
     Metric(
@@ -212,6 +259,55 @@ ENGINE_METRICS: tuple[Metric, ...] = (
         "vllm:request_generation_tokens",
         (),
         _TOKENS,
+    ),
+    Metric(
+        "request_max_generation_tokens",
+        "histogram",
+        "Sampled tokens of the longest of a prompt's choices.",
+        "vllm:request_max_num_generation_tokens",
+        (),
+        _TOKENS,
+    ),
+    Metric(
+        "request_prefill_computed_tokens",
+        "histogram",
+        "Prompt tokens per request that the prefix cache did not have.",
+        "vllm:request_prefill_kv_computed_tokens",
+        (),
+        _TOKENS,
+    ),
+    Metric(
+        "request_params_max_tokens",
+        "histogram",
+        "Output tokens that each request may have.",
+        "vllm:request_params_max_tokens",
+        (),
+        _TOKENS,
+    ),
+    Metric("request_params_n", "histogram", "Choices asked for, per prompt.", "vllm:request_params_n", (), _CHOICES),
+    Metric(
+        "kv_block_lifetime_seconds",
+        "histogram",
+        "Allocation of a KV block to its eviction; of sampled blocks.",
+        "vllm:kv_block_lifetime_seconds",
+        (),
+        KV_RESIDENCY_BUCKETS,
+    ),
+    Metric(
+        "kv_block_idle_before_evict_seconds",
+        "histogram",
+        "Last access to a KV block (allocation or hit) to its eviction; of sampled blocks.",
+        "vllm:kv_block_idle_before_evict_seconds",
+        (),
+        KV_RESIDENCY_BUCKETS,
+    ),
+    Metric(
+        "kv_block_reuse_gap_seconds",
+        "histogram",
+        "Between two accesses to a KV block (allocation or hit); of sampled blocks.",
+        "vllm:kv_block_reuse_gap_seconds",
+        (),
+        KV_RESIDENCY_BUCKETS,
     ),
     Metric(
         "request_preemptions",

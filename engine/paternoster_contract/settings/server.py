@@ -51,7 +51,7 @@ class ServerSettings(Settings):
     vllm_metrics: bool = Field(
         default=False,
         description="also export the core metrics under vLLM's names, as endpoint pickers and recipes for autoscalers "
-        "read them: 256 series more for an idle engine",
+        "read them: 480 series more for an idle engine",
     )
 
     @model_validator(mode="after")

@@ -47,6 +47,20 @@ Continuations = Sequence[tuple[int, float]]
 """(token, log probability) of the most likely next tokens of a sequence, best first."""
 
 
+@dataclass(slots=True)
+class Choices:
+    """What metrics know of all sequences of one prompt together."""
+
+    n: int
+    """Choices that the client asked for."""
+    num_open: int
+    """Sequences that have not ended."""
+    most_output: int = 0
+    """Tokens of the longest output that has ended."""
+    whole: bool = True
+    """None was cut short."""
+
+
 class Branching(Protocol):
     """Chooses how a request goes on that is followed along several sequences at once."""
 
@@ -101,6 +115,8 @@ class Request:
     """Where the second of two texts begins in a prompt that compares them; None for one text."""
     twin: "Request | None" = None
     """Another request with the same prompt, whose blocks it may begin with."""
+    choices: Choices | None = None
+    """Shared by all sequences of one prompt; None for a sequence that is the only one."""
 
     output: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)

@@ -101,6 +101,11 @@ class Scheduler:
         return self._queue.waiting
 
     @property
+    def num_deferred(self) -> int:
+        """Waiting requests that the last step passed over for another reason than room."""
+        return self._admission.num_deferred
+
+    @property
     def has_work(self) -> bool:
         return bool(self._requests)
 
@@ -163,6 +168,7 @@ class Scheduler:
     def schedule(self, now: float) -> Batch:
         """Hand out one step's token budget. Requests past their deadline end first, before they cost a prefill."""
         self._step += 1
+        self.pool.residency.now = now
         # Who runs already must advance, whatever the budget was lowered to.
         budget = min(max(self._token_budget, len(self._running)), self.config.max_batched_tokens)
         builder = BatchBuilder(budget, self.config.whole_prompts)

@@ -33,6 +33,8 @@ class Counters:
     """Prompt tokens of requests scheduled for the first time."""
     cached_prompt_tokens: int = 0
     """Of those, tokens the prefix cache served."""
+    uncached_prompt_tokens: int = 0
+    """The others: a counter of its own, as a difference of two that are read apart might fall."""
     prefix_queries: int = 0
     """Tokens looked up in the prefix cache, resumed requests included."""
     prefix_hits: int = 0

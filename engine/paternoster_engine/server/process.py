@@ -135,7 +135,9 @@ class EngineProcess:
         histograms = Histograms(name)
         loop = EngineLoop(engine, histograms)
         registry = process_registry()
-        collector = EngineCollector(loop, histograms, name, timer.seconds, vllm_aliases=self._args.vllm_metrics)
+        collector = EngineCollector(
+            loop, histograms, name, timer.seconds, vllm_aliases=self._args.vllm_metrics, memory=self._args
+        )
         registry.register(collector)
         loop.start()
         served = ServedModel(

@@ -48,6 +48,8 @@ class Admission:
         self._shares = shares
         self._reservation = make_reservation(config)
         self._priority_preemption = PriorityPreemption(queue, self._reservation, kv)
+        self.num_deferred = 0
+        """Requests that the last step passed over for their tenant's limit, or for a prefix that another computes."""
 
     def next_class(self) -> float:
         """The ``priority`` of who would be admitted first; infinite when nobody waits."""
@@ -59,6 +61,7 @@ class Admission:
         Where running prompts take up the budget, it ends with the last one that passes them. A step that preempted for
         want of blocks admits nobody; one that preempts for priority, nobody after that.
         """
+        self.num_deferred = 0
         if builder.preempted:
             return
         # A whole batch cannot wait for one of its own members.
@@ -77,10 +80,9 @@ class Admission:
             if kept_back and request.priority >= 0:
                 continue
             # Nor does anybody pass another one of its own tenant.
-            if request.tenant in full_tenants:
-                continue
-            if self._slots.tenant_is_full(request):
+            if request.tenant in full_tenants or self._slots.tenant_is_full(request):
                 full_tenants.add(request.tenant)
+                self.num_deferred += 1
                 continue
             missing = self._slots.missing(request)
             full = missing > 0
@@ -90,6 +92,7 @@ class Admission:
             fork = Fork.of(request, self._kv.num_tokens(prefix), self._kv)
             if await_prefix and self._awaits(request, prefix, fork):
                 self._counters.prefix_waits += 1
+                self.num_deferred += 1
                 waits += 1
                 if waits == MAX_PREFIX_WAITS:
                     return
@@ -181,5 +184,6 @@ class Admission:
             request.num_found = request.num_cached
             counters.prompt_tokens += request.num_prompt
             counters.cached_prompt_tokens += request.num_cached
+            counters.uncached_prompt_tokens += request.num_prompt - request.num_cached
             counters.queue_seconds += now - request.arrival
             counters.queue_count += 1

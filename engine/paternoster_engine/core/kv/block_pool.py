@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from paternoster_engine.core.kv.block_residency import BlockResidency
+
 
 class KVCacheBlock:
     """One block of the KV pool; ``prev`` and ``next`` link it into the free list while nobody holds it."""
@@ -79,6 +81,7 @@ class BlockPool:
         self._by_key: dict[bytes, KVCacheBlock] = {}
         self.num_cached = 0
         """Blocks that nobody holds and the prefix cache can still serve."""
+        self.residency = BlockResidency()
 
     @property
     def num_available(self) -> int:
@@ -115,7 +118,9 @@ class BlockPool:
         """
         if count > len(self._free):
             raise IndexError(f"{count} blocks were asked for, {len(self._free)} are available")
-        return [self._take_one() for _ in range(count)]
+        taken = [self._take_one() for _ in range(count)]
+        self.residency.allocated(taken)
+        return taken
 
     def is_shared(self, block_id: int) -> bool:
         """Whether the block has more than one holder: then it must not be written to."""

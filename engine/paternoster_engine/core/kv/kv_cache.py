@@ -95,6 +95,7 @@ class KVCache:
         Raises ``IndexError`` when fewer than :meth:`new_blocks` are available.
         """
         self.pool.share(prefix)
+        self.pool.residency.accessed(prefix)
         groups, row = self.groups, num_computed // self.block_size
         rows, found = groups.rows(request.num_tokens), len(prefix) // groups.count
         columns = range(groups.count)
@@ -160,6 +161,7 @@ class KVCache:
         own = request.num_computed // self.block_size * self.groups.count
         found[:own] = [mine if block else 0 for mine, block in zip(request.block_ids, found[:own], strict=False)]
         self.pool.share(found)
+        self.pool.residency.accessed(found)
         self.release(request)
         request.block_ids, request.num_kept_rows = found, num_tokens // self.block_size
         request.num_computed = request.room = num_tokens

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from prometheus_client import Histogram
 from prometheus_client.metrics_core import Metric
 
-from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
+from paternoster_contract.metrics import ENGINE_METRICS, KV_RESIDENCY_BUCKETS, MODEL_LABEL
 from paternoster_engine.core.batch import StepOutput
-from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request import Choices, FinishReason, Request
+
+WHOLE = (FinishReason.STOP, FinishReason.LENGTH)
+"""Ends of whole answers."""
 
 
 @dataclass(slots=True)
@@ -33,7 +36,7 @@ class Histograms:
                 declared.name, declared.help, [MODEL_LABEL], buckets=declared.buckets, registry=None
             )
             for declared in ENGINE_METRICS
-            if declared.kind == "histogram"
+            if declared.kind == "histogram" and declared.buckets is not KV_RESIDENCY_BUCKETS
         }
         self._histograms = {key: family.labels(model) for key, family in self._families.items()}
         self._last_token: dict[str, float] = {}
@@ -45,7 +48,7 @@ class Histograms:
         """Times that a grammar was compiled, found, and refused."""
 
     def collect(self, key: str) -> Metric:
-        """The histogram that the contract calls ``key``."""
+        """The histogram of requests and steps that the contract calls ``key``."""
         (family,) = self._families[key].collect()
         family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
         return family
@@ -80,8 +83,12 @@ class Histograms:
         self._histograms["request_preemptions"].observe(request.num_preemptions)
         if request.matcher is not None:
             self._histograms["request_grammar_seconds"].observe(request.matcher.seconds)
-        if request.finish_reason not in (FinishReason.STOP, FinishReason.LENGTH):
+        self._ended_choice(request)
+        if request.finish_reason not in WHOLE:
             return
+        self._ended_whole(request)
+
+    def _ended_whole(self, request: Request) -> None:
         assert request.first_scheduled is not None
         assert request.first_token is not None
         assert request.last_token is not None
@@ -91,3 +98,25 @@ class Histograms:
         self._histograms["request_queue_time_seconds"].observe(request.first_scheduled - request.arrival)
         self._histograms["request_prefill_time_seconds"].observe(request.first_token - request.first_scheduled)
         self._histograms["request_decode_time_seconds"].observe(request.last_token - request.first_token)
+        self._histograms["request_inference_time_seconds"].observe(request.last_token - request.first_scheduled)
+        cached = min(request.num_found, request.num_prompt)
+        self._histograms["request_prefill_computed_tokens"].observe(request.num_prompt - cached)
+        num_output = len(request.output)
+        if num_output > 1:
+            mean = (request.last_token - request.first_token) / (num_output - 1)
+            self._histograms["request_time_per_output_token_seconds"].observe(mean)
+        if request.params.max_tokens > 0:
+            self._histograms["request_params_max_tokens"].observe(request.params.max_tokens)
+
+    def _ended_choice(self, request: Request) -> None:
+        """What is of a prompt, and not of each of its choices, is observed with the last of these."""
+        whole = request.finish_reason in WHOLE
+        choices = request.choices
+        if choices is None:
+            choices = Choices(n=1, num_open=1)
+        choices.num_open -= 1
+        choices.whole = choices.whole and whole
+        choices.most_output = max(choices.most_output, len(request.output))
+        if choices.num_open == 0 and choices.whole:
+            self._histograms["request_params_n"].observe(choices.n)
+            self._histograms["request_max_generation_tokens"].observe(choices.most_output)

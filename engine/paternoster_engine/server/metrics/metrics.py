@@ -3,15 +3,19 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
 from paternoster_contract.metrics import Metric as Declared
+from paternoster_contract.settings.memory import MemorySettings
 from paternoster_contract.stats import StartPart
 from paternoster_engine.core.drafting import MOST
 from paternoster_engine.core.errors import AdmissionError
+from paternoster_engine.core.kv.block_residency import Distribution
 from paternoster_engine.core.request import FinishReason, RequestStatus
 from paternoster_engine.core.speculation import PROPOSERS
 from paternoster_engine.server.loop import EngineLoop
@@ -34,12 +38,15 @@ class EngineCollector(Collector):
         start_seconds: Mapping[StartPart, float],
         *,
         vllm_aliases: bool,
+        memory: MemorySettings | None = None,
     ) -> None:
+        """``memory``: of the engine's arguments, for what the scheduler does not know of; their defaults if None."""
         self._loop = loop
         self._histograms = histograms
         self._model = model
         self._start_seconds = start_seconds
         self._vllm_aliases = vllm_aliases
+        self._memory = MemorySettings() if memory is None else memory
 
     def collect(self) -> Iterator[Metric]:
         grammars = self._histograms.grammars.copy()
@@ -47,10 +54,14 @@ class EngineCollector(Collector):
             **_gauges(self._loop),
             **_counters(self._loop),
             "start_seconds": {(part,): seconds for part, seconds in self._start_seconds.items()},
+            "cache_config_info": {_cache_config(self._loop, self._memory): 1},
             "grammars": {(result,): grammars[result] for result in ("compiled", "cached", "refused")},
         }
+        residency = _residency(self._loop)
         for declared in ENGINE_METRICS:
-            if declared.kind == "histogram":
+            if declared.key in residency:
+                family = self._distribution(declared, residency[declared.key])
+            elif declared.kind == "histogram":
                 family = self._histograms.collect(declared.key)
             else:
                 family = self._family(declared, values[declared.key])
@@ -65,13 +76,42 @@ class EngineCollector(Collector):
             family.add_metric([self._model, *label_values], value)
         return family
 
+    def _distribution(self, declared: Declared, observed: Distribution) -> Metric:
+        family = HistogramMetricFamily(declared.name, declared.help, labels=[MODEL_LABEL])
+        edges = [*map(floatToGoString, observed.edges), "+Inf"]
+        buckets = list(zip(edges, accumulate(observed.counts.copy()), strict=True))
+        family.add_metric([self._model], buckets, observed.total)
+        return family
+
+
+def _residency(loop: EngineLoop) -> dict[str, Distribution]:
+    residency = loop.engine.scheduler.pool.residency
+    return {
+        "kv_block_lifetime_seconds": residency.lifetime,
+        "kv_block_idle_before_evict_seconds": residency.idle_before_evict,
+        "kv_block_reuse_gap_seconds": residency.reuse_gap,
+    }
+
+
+def _cache_config(loop: EngineLoop, memory: MemorySettings) -> tuple[str, ...]:
+    """Values of ``CACHE_CONFIG_LABELS``, spelled as vLLM spells them."""
+    scheduler = loop.engine.scheduler
+    return (
+        str(scheduler.config.block_size),
+        memory.kv_cache_dtype,
+        str(scheduler.config.prefix_cache),
+        str(memory.gpu_memory_utilization),
+        str(scheduler.config.host_blocks),
+        str(scheduler.kv.stats()["kv_blocks"]),
+    )
+
 
 def _gauges(loop: EngineLoop) -> dict[str, Values]:
     scheduler, pool = loop.engine.scheduler, loop.engine.scheduler.pool
     # tuple() copies a deque in one go; a loop over it would see the engine's thread change it.
     waiting = tuple(scheduler.waiting)
-    host_blocks = scheduler.config.host_blocks
-    return _unlabelled(
+    host_blocks, deferred = scheduler.config.host_blocks, min(scheduler.num_deferred, len(waiting))
+    gauges = _unlabelled(
         {
             "requests_running": len(scheduler.running),
             "requests_waiting": len(waiting),
@@ -87,6 +127,8 @@ def _gauges(loop: EngineLoop) -> dict[str, Values]:
             "loop_heartbeat_timestamp_seconds": time.time() - loop.last_tick_age,
         }
     )
+    by_reason = {("capacity",): len(waiting) - deferred, ("deferred",): deferred}
+    return {**gauges, "requests_waiting_by_reason": by_reason}
 
 
 def _counters(loop: EngineLoop) -> dict[str, Values]:
@@ -112,6 +154,12 @@ def _counters(loop: EngineLoop) -> dict[str, Values]:
                 "token_budget_changes": counters.token_budget_changes,
             }
         ),
+        "prompt_tokens_by_source": {
+            ("local_compute",): counters.uncached_prompt_tokens,
+            ("local_cache_hit",): counters.cached_prompt_tokens,
+            # vLLM's third source: no other engine's blocks are fetched here.
+            ("external_kv_transfer",): 0,
+        },
         # Every reason from the start: a counter that appears with its first event hides that event from rate().
         "requests_finished": {(reason,): finished[reason] for reason in FinishReason},
         "requests_rejected": {(reason,): rejected[reason] for reason in REJECTION_REASONS},
@@ -139,6 +187,10 @@ def _unlabelled(values: Mapping[str, float]) -> dict[str, Values]:
 
 
 def _renamed(family: Metric, name: str) -> Metric:
+    """With the label that vLLM has for one of several engines in a process."""
     alias = Metric(name, family.documentation, family.type)
-    alias.samples = [sample._replace(name=name + sample.name.removeprefix(family.name)) for sample in family.samples]
+    alias.samples = [
+        sample._replace(name=name + sample.name.removeprefix(family.name), labels={**sample.labels, "engine": "0"})
+        for sample in family.samples
+    ]
     return alias

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tokenizers import Encoding
 
 from paternoster_engine.core.errors import PromptTooLong
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.request import Choices, Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Truncation
 from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
@@ -187,6 +187,9 @@ def _requests(
     for index, request in enumerate(requests):
         first = requests[index // count * count]
         request.twin = None if request is first else first
+        if request is first and (count > 1 or body.n > 1):
+            request.choices = Choices(body.n, count)
+        request.choices = first.choices
     return requests
 
 

@@ -75,3 +75,14 @@ def test_no_tenant_runs_more_and_everybody_ends(
     assert all(request.finished for request in requests)
     # No place stands free beside one that may run.
     assert not engine.scheduler.waiting
+
+
+def test_those_passed_over_for_their_tenant_are_deferred_and_others_wait_for_room() -> None:
+    engine = CheckedEngine(config(max_running_per_tenant=1))
+    for tenant in ("red", "red", "red", "blue", "green", "white", "black"):
+        engine.add([1], 4, tenant=tenant)
+    assert engine.scheduler.num_deferred == 0
+    engine.step()
+    assert (len(engine.scheduler.waiting), engine.scheduler.num_deferred) == (3, 2)
+    engine.run()
+    assert engine.scheduler.num_deferred == 0

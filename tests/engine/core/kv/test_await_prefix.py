@@ -30,6 +30,7 @@ def test_those_with_another_beginning_pass() -> None:
     scheduled = {item.request for item in engine.step().scheduled}
     assert scheduled == {first, other}
     assert engine.scheduler.counters.prefix_waits == 1
+    assert engine.scheduler.num_deferred == 1
     assert second in {item.request for item in engine.step().scheduled}
     engine.run()
 

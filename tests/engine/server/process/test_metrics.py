@@ -33,7 +33,8 @@ async def test_names_kinds_and_labels_are_the_contracts(serve: Any) -> None:
         for name, metric in {**declared, **aliases}.items():
             assert families[name].type == metric.kind
             for sample in families[name].samples:
-                assert set(sample.labels) - {"le"} == {"model_name", *metric.labels}
+                engine = {"engine"} if name in aliases else set()
+                assert set(sample.labels) - {"le"} == {"model_name", *metric.labels} | engine
                 assert not sample.name.endswith("_created")
 
 
@@ -64,12 +65,13 @@ async def test_numbers_agree_with_stats_and_aliases(serve: Any, overlap: bool) -
         stats = EngineStats.model_validate((await server.client.get("/stats")).json())
         families = await _scrape(server)
 
+        own, vllm = "paternoster_engine_", "vllm:"
+
         def value(name: str, suffix: str = "_total", **labels: str) -> float:
-            wanted = {"model_name": "scripted", **labels}
+            wanted = {"model_name": "scripted", **labels} | ({"engine": "0"} if name.startswith(vllm) else {})
             (sample,) = [s for s in families[name].samples if s.name == name + suffix and s.labels == wanted]
             return sample.value
 
-        own, vllm = "paternoster_engine_", "vllm:"
         assert value(own + "requests") == stats.requests_total == 3
         assert stats.requests_finished_total == 3
         assert value(own + "requests_finished", finished_reason="length") == 2
