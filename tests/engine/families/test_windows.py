@@ -70,17 +70,19 @@ def test_tokens(
         assert engine.scheduler.counters.swapped_in_blocks > 0
 
 
-def test_scales_of_int8_go_with_the_blocks(windowed: tuple[str, Decoder], prompts: list[list[int]]) -> None:
-    """Of each group, to the host and back, and out of the prefix cache."""
-    _, model = windowed
+@pytest.mark.parametrize("name", NAMES)
+def test_scales_of_int8_go_with_the_blocks(name: str, checkpoint_of: CheckpointOf, prompts: list[list[int]]) -> None:
+    """Of each group, to the host and back, out of the prefix cache, and computed again in steps of other sizes."""
+    checkpoint = checkpoint_of(name, "safetensors")
+    # Else torch's float32 sums differ in their last bit by the rows of a step, and int8 rounds that to a whole step.
+    model = Decoder(checkpoint.config, checkpoint.tensor, torch.float32, tiny.CPU, invariant=True)
     said = []
-    # What is recomputed is rounded to int8 anew, from sums in another order on some processors.
-    for schedule in ("chunks of a window", "swapped every third step"):
+    for schedule in ("chunks of a window", "swapped every third step", "recomputed every third step"):
         engine = tiny.engine(model, kv_dtype=torch.int8, **SCHEDULES[schedule])
         (asked,) = ask(engine, prompts[:1], 30)
         run(engine)
         said.append(asked.output)
-    assert said == said[:1] * 2
+    assert said == said[:1] * 3
 
 
 def test_the_prefix_cache_gives_what_windows_need(

@@ -50,13 +50,16 @@ def config(**settings: Any) -> SchedulerConfig:
     return SchedulerConfig(block_size=BLOCK_SIZE, num_blocks=BLOCKS, **values)
 
 
-def runner_of(model: str, dtype: torch.dtype, *, invariant: bool) -> tuple[Run, int]:
+def runner_of(
+    model: str, dtype: torch.dtype, *, invariant: bool, kv_dtype: torch.dtype | None = None
+) -> tuple[Run, int]:
     """A function that runs requests under a scheduler's configuration, and the size of the vocabulary."""
     checkpoint = open_checkpoint(resolve(model))
-    block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, dtype, 10**9).block_bytes
+    kept = kv_dtype or dtype
+    block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, kept, 10**9).block_bytes
     args = EngineArgs(model=model, device="cpu", batch_invariant=invariant, kv_cache_memory=BLOCKS * block)
-    shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, dtype, args.kv_cache_memory)
-    runner = build_runner(args, load(args, checkpoint, dtype, CPU), shape, dtype, CPU, config())
+    shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, kept, args.kv_cache_memory)
+    runner = build_runner(args, load(args, checkpoint, dtype, CPU), shape, kept, CPU, config())
     assert isinstance(runner, ModelRunner)
     sampler = runner._sampler
 
@@ -73,9 +76,14 @@ def runner_of(model: str, dtype: torch.dtype, *, invariant: bool) -> tuple[Run, 
     return run, checkpoint.config.vocab_size
 
 
-@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.fixture(
+    scope="module",
+    params=[(torch.float32, None), (torch.bfloat16, None), (torch.float32, torch.int8), (torch.bfloat16, torch.int8)],
+    ids=["float32", "bfloat16", "float32, int8 KV", "bfloat16, int8 KV"],
+)
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return runner_of(save_tiny(tmp_path_factory.mktemp("tiny")), request.param, invariant=True)[0]
+    dtype, kv_dtype = request.param
+    return runner_of(save_tiny(tmp_path_factory.mktemp("tiny")), dtype, invariant=True, kv_dtype=kv_dtype)[0]
 
 
 def make(prompts: Sequence[Sequence[int]], temperature: float) -> list[Request]:
