@@ -106,5 +106,7 @@ class ModelSettings(Settings):
         parts = [part for part in re.split(r"[?#]", rest)[0].split("/") if part] or [""]
         whole = scheme == "hf" and not parts[-1].endswith(".gguf")
         last = "/".join(parts[:2]).partition("@")[0] if whole else parts[-1]
-        name = re.sub(r"[^A-Za-z0-9._/-]+", "-", last.removesuffix(".gguf")).strip("-")
+        # Of a split model, the first part stands for all.
+        stem = re.sub(r"(-\d{5,6}-of-\d{5,6})?\.gguf$", "", last)
+        name = re.sub(r"[^A-Za-z0-9._/-]+", "-", stem).strip("-")
         return name or "model"
