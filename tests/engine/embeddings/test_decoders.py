@@ -53,6 +53,7 @@ def folder(request: pytest.FixtureRequest, theirs: Any, tmp_path: Path) -> Path:
         tmp_path,
         "pooling_mode_lasttoken",
         config_sentence_transformers={"prompts": {"query": "Find: ", "document": ""}, "default_prompt_name": None},
+        sentence_bert_config={"do_lower_case": True},
     )
     return tmp_path
 
@@ -100,6 +101,7 @@ def test_the_end_of_text_is_appended(folder: Path) -> None:
     assert len(tokenizer.text_encoding("abcdefgh", None, 4)) == 4
     assert tokenizer.text_encoding("abcdefgh", None, 4).ids[-1] == END
     assert model.pooling.prompts["query"] == "Find: "
+    assert model.pooling.lower_case
 
 
 def test_any_decoder_embeds_where_it_is_said(theirs: Any, tmp_path: Path) -> None:

@@ -177,6 +177,26 @@ async def test_dimensions_that_a_model_names(serve):
     assert "must be one of 128, 64 (got 65)" in other.json()["error"]["message"]
 
 
+async def test_texts_are_made_lower_case_where_the_model_says_so(serve, minilm):
+    """As sentence-transformers does: before the tokenizer, and the prompt with the text."""
+    _, tokenizer, _ = minilm()
+    read = []
+
+    class Recording:
+        def __getattr__(self, name):
+            return getattr(tokenizer, name)
+
+        def text_encoding(self, first, second=None, most=None):
+            read.append(first)
+            return tokenizer.text_encoding(first, second, most)
+
+    for lower in (True, False):
+        pooling = Pooling("mean", 2, prompt="Query: ", prompts={"query": "Query: "}, lower_case=lower)
+        async with serve(gated=True, pooling=pooling, tokenizer=Recording()) as server:
+            await vectors(server.client, input=["Big CATS", "\u0130\u03a3"])
+    assert read == ["query: big cats", "query: i\u0307\u03c2", "Query: Big CATS", "Query: \u0130\u03a3"]
+
+
 async def test_a_models_prompts_come_before_texts(serve):
     prompts = Pooling("mean", 384, prompts={"query": "query: ", "document": ""}, prompt="query: ")
     async with serve(pooling=prompts) as server:

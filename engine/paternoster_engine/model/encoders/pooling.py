@@ -29,3 +29,5 @@ class Pooling:
     """What is put before a text of which nothing is said."""
     max_length: int | None = None
     """Tokens of the longest text it was made for; None for the model's context."""
+    lower_case: bool = False
+    """Texts are made lower case, their prompts included, before they become tokens."""

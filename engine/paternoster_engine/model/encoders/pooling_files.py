@@ -62,6 +62,7 @@ def read_pooling(folder: ModelFolder, config: Mapping[str, Any]) -> Pooling | No
         prompts=prompts,
         prompt="" if default is None else prompts[default],
         max_length=text.whole("max_seq_length", LONGEST_CONTEXT, default=None),
+        lower_case=text.flag("do_lower_case"),
     )
 
 

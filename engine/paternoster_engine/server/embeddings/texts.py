@@ -100,9 +100,15 @@ async def _encode(served: ServedModel, field: str, texts: Sequence[Text], most: 
             field, f"{field}: has {size} bytes in all its texts, of at most {served.text_work.most} in one call"
         )
 
+    lower = served.pooling is not None and served.pooling.lower_case
+
+    def encode(first: str, second: str | None = None) -> Encoding:
+        if lower:
+            first, second = first.lower(), None if second is None else second.lower()
+        return served.tokenizer.text_encoding(first, second, most)
+
     def work() -> list[Encoding]:
-        encode = served.tokenizer.text_encoding
-        return [encode(text, None, most) if isinstance(text, str) else encode(*text, most) for text in texts]
+        return [encode(text) if isinstance(text, str) else encode(*text) for text in texts]
 
     return await served.text_work.run(size, work)
 
