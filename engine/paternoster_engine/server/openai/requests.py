@@ -6,6 +6,7 @@ fields are marked with ``only`` the values that are fine. An unknown one is left
 """
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
@@ -23,6 +24,7 @@ from paternoster_engine.server.openai.fields.body import (
     TokenIds,
     hint,
     only,
+    report_ignored,
 )
 from paternoster_engine.server.openai.fields.reasoning import ReasoningFields
 from paternoster_engine.server.openai.fields.structured import StructuredFields
@@ -227,6 +229,14 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
     audio: Annotated[Any, only()] = None
     prediction: Annotated[Any, only()] = None
     web_search_options: Annotated[Any, only()] = None
+
+    def sampling_params(self, max_tokens: int) -> SamplingParams:
+        """Where a call is required, its grammar says where the answer ends: stops are left out and reported."""
+        params = super().sampling_params(max_tokens)
+        if self.required_calls is None:
+            return params
+        report_ignored(*(name for name in ("stop", "stop_token_ids") if getattr(self, name)))
+        return replace(params, stop=(), stop_token_ids=())
 
     @field_validator("echo")
     @classmethod
