@@ -35,8 +35,6 @@ class TextDelta:
     """What was taken in since the delta before, where log probabilities are asked for."""
     events: tuple[Event, ...] = ()
     """What the text is, where it is taken apart; what may become a mark is held back, so they can be behind it."""
-    content_tokens: tuple[TokenText, ...] = ()
-    """Those of the content among the events, where log probabilities are asked for."""
     token_ids: tuple[int, ...] = ()
     """Of the output, what was taken in since the delta before, where ids are asked for."""
 
@@ -50,7 +48,6 @@ def put_together(deltas: Sequence[TextDelta]) -> TextDelta:
         deltas[-1].finish_reason if deltas else None,
         tuple(token for delta in deltas for token in delta.tokens),
         tuple(joined(event for delta in deltas for event in delta.events)),
-        tuple(token for delta in deltas for token in delta.content_tokens),
         tuple(token for delta in deltas for token in delta.token_ids),
     )
 
@@ -147,26 +144,32 @@ class OutputText:
 
     def _delta(self, text: str, finish_reason: FinishReason | None) -> TextDelta:
         events = self._take_apart(text, finish_reason)
-        content = self._decide(events) if self._undecided else ()
+        if self._undecided:
+            events = self._with_tokens(events)
         tokens: tuple[TokenText, ...] = ()
         token_ids: tuple[int, ...] = ()
         if text or finish_reason:
             tokens, self._held_back = tuple(self._held_back), []
             token_ids, self._untold = tuple(self._untold), []
-        return TextDelta(text, finish_reason, tokens, events, content, token_ids)
+        return TextDelta(text, finish_reason, tokens, events, token_ids)
 
-    def _decide(self, events: tuple[Event, ...]) -> tuple[TokenText, ...]:
-        """The tokens of the content that became known; a token that is of two parts counts as content."""
+    def _with_tokens(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        """``events``, the first content of which has its tokens; a token that is of two parts counts as content."""
         if not events:
             return ()
         tokens, self._undecided = self._undecided, []
-        first = next((event.text for event in events if isinstance(event, Content)), None)
-        if first is None:
-            return ()
+        place = next((i for i, event in enumerate(events) if isinstance(event, Content)), None)
+        if place is None:
+            return events
+        content = Content(events[place].text, self._of_content(tokens, events[place].text))
+        return (*events[:place], content, *events[place + 1 :])
+
+    def _of_content(self, tokens: Sequence[TokenText], text: str) -> tuple[TokenText, ...]:
+        """Those of ``tokens`` that are of the content, which begins with ``text``."""
         if self._calls:
-            return self._behind_marks(tokens, first)
+            return self._behind_marks(tokens, text)
         # White space around what is no content belongs to that.
-        start = 0 if first[:1].isspace() else next((i for i, told in enumerate(tokens) if not self._blank(told)), 0)
+        start = 0 if text[:1].isspace() else next((i for i, told in enumerate(tokens) if not self._blank(told)), 0)
         return tuple(tokens[start:])
 
     def _behind_marks(self, tokens: Sequence[TokenText], text: str) -> tuple[TokenText, ...]:

@@ -2,11 +2,10 @@
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
-from paternoster_engine.server.generation.output_text import TokenText
 from paternoster_engine.server.messages.objects import (
     BlockDelta,
     BlockDeltaEvent,
@@ -55,7 +54,7 @@ class MessageAnswer:
         self._message.usage = _usage(usage)
         yield MessageStart(message=self._message.model_copy(update={"content": []}))
 
-    def push(self, events: Iterable[Event], tokens: Sequence[TokenText] = ()) -> Iterator[MessageEvent]:
+    def push(self, events: Iterable[Event]) -> Iterator[MessageEvent]:
         for event in events:
             match event:
                 case Content(text):

@@ -1,9 +1,9 @@
 """What an answer consists of, in the order in which it was written."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -13,6 +13,8 @@ class Content:
     """Text for the user."""
 
     text: str
+    tokens: tuple[Any, ...] = ()
+    """A ``TokenText`` of each of its tokens, where log probabilities are told of content alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,16 @@ def joined(events: Iterable[Event]) -> list[Event]:
         if isinstance(first, Call):
             result += [first, *others]
         else:
-            texts = [event.text for event in others if not isinstance(event, Call)]
-            result.append(type(first)("".join([first.text, *texts])) if texts else first)
+            result.append(_as_one([first, *others]) if others else first)
     return result
+
+
+def _as_one(events: Sequence[Event]) -> Event:
+    """Events of one kind that is no :class:`Call`."""
+    text = "".join(event.text for event in events if not isinstance(event, Call))
+    if isinstance(events[0], Content):
+        return Content(text, tuple(token for event in events if isinstance(event, Content) for token in event.tokens))
+    return Reasoning(text) if isinstance(events[0], Reasoning) else Arguments(text)
 
 
 class JoinedTexts:
@@ -91,7 +100,7 @@ class Calls:
         for event in events:
             self._num_calls += isinstance(event, Call)
             if isinstance(event, Content):
-                yield Content(self._texts.next(event.text))
+                yield Content(self._texts.next(event.text), event.tokens)
             elif self._parallel or self._num_calls <= 1 or not isinstance(event, Call | Arguments):
                 self._texts = JoinedTexts()
                 yield event

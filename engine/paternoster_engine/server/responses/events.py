@@ -70,12 +70,12 @@ class ResponseAnswer:
         yield self._event("response.created", response=self._snapshot())
         yield self._event("response.in_progress", response=self._snapshot())
 
-    def push(self, events: Iterable[Event], tokens: Sequence[TokenText] = ()) -> Iterator[StreamEvent]:
+    def push(self, events: Iterable[Event]) -> Iterator[StreamEvent]:
         for event in events:
             match event:
-                case Content(text):
+                case Content(text, tokens):
                     yield from self._message()
-                    told, tokens = self._spelled(tokens), ()
+                    told = self._spelled(tokens)
                     self._logprobs += told
                     short = _without_bytes(told)
                     self._without_bytes += short

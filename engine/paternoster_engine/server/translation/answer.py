@@ -1,6 +1,6 @@
 """What such an API makes of an answer to a chat: pure, one object for the plain answer and for the stream."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,7 +8,6 @@ from pydantic import BaseModel
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
-from paternoster_engine.server.generation.output_text import TokenText
 from paternoster_engine.server.parsers.events import Event
 
 
@@ -40,9 +39,7 @@ class Answer(Protocol):
         """``usage``: of the prompt, as far as is known."""
         ...
 
-    def push(self, events: Iterable[Event], tokens: Sequence[TokenText] = ()) -> Iterator[Frame]:
-        """``tokens``: of the content among ``events``, where log probabilities are asked for."""
-        ...
+    def push(self, events: Iterable[Event]) -> Iterator[Frame]: ...
 
     def end(self, end: End) -> Iterator[Frame]: ...
 

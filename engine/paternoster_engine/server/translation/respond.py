@@ -74,11 +74,11 @@ async def _frames(
     first: TextDelta,
     later: AsyncIterator[tuple[int, TextDelta]],
 ) -> AsyncIterator[Frame]:
-    for frame in (*answer.begin(generation.usage), *answer.push(calls.told(first.events), first.content_tokens)):
+    for frame in (*answer.begin(generation.usage), *answer.push(calls.told(first.events))):
         yield frame
     last = first
     async for _, last in later:
-        for frame in answer.push(calls.told(last.events), last.content_tokens):
+        for frame in answer.push(calls.told(last.events)):
             yield frame
     for frame in answer.end(_end(generation, last)):
         yield frame

@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
-from paternoster_engine.server.parsers.events import Content, Event, Reasoning
+from paternoster_engine.server.generation.output_text import TextDelta, put_together
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.requests import ResponsesRequest
 from paternoster_engine.server.responses.translate import chat_of
@@ -144,3 +145,23 @@ def test_what_was_asked_for_is_told() -> None:
         "input_tokens": 7, "input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 0}, "output_tokens": 5,
         "output_tokens_details": {"reasoning_tokens": 2}, "total_tokens": 12,
     }  # fmt: skip
+
+
+def test_a_slow_reader_gets_log_probabilities_with_the_message_of_their_tokens() -> None:
+    """Deltas that it did not fetch in time are put together, with texts on both sides of a call."""
+    body = ResponsesRequest.model_validate({"input": "Hi"})
+
+    def spelled(tokens: Any) -> list[Any]:
+        return [{"token": token, "logprob": -1.0, "bytes": [], "top_logprobs": []} for token in tokens]
+
+    made = ResponseAnswer("m", body, {}, lambda: "call", spelled)
+    written: list[Event] = [
+        Content("On", ("On",)), Content("e", ("e",)), Call("f"), Arguments("{}"), Content("Two", ("Tw", "o")),
+    ]  # fmt: skip
+    delta = put_together([TextDelta("", events=(event,)) for event in written])
+    told = stream(made, [list(delta.events)], FinishReason.STOP)
+    first, _, second = made.whole().output
+    assert [part["token"] for part in first.content[0].logprobs] == ["On", "e"]
+    assert [part["token"] for part in second.content[0].logprobs] == ["Tw", "o"]
+    deltas = [event for event in told if event["type"] == "response.output_text.delta"]
+    assert [[part["token"] for part in event["logprobs"]] for event in deltas] == [["On", "e"], ["Tw", "o"]]
