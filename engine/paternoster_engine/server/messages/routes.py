@@ -30,7 +30,7 @@ async def messages(request: Request, body: MessagesRequest, state: State, sender
     chat, names = chat_of(body).request(NAMES)
     thinking = body.thinking is None or body.thinking.display != "omitted"
     answer = MessageAnswer(served.name, served.answer_format.new_id, body.max_tokens, thinking=thinking)
-    return await respond(request, served, chat, answer, sender, names, stream=body.stream, cuts_limit=True)
+    return await respond(request, served, chat, answer, sender, names, stream=body.stream)
 
 
 @router.post("/v1/messages/count_tokens", responses=REFUSED)

@@ -52,20 +52,20 @@ async def chat_prompt(
 
 
 async def chat_requests(
-    served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller, *, cuts_limit: bool = False
+    served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller
 ) -> tuple[list[Request], str]:
     """The sequences of a chat call, and how their prompt ends; without a limit each may fill the context, or what may
     be told of its tokens.
 
-    ``cuts_limit``: a limit beyond what the context leaves is as none, in place of being refused.
+    A limit beyond what the context leaves is as none: agents send one number, whatever model they call, and the length
+    of the prompt is what they cannot know. Raises :class:`PromptTooLong` where not even ``min_tokens`` are left.
     """
-    least = 1 if cuts_limit else body.limit or 1
-    encoding, ending = await chat_prompt(served, body, _truncation(served, body, least))
-    prompt = await token_ids(served, encoding, least)
+    encoding, ending = await chat_prompt(served, body, _truncation(served, body, body.limit or 1))
+    prompt = await token_ids(served, encoding, max(1, body.min_tokens))
     room = max(1, served.longest_request - len(prompt))
     if body.limit is None:
         room = min(room, served.sampling_defaults.max_tokens or room)
-    asked = None if cuts_limit and body.limit is not None and body.limit > room else body.limit
+    asked = None if body.limit is not None and body.limit > room else body.limit
     limit = chat_limit(body, prompt, asked, room)
     matcher = await matcher_of_chat(served, body, ending, sender.tenant(body))
     matcher = within_budget(served, body, ending, matcher)

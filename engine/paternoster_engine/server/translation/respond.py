@@ -33,14 +33,10 @@ async def respond(
     names: Names,
     *,
     stream: bool,
-    cuts_limit: bool = False,
 ) -> Response:
-    """The response to one call. A stream begins with its first text: what fails before that still gets a status.
-
-    ``cuts_limit``: as of :func:`~paternoster_engine.server.openai.prompts.chat_requests`.
-    """
+    """The response to one call. A stream begins with its first text: what fails before that still gets a status."""
     with named(names):
-        made = chat_requests(served, chat, answer.id, sender, cuts_limit=cuts_limit)
+        made = chat_requests(served, chat, answer.id, sender)
         sequences, ending = await unless_gone(request, made)
     form = served.answer_format
     generation = Generation(

@@ -272,7 +272,7 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"prompt": {"id": "p"}}, "prompt"),
     ({"top_logprobs": 21}, "top_logprobs"),
     ({"max_output_tokens": 0}, "max_output_tokens"),
-    ({"max_output_tokens": 4000}, None),
+    ({"input": "word " * 4000}, None),
     ({"temperature": 3}, "temperature"),
     ({"top_p": -0.1}, "top_p"),
     ({"priority": 1}, "priority"),
