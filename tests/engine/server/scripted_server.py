@@ -48,6 +48,8 @@ class ScriptedRunner(SynchronousRunner):
         self.reader = reader
         self.poison: int | None = None
         """Requests with this token in prompt or answer are corrupted."""
+        self.prompt: Sequence[int] = ()
+        """Of the request that was computed last."""
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()
@@ -55,6 +57,7 @@ class ScriptedRunner(SynchronousRunner):
     def execute(self, batch: Batch) -> StepResult:
         self.entered.set()
         assert self.gate.wait(WAIT)
+        self.prompt = batch.scheduled[-1].request.prompt
         if self.reader is not None:
             asyncio.run_coroutine_threadsafe(_rounds(50), self.reader).result(WAIT)
         if batch.step in self.broken_steps:

@@ -1,7 +1,7 @@
 """What clients may ask for: ``POST /v1/messages`` and ``/v1/messages/count_tokens``.
 
-Tools that a server runs itself are ignored, with what they wrote into earlier turns; images and documents are refused
-by name. Marks of what to cache are taken and not used: every prompt is cached.
+Tools that a server runs itself are ignored, with what they wrote into earlier turns; images and documents that are not
+text are refused by name. Marks of what to cache are taken and not used: every prompt is cached.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,9 @@ SEARCH_TOOLS = ("tool_search_tool_",)
 """How types of tools begin with which a server would look for deferred tools."""
 
 ServedBlock = Literal[
-    "text", "tool_use", "tool_result", "thinking", "redacted_thinking", "tool_addition", "tool_removal"
-]
+    "text", "document", "search_result", "tool_use", "tool_result", "thinking", "redacted_thinking", "tool_addition",
+    "tool_removal",
+]  # fmt: skip
 IgnoredBlock = Literal[
     "server_tool_use", "mcp_tool_use", "mcp_tool_result", "web_search_tool_result", "web_fetch_tool_result",
     "code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
@@ -35,6 +36,8 @@ IgnoredBlock = Literal[
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
+    "document": ("source",),
+    "search_result": ("source",),
     "tool_use": ("id", "name", "input"),
     "tool_result": ("tool_use_id",),
     "thinking": ("thinking",),
@@ -44,7 +47,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
 }
 """Fields that a block of each type cannot be without."""
 OF_ROLE: Mapping[str, tuple[str, ...]] = {
-    "user": ("text", "tool_result", "container_upload"),
+    "user": ("text", "document", "search_result", "tool_result", "container_upload"),
     "system": ("text", "tool_addition", "tool_removal"),
     "assistant": ("text", "tool_use", "thinking", "redacted_thinking", *get_args(IgnoredBlock)),
 }
@@ -76,22 +79,62 @@ Texts = Annotated[
 ]
 
 
-class ResultBlock(CacheMarked):
+class DocumentSource(Body):
+    """Text of a document; files of other kinds and files that are kept elsewhere are refused by their types."""
+
+    type: Literal["text", "content"]
+    media_type: Literal["text/plain"] = "text/plain"
+    data: Text | None = None
+    content: Texts = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        field = {"text": "data", "content": "content"}[self.type]
+        if not getattr(self, field):
+            raise ValueError(f"a source of type {self.type} needs {field}")
+        return self
+
+
+def _source(value: Any, info: ValidationInfo) -> Any:
+    if "type" not in info.data:
+        # An image, whose type is refused: there is no more to say of it.
+        return None
+    return DocumentSource.model_validate(value) if isinstance(value, dict) else value
+
+
+class SourcedBlock(CacheMarked):
+    """What a document and a search's result have besides their texts."""
+
+    type: Text
+    title: Text | None = None
+    context: Text | None = Field(default=None, description="of a document")
+    source: Annotated[Text | DocumentSource | None, BeforeValidator(_source)] = Field(
+        default=None, description="of a search's result a text, of a document its text"
+    )
+
+    def check_source(self, type: str) -> None:
+        """Raises ``ValueError`` for a source of another type of block."""
+        if type == "search_result" and not isinstance(self.source, str):
+            raise ValueError("the source of a search_result must be a text")
+        if type == "document" and not isinstance(self.source, DocumentSource):
+            raise ValueError("the source of a document must be an object")
+
+
+class ResultBlock(SourcedBlock):
     """A piece of a tool's result: which fields it has depends on its type."""
 
-    type: Literal["text", "tool_reference", "search_result"]
+    type: Literal["text", "tool_reference", "search_result", "document"]  # type: ignore[assignment]
     text: Text | None = None
     citations: Any = Field(default=None, description="taken and not used")
     tool_name: Text | None = Field(default=None, description="of a reference: a tool that is offered from here on")
-    title: Text | None = None
-    source: Text | None = None
     content: Texts = Field(default_factory=list, description="of a search's result")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        field = {"text": "text", "tool_reference": "tool_name", "search_result": "source"}[self.type]
+        field = {"text": "text", "tool_reference": "tool_name"}.get(self.type, "source")
         if getattr(self, field) is None:
             raise ValueError(f"a block of type {self.type} needs {field}")
+        self.check_source(self.type)
         return self
 
 
@@ -109,7 +152,7 @@ class ToolReference(Body):
     name: Text
 
 
-class ContentBlock(TypedBody, CacheMarked):
+class ContentBlock(TypedBody, SourcedBlock):
     """A piece of a message: which fields it has depends on its type."""
 
     type: Literal[ServedBlock, IgnoredBlock]  # type: ignore[assignment]
@@ -120,7 +163,7 @@ class ContentBlock(TypedBody, CacheMarked):
     input: JsonObject | None = None
     caller: Any = Field(default=None, description="taken and not used")
     tool_use_id: Text | None = None
-    content: Results = Field(default_factory=list, description="of a tool's result")
+    content: Results = Field(default_factory=list, description="of a result of a tool or a search")
     is_error: bool = Field(default=False, description="the model is told so in a word before the result")
     thinking: Text | None = None
     signature: Text | None = Field(default=None, description="taken and not checked")
@@ -136,6 +179,7 @@ class ContentBlock(TypedBody, CacheMarked):
         for field in NEEDED.get(self.type, ()):
             if getattr(self, field) is None:
                 raise ValueError(f"a block of type {self.type} needs {field}")
+        self.check_source(self.type)
         return self
 
 

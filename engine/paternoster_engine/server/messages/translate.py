@@ -9,6 +9,7 @@ from paternoster_engine.server.messages.requests import (
     SEARCH_TOOLS,
     ContentBlock,
     CountTokensRequest,
+    DocumentSource,
     Message,
     MessagesRequest,
     MessagesTool,
@@ -35,6 +36,8 @@ NAMES = Names(
 )
 
 CHOICES: Mapping[str, str] = {"auto": "auto", "any": "required", "none": "none"}
+SOURCED = ("document", "search_result")
+"""Types of blocks with a source."""
 FAILED = "Error: "
 """Before the result of a tool that failed: a template has no other place for it."""
 BILLING = "x-anthropic-billing-header"
@@ -160,7 +163,7 @@ class _Conversation:
         for block in message.content:
             if block.type == "tool_result":
                 yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": join_texts(self._result(block))}
-        texts = [block.text or "" for block in message.content if block.type == "text"]
+        texts = [_text(block) for block in message.content if block.type in ("text", *SOURCED)]
         if texts:
             yield {"role": "user", "content": join_texts(texts)}
 
@@ -175,7 +178,7 @@ class _Conversation:
                 else:
                     texts.append(f"The tool {name} can be called.")
             else:
-                texts.append(_result_text(block))
+                texts.append(_text(block))
         texts += self._offer_later(found)
         if result.is_error:
             texts = [FAILED + (texts[0] if texts else ""), *texts[1:]]
@@ -228,10 +231,18 @@ def _call(block: ContentBlock) -> dict[str, Any]:
     return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments}}
 
 
-def _result_text(block: ResultBlock) -> str:
-    if block.type == "text":
-        return block.text or ""
-    return "\n".join(text for text in (block.title, block.source, *(part.text for part in block.content)) if text)
+def _text(block: ContentBlock | ResultBlock) -> str:
+    """Of a document and of a search's result title and source come first, each on a line."""
+    source = block.source
+    if isinstance(source, DocumentSource):
+        return join_texts([block.title or "", block.context or "", source.data or "", *_texts(source.content)])
+    if source is not None:
+        return join_texts([block.title or "", source, *_texts(block.content)])
+    return block.text or ""
+
+
+def _texts(blocks: Iterable[TextBlock | ResultBlock]) -> Iterator[str]:
+    return (block.text or "" for block in blocks)
 
 
 def _function(tool: MessagesTool) -> dict[str, Any]:

@@ -56,7 +56,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": QUESTION * 10_000}, "messages"),
     ({"tools": [WEATHER] * 10_000}, "tools"),
     (said({"type": "image", "source": {}}), "messages.0.content.0.type"),
-    (said({"type": "document", "source": {}}), "messages.0.content.0.type"),
+    (said({"type": "document", "source": {}}), "messages.0.content.0.source.type"),
     (said({"type": "text"}), "messages.0.content.0"),
     (said({"type": "text", "text": "\ud800"}), "messages.0.content.0.text"),
     (said(USE), "messages.0.content"),
