@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, only
 from paternoster_engine.server.openai.fields.template import FunctionName, Json, JsonObject, plain_json
@@ -14,6 +14,8 @@ MAX_CALLS = 128
 MAX_ID = 256
 """Characters of a call's id."""
 
+OF_ASSISTANTS = ("refusal", "thinking")
+"""Types of parts that only its messages have; the text is in the field of that name."""
 
 INVALID_JSON = "INVALID_JSON"
 """Name of the only argument where a model wrote no JSON object, or one that was cut; Anthropic's advice."""
@@ -33,9 +35,15 @@ def arguments_object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {INVALID_JSON: text}
 
 
+def _as_text(value: Any) -> Any:
+    return json.dumps(plain_json(value), ensure_ascii=False) if isinstance(value, dict) else value
+
+
 class CalledFunction(Body):
     name: FunctionName
-    arguments: Text = Field(default="", description="as the model wrote them; empty: without arguments")
+    arguments: Annotated[Text, BeforeValidator(_as_text, json_schema_input_type=str | dict[str, Any])] = Field(
+        default="", description="as the model wrote them, or the object that they are; empty: without arguments"
+    )
     parsed_arguments: JsonObject | None = Field(default=None, description="of OpenAI's client; not used")
 
 
@@ -54,9 +62,37 @@ class ToolCall(Body):
         return {"id": id_for_template(self.id), "type": self.type, "function": function}
 
 
-class TextPart(Body):
+class ThoughtPart(Body):
+    """A piece of what was thought, as Mistral's API has it."""
+
     type: Literal["text"]
     text: Text
+
+
+class TextPart(Body):
+    """A piece of text; images, sounds and files are refused by the names of their types."""
+
+    type: Literal["text", "input_text", "output_text", "refusal", "thinking"]
+    text: Text = ""
+    refusal: Text = ""
+    thinking: Text | list[ThoughtPart] = ""
+    annotations: Any = Field(default=None, description="taken and not used, as in an answer that is sent back")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        field = self.type if self.type in OF_ASSISTANTS else "text"
+        if field not in self.model_fields_set:
+            raise ValueError(f"a part of type {self.type} needs {field}")
+        return self
+
+    @property
+    def said(self) -> str:
+        return self.text or self.refusal
+
+    @property
+    def thought(self) -> str:
+        parts = self.thinking
+        return parts if isinstance(parts, str) else join_texts(part.text for part in parts)
 
 
 Content = Annotated[
@@ -73,8 +109,8 @@ class ChatMessage(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content = Field(default_factory=list, validate_default=True)
     name: Text | None = None
-    refusal: Annotated[Any, only("")] = ""
-    annotations: Annotated[Any, only([])] = Field(default_factory=list)
+    refusal: Text = Field(default="", description="of the assistant's: a text as any other")
+    annotations: Any = Field(default=None, description="taken and not used, as in an answer that is sent back")
     tool_call_id: Text | None = Field(
         default=None, max_length=MAX_ID, validate_default=True, description="of a tool's message: the call it answers"
     )
@@ -88,9 +124,13 @@ class ChatMessage(Body):
     @field_validator("content")
     @classmethod
     def _need_content(cls, value: list[TextPart], info: ValidationInfo) -> list[TextPart]:
-        # An assistant's may be missing: so are answers that ended at once.
-        if not value and info.data.get("role") != "assistant":
-            raise ValueError("only a message of role assistant can be without")
+        role = info.data.get("role")
+        # An assistant's may be missing: so are answers that ended at once; and tools may find nothing.
+        if not value and role not in ("assistant", "tool"):
+            raise ValueError("only a message of role assistant or tool can be without")
+        for index, part in enumerate(value):
+            if part.type in OF_ASSISTANTS and role not in ("assistant", None):
+                raise ValueError(f"part {index}: only a message of role assistant has parts of type {part.type}")
         return value
 
     @field_validator("tool_call_id")
@@ -100,7 +140,7 @@ class ChatMessage(Body):
             raise ValueError("a message of role tool needs one, and no other has one")
         return value
 
-    @field_validator("tool_calls", "reasoning_content", "reasoning")
+    @field_validator("tool_calls", "reasoning_content", "reasoning", "refusal")
     @classmethod
     def _of_assistants(cls, value: Any, info: ValidationInfo) -> Any:
         if value and info.data.get("role") not in ("assistant", None):
@@ -109,7 +149,7 @@ class ChatMessage(Body):
 
     @property
     def text(self) -> str:
-        return join_texts(part.text for part in self.content)
+        return join_texts([*(part.said for part in self.content), self.refusal])
 
     def for_template(self, id_for_template: Callable[[str], str] = str) -> dict[str, Any]:
         """The message as chat templates read it; ``id_for_template``: ids of calls as the model's takes them."""
@@ -120,7 +160,8 @@ class ChatMessage(Body):
             message["tool_call_id"] = id_for_template(self.tool_call_id)
         if self.tool_calls:
             message["tool_calls"] = [call.for_template(id_for_template) for call in self.tool_calls]
-        thought = self.reasoning_content or self.reasoning
+        parts = join_texts(part.thought for part in self.content)
+        thought = self.reasoning_content or self.reasoning or parts
         if thought:
             # Qwen3's name of it, that of newer templates, and gpt-oss's, which takes no content beside it.
             message |= {"reasoning_content": thought, "reasoning": thought}

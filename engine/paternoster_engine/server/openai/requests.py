@@ -50,7 +50,7 @@ class StreamOptions(Body):
     continuous_usage_stats: bool = Field(
         default=False, description="the usage so far in each chunk, too; needs `include_usage`, as vLLM's extension"
     )
-    include_obfuscation: Annotated[Any, only(False)] = False
+    include_obfuscation: Annotated[bool, hint(False)] = Field(default=False, description="true is ignored")
 
 
 class GenerationRequest(StructuredFields, UnservedFields):
@@ -227,8 +227,8 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
         default_factory=dict, description="taken and not used: nothing is stored"
     )
     audio: Annotated[Any, only()] = None
-    prediction: Annotated[Any, only()] = None
-    web_search_options: Annotated[Any, only()] = None
+    prediction: Annotated[Any, hint(None)] = Field(default=None, description="only saves time: ignored")
+    web_search_options: Annotated[Any, hint(None)] = Field(default=None, description="nothing is searched: ignored")
 
     def sampling_params(self, max_tokens: int) -> SamplingParams:
         """Where a call is required, its grammar says where the answer ends: stops are left out and reported."""

@@ -133,7 +133,7 @@ async def test_arguments_that_a_model_wrote_wrong_go_back_as_they_are(tokenizer:
 @pytest.mark.parametrize(
     ("messages", "param", "told"),
     [
-        (_with(function={"arguments": {"a": 1}}), "messages.1.tool_calls.0.function.arguments", "string"),
+        (_with(function={"arguments": [1]}), "messages.1.tool_calls.0.function.arguments", "string"),
         (_with(function={"name": 'a"b'}), "messages.1.tool_calls.0.function.name", "pattern"),
         (_with(function={"name": "a\nb"}), "messages.1.tool_calls.0.function.name", "pattern"),
         (_with(id=""), "messages.1.tool_calls.0.id", "at least 1"),
