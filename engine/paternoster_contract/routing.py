@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from paternoster_contract.access.identity import Identity, of_plain_key
 from paternoster_contract.access.keys import digest
+from paternoster_contract.default_parameters import DefaultParameters
 
 
 class Replica(BaseModel):
@@ -30,6 +31,9 @@ class ModelRoute(BaseModel):
     replicas: list[Replica] = Field(default_factory=list)
     max_model_len: int | None = Field(
         default=None, ge=1, description="longest prompt plus output in tokens, as its engines have told; None: not yet"
+    )
+    default_parameters: DefaultParameters | None = Field(
+        default=None, description="sampling settings of requests that leave them out, as its engines report them"
     )
     created: int | None = Field(
         default=None, ge=0, description="when the LLMDeployment was made, in Unix seconds; None: not known"

@@ -9,6 +9,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from paternoster_contract.default_parameters import DefaultParameters
+
 LONGEST_NAME = 512
 """Characters of a model's name."""
 MOST_MODELS = 10_000
@@ -67,6 +69,11 @@ class EngineStats(BaseModel):
     token_budget: Count = Field(default=0, description="tokens that a step may hold now")
     max_model_len: Count = Field(
         default=0, description="longest prompt plus output, tokens; 0 from an engine that does not tell"
+    )
+    default_parameters: DefaultParameters | None = Field(
+        default=None,
+        description="sampling settings of requests that leave them out; null from an engine without any"
+        " of them to report",
     )
     running: Sequences = Field(description="sequences that hold KV blocks")
     waiting: Sequences = Field(description="queued sequences, preempted ones included")

@@ -191,11 +191,17 @@ def create_app(
 
 
 def _card(table: RoutingTable, name: str) -> dict[str, object]:
-    """A model as OpenAI lists it; ``max_model_len`` as vLLM does, once an engine has told it."""
+    """A model as OpenAI lists it, with ``max_model_len`` (vLLM's name) and ``default_parameters`` (OpenRouter's), once
+    its engines have reported them."""
     route = table.models[name]
     created = STARTED if route.created is None else route.created
-    card = {"id": name, "object": "model", "created": created, "owned_by": "paternoster", "root": name, "parent": None}
-    return card if route.max_model_len is None else card | {"max_model_len": route.max_model_len}
+    card: dict[str, object] = {"id": name, "object": "model", "created": created, "owned_by": "paternoster"}
+    card |= {"root": name, "parent": None}
+    if route.max_model_len is not None:
+        card["max_model_len"] = route.max_model_len
+    if route.default_parameters is not None:
+        card["default_parameters"] = route.default_parameters.values()
+    return card
 
 
 async def _read(request: Request, table: RoutingTable) -> Call:

@@ -8,6 +8,7 @@ from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute
 from paternoster_operator.api.types.autoscaling import ColdRequestPolicy
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.report.default_parameters import read_default_parameters
 
 SOONEST_RETRY_SECONDS = 5
 NOBODY: Mapping[str, Identity] = MappingProxyType({})
@@ -25,29 +26,23 @@ def build_route(
     longest = resource.status.get("maxModelLen") or resource.spec.engine.max_model_len
     admission, auto = resource.spec.admission, resource.spec.autoscaling
     uid, created = resource.metadata.uid, _unix_seconds(resource.metadata.creation_timestamp)
-    if auto is None or not auto.scale_to_zero.enabled:
-        return ModelRoute(
-            fleet=uid,
-            key_digests=key_digests,
-            identities=dict(identities),
-            max_model_len=longest,
-            created=created,
-            max_held=admission.max_held_requests,
-            hold_timeout_seconds=admission.hold_timeout_seconds,
-        )
-    to_zero = auto.scale_to_zero
-    learnt = resource.status.get("startup", {}).get("averageSeconds", 0)
-    return ModelRoute(
+    route = ModelRoute(
         fleet=uid,
         key_digests=key_digests,
         identities=dict(identities),
         max_model_len=longest,
+        default_parameters=read_default_parameters(resource.status),
         created=created,
         max_held=admission.max_held_requests,
-        hold_timeout_seconds=to_zero.activation_timeout_seconds,
-        hold=to_zero.cold_request_policy is ColdRequestPolicy.HOLD,
-        retry_after_seconds=min(max(learnt, SOONEST_RETRY_SECONDS), to_zero.activation_timeout_seconds),
+        hold_timeout_seconds=admission.hold_timeout_seconds,
     )
+    if auto is not None and auto.scale_to_zero.enabled:
+        to_zero = auto.scale_to_zero
+        learnt = resource.status.get("startup", {}).get("averageSeconds", 0)
+        route.hold_timeout_seconds = to_zero.activation_timeout_seconds
+        route.hold = to_zero.cold_request_policy is ColdRequestPolicy.HOLD
+        route.retry_after_seconds = min(max(learnt, SOONEST_RETRY_SECONDS), to_zero.activation_timeout_seconds)
+    return route
 
 
 def _unix_seconds(timestamp: str | None) -> int | None:

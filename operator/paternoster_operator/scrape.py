@@ -5,6 +5,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ import aiohttp
 from pydantic import ValidationError
 
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
+from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.error_text import error_text
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.http import paths
@@ -27,6 +29,12 @@ LONGEST_ANSWER = 64 * 2**10
 _NO_FIELDS: set[str] = set()
 """Of every answer: which fields it had is never asked, and would be two thirds of the memory of a sample."""
 _FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValidationError, ValueError)
+
+
+@lru_cache(maxsize=1024)
+def _shared(parameters: DefaultParameters) -> DefaultParameters:
+    """One object for all samples with these values, which are kept for ten minutes each."""
+    return parameters
 
 
 class Scraper:
@@ -123,6 +131,8 @@ class Scraper:
         except _FAULTS as error:
             log.debug("%s: %s", url, error_text(error))
             return None
+        if isinstance(stats, EngineStats) and stats.default_parameters is not None:
+            stats.default_parameters = _shared(stats.default_parameters)
         object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
         return stats
 

@@ -9,12 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from paternoster_contract.default_parameters import LEAST_PENALTY, MOST_PENALTY, MOST_TEMPERATURE, MOST_TOKENS
 from paternoster_engine.model.fields import Fields, shown
-
-MOST_TOKENS = 2**31 - 1
-MOST_TEMPERATURE = MOST_PENALTY = 2.0
-LEAST_PENALTY = 1e-5
-"""Bounds of requests hold here, too: a default that no request could ask for would be a trap."""
 
 _OF_GGUF = {
     "temperature": "temp",

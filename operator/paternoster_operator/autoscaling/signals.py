@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from operator import add, sub
 from typing import TypeVar
 
+from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.stats import EngineStats
 
 N = TypeVar("N", int, float)
@@ -77,6 +78,8 @@ class Signals:
     """Tokens of one."""
     max_model_len: int = 0
     """Longest prompt plus output that every serving replica takes, tokens; 0 where one does not tell."""
+    default_parameters: DefaultParameters | None = None
+    """Sampling settings on which all serving replicas agree; None where none reports any."""
     kv_usage: float = 0.0
     """Mean share of KV blocks in use, 0..1."""
     kv_peak_usage: float = 0.0
@@ -207,6 +210,7 @@ class SignalWindows:
             kv_blocks=min((s.kv_blocks for s in stats), default=0),
             kv_block_size=min((s.kv_block_size for s in stats), default=0),
             max_model_len=min((s.max_model_len for s in stats), default=0),
+            default_parameters=DefaultParameters.common(s.default_parameters for s in stats),
             kv_usage=sum(s.kv_usage for s in stats) / len(stats) if stats else 0.0,
             kv_peak_usage=max((s.kv_usage for s in self._within(recent, flow)), default=0.0),
             replicas=tuple(self._load(pod, flow) for pod in recent),

@@ -11,6 +11,7 @@ from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.desired.ownership import selector
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamped
+from paternoster_operator.report.default_parameters import write_default_parameters
 from paternoster_operator.report.economics import economics
 
 LOAD_REFRESH_SECONDS = 60
@@ -80,6 +81,10 @@ def build_status(
     }
     if "installation" in previous:
         status["installation"] = previous["installation"]
+    if signals.default_parameters is not None:
+        status["defaultParameters"] = write_default_parameters(signals.default_parameters)
+    elif "defaultParameters" in previous:
+        status["defaultParameters"] = previous["defaultParameters"]
     if bounds is not None:
         in_force = {"minReplicas": bounds.lowest, "maxReplicas": bounds.highest, "schedules": list(bounds.schedules)}
         status["bounds"] = in_force

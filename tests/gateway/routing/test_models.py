@@ -10,6 +10,7 @@ from fakes import Behave, Door, FakeEngine, answer, route, stats, until
 from fastapi.routing import APIRoute
 
 from paternoster_contract.access.keys import digest
+from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.http.routes import FORWARDED, ROUTES, AtGateway
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.admission import only_model
@@ -38,13 +39,17 @@ async def test_the_engine_is_asked_at_the_path_of_the_client(
     assert engine.paths == list(FORWARDED)
 
 
-async def test_a_model_is_told_with_its_length(client: aiohttp.ClientSession, door: Door) -> None:
-    door.publish_models(**{"org/m": route(max_model_len=77), "n": route()})
+async def test_a_model_is_shown_with_its_length_and_its_defaults(client: aiohttp.ClientSession, door: Door) -> None:
+    defaults = {"temperature": 0.7, "top_k": 20}
+    known = route(max_model_len=77, default_parameters=DefaultParameters.model_validate(defaults))
+    door.publish_models(**{"org/m": known, "n": route(), "none": route(default_parameters=DefaultParameters())})
     await until(lambda: stats(client, door), lambda models: "n" in models)
     async with client.get(f"{door.url}/v1/models") as response:
         listed = {entry["id"]: entry for entry in (await response.json())["data"]}
     assert listed["org/m"]["max_model_len"] == 77
-    assert "max_model_len" not in listed["n"]
+    assert listed["org/m"]["default_parameters"] == defaults
+    assert listed["none"]["default_parameters"] == {}
+    assert not {"max_model_len", "default_parameters"} & listed["n"].keys()
     async with client.get(f"{door.url}/v1/models/org/m") as response:
         assert await response.json() == listed["org/m"]
     async with client.get(f"{door.url}/v1/models/org") as response:

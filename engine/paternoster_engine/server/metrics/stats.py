@@ -2,6 +2,7 @@
 
 import time
 
+from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.server.state import ServerState
 
@@ -22,5 +23,6 @@ def build_stats(state: ServerState) -> EngineStats:
         first_token_count_total=first.count,
         inter_token_seconds_total=between.seconds,
         inter_token_count_total=between.count,
+        default_parameters=DefaultParameters(**served.sampling_defaults.values()),
         **served.scheduler.stats(),
     )

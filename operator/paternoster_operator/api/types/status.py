@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from paternoster_operator.api.types.fields import DATE_TIME, INT32, INT64, Count, Document
+from paternoster_operator.api.types.fields import DATE_TIME, INT32, INT64, Count, Document, Positive
 
 
 class Condition(Document):
@@ -78,6 +78,17 @@ class LoadStatus(Document):
     generation_tokens_per_second: Count = 0
     sample_time: str | None = Field(default=None, json_schema_extra=DATE_TIME)
     fresh: bool = False
+
+
+class DefaultParametersStatus(Document):
+    """Sampling settings of requests that leave them out: the model's publisher recommends them, the engines report."""
+
+    temperature: str | None = Field(default=None, max_length=32)
+    top_p: str | None = Field(default=None, max_length=32)
+    top_k: int | None = Field(default=None, ge=-1, le=2**31 - 1, json_schema_extra=INT32)
+    min_p: str | None = Field(default=None, max_length=32)
+    repetition_penalty: str | None = Field(default=None, max_length=32)
+    max_tokens: Positive | None = None
 
 
 class BoundsStatus(Document):
@@ -171,6 +182,8 @@ class LLMDeploymentStatus(Document):
     """Installation that reconciles this, by the namespace and name of its operators' Lease; others leave it alone."""
     max_model_len: Count = 0
     """Longest prompt plus output in tokens, as the engines report it; gateways refuse what is longer."""
+    default_parameters: DefaultParametersStatus | None = None
+    """What gateways show in /v1/models; unset where no engine has reported any."""
     concurrency: ConcurrencyStatus = Field(default_factory=ConcurrencyStatus)
     token_budget: TokenBudgetStatus = Field(default_factory=TokenBudgetStatus)
     replica_model: ReplicaModelStatus | None = None

@@ -37,6 +37,8 @@ def test_models_shows_them(client: httpx.Client) -> None:
     expected = {"top_k": 1, "repetition_penalty": 1.0, "top_p": 0.9, "max_tokens": 5}
     assert client.get("/v1/models").json()["data"][0]["default_parameters"] == expected
     assert client.get("/v1/models/m").json()["default_parameters"] == expected
+    reported = client.get("/stats").json()["default_parameters"]
+    assert {name: value for name, value in reported.items() if value is not None} == expected
 
 
 def _texts(client: httpx.Client, **fields: Any) -> dict[str, set[str]]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from aiohttp import web
 
+from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_operator.scrape import Scraper
@@ -11,6 +12,7 @@ from paternoster_operator.scrape import Scraper
 TOLD = EngineStats.model_construct(
     **dict.fromkeys(EngineStats.model_fields, 1)
     | {"instance": "a", "model": "m", "state": EngineState.READY, "step_sums": (1.0,) * 21, "start_seconds": {}}
+    | {"default_parameters": DefaultParameters(temperature=0.7, top_k=20)}
 )  # fmt: skip
 
 
@@ -33,6 +35,7 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     assert answers == {"ride-0": TOLD, "ride-1": TOLD}
     assert refused == {}
     assert {len(answer.model_fields_set) for answer in answers.values()} == {0}
+    assert answers["ride-0"].default_parameters is answers["ride-1"].default_parameters, "as each sample is kept"
 
 
 async def test_pods_that_fetch_tell_how_far_they_are() -> None:
