@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 
-TOLD = ("X-Request-Id", "X-Paternoster-Ignored", "X-Paternoster-Tool-Template", "Retry-After", "x-should-retry")
+EXPOSED_HEADERS = (
+    "X-Request-Id", "request-id", "X-Paternoster-Ignored", "X-Paternoster-Tool-Template", "Retry-After",
+    "x-should-retry",
+)  # fmt: skip
 """Headers of an answer that a page may read."""
 METHODS = ("GET", "HEAD", "POST")
 
@@ -17,5 +20,9 @@ def allow_origins(app: Starlette, origins: Sequence[str]) -> None:
     """
     if origins:
         app.add_middleware(
-            CORSMiddleware, allow_origins=origins, allow_methods=METHODS, allow_headers=["*"], expose_headers=TOLD
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=METHODS,
+            allow_headers=["*"],
+            expose_headers=EXPOSED_HEADERS,
         )

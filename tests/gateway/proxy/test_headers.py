@@ -85,6 +85,8 @@ async def test_an_engines_answer_has_each_header_once(
                 # Which pages may call is the gateway's to say.
                 allowed = PAGE if headers.get("Origin") == PAGE else None
                 assert response.headers.get("access-control-allow-origin") == allowed
+                readable = response.headers.get("access-control-expose-headers", "")
+                assert {"x-request-id", "request-id"} <= set(readable.lower().split(", ")) or allowed is None
 
 
 async def test_what_the_gateway_answers_itself_has_an_id(client: aiohttp.ClientSession, paged_door: Door) -> None:
