@@ -1,4 +1,4 @@
-"""A second release that watches the whole cluster, too: it leaves the first one's fleets alone, and says so."""
+"""A second release that watches the whole cluster, too: it leaves the first one's fleets alone, and both report it."""
 
 import json
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from urllib.request import Request, urlopen
 
 from paternoster_e2e.cluster.cluster import Cluster
-from paternoster_e2e.kubectl import Document, Kubectl, until
-from paternoster_e2e.outage import NAME, NAMESPACE, OPERATOR, SYSTEM, fleet, holds_for, settled, writers
+from paternoster_e2e.kubectl import Document, Kubectl, condition, until
+from paternoster_e2e.outage import NAME, NAMESPACE, OPERATOR, SYSTEM, fleet, holds_for, leader, settled, writers
 from paternoster_e2e.release import CHART, restricted_namespace
 
 SECOND = "second"
@@ -29,9 +29,9 @@ def second_release(kubectl: Kubectl) -> Iterator[str]:
             kubectl.helm("uninstall", SECOND, where, "--wait")
 
 
-def refusals(kubectl: Kubectl) -> list[Document]:
-    events = kubectl.list("events.events.k8s.io", NAMESPACE)
-    return [event for event in events if event["reason"] == "OwnedByAnotherInstallation"]
+def warnings(kubectl: Kubectl, reason: str) -> list[Document]:
+    """Events of that reason, as either operator posts them."""
+    return [event for event in kubectl.list("events.events.k8s.io", NAMESPACE) if event["reason"] == reason]
 
 
 def answers(gateway: str) -> int:
@@ -44,10 +44,19 @@ def answers(gateway: str) -> int:
 def test_a_second_installation_leaves_the_fleet_alone(kubectl: Kubectl, gateway: str, own_cluster: Cluster) -> None:
     settled(kubectl, 1)
     with second_release(kubectl) as second_gateway:
-        (event,) = until(lambda: refusals(kubectl), "the second one says so", 60)
+        first_name, second_name = f"{SYSTEM}/{OPERATOR}", f"{SECOND_SYSTEM}/{SECOND}-{OPERATOR}"
+        (event,) = until(lambda: warnings(kubectl, "OwnedByAnotherInstallation"), "the second one reports it", 60)
         assert event["regarding"]["name"] == NAME
-        assert f"{SYSTEM}/{OPERATOR} reconciles it" in event["note"]
-        assert fleet(kubectl)["status"]["installation"] == f"{SYSTEM}/{OPERATOR}"
+        assert f"{first_name} reconciles it" in event["note"]
+        # The first one learns of it from the status, and warns in its log and by an event as well.
+        contested = until(lambda: condition(fleet(kubectl), "Contested"), "the first one reports it", 60)
+        assert (contested["status"], contested["reason"]) == ("True", "WatchedByAnotherInstallation")
+        assert f"the installation {second_name} watches this LLMDeployment, too" in contested["message"]
+        (event,) = until(lambda: warnings(kubectl, contested["reason"]), "its event", 60)
+        assert event["note"] == contested["message"]
+        assert fleet(kubectl)["status"]["installation"] == first_name
+        assert fleet(kubectl)["status"]["otherInstallation"]["name"] == second_name
+        assert contested["message"] in kubectl("logs", leader(kubectl), f"--namespace={SYSTEM}")
         began = datetime.now(UTC)
         generation = fleet(kubectl)["metadata"]["generation"]
         holds_for(
@@ -59,6 +68,7 @@ def test_a_second_installation_leaves_the_fleet_alone(kubectl: Kubectl, gateway:
         with urlopen(f"{second_gateway}/v1/models", timeout=60) as models:
             assert json.load(models)["data"] == []
         assert fleet(kubectl)["metadata"]["generation"] == generation
-        assert len(writers(own_cluster.plane.audit_log, began)) <= 1, "the leader of the first one writes alone"
-        assert len(refusals(kubectl)) == 1
+        assert SECOND not in "".join(writers(own_cluster.plane.audit_log, began, but=("leases", "llmdeployments")))
+        for reason in ("OwnedByAnotherInstallation", contested["reason"]):
+            assert len(warnings(kubectl, reason)) == 1
     settled(kubectl, 1)

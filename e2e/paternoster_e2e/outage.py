@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from pathlib import Path
 
@@ -99,8 +99,8 @@ def holds_for(seconds: float, ask: Callable[[], object], what: str) -> None:
         time.sleep(2)
 
 
-def writers(audit_log: Path, since: datetime) -> list[str]:
-    """Pods of the operator in the order of their writes to anything but the lease, repetitions left out.
+def writers(audit_log: Path, since: datetime, but: Collection[str] = ("leases",)) -> list[str]:
+    """Pods of the operator in the order of their writes to any resource ``but`` these, repetitions left out.
 
     Requests that came before ``since`` do not count: what hung in an outage is logged after it, in any order.
     """
@@ -109,7 +109,7 @@ def writers(audit_log: Path, since: datetime) -> list[str]:
         event = json.loads(line)
         reference = event.get("objectRef", {})
         pod = event["user"].get("extra", {}).get("authentication.kubernetes.io/pod-name", [""])[0]
-        writes = event["verb"] in ("create", "update", "patch", "delete") and reference.get("resource") != "leases"
+        writes = event["verb"] in ("create", "update", "patch", "delete") and reference.get("resource") not in but
         counts = writes and datetime.fromisoformat(event["requestReceivedTimestamp"]) >= since
         if counts and OPERATOR in pod and (not order or order[-1] != pod):
             order.append(pod)

@@ -2,8 +2,9 @@
 
 An installation is named by the Lease of its operators, ``namespace/name``. Before it reconciles a fleet it writes that
 name into ``status.installation``, on condition that the object did not change; from then on every other installation
-leaves the fleet alone, and says so. The owner renews its claim with the status, which it writes at least every
-:data:`~paternoster_operator.report.status.LOAD_REFRESH_SECONDS`. A claim that was not renewed for
+leaves the fleet alone, posts an event, and marks the fleet as watched by it, too, so that the owner reports it as well
+(:mod:`~paternoster_operator.report.other_installation`). The owner renews its claim with the status, which it writes at
+least every :data:`~paternoster_operator.report.status.LOAD_REFRESH_SECONDS`. A claim that was not renewed for
 :data:`TAKEOVER_SECONDS` is void: the others measure that on their own clocks, as candidates for a Lease do.
 """
 
@@ -11,9 +12,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf
 from typing import Any
 
 from paternoster_operator.cluster.port import Cluster, Event, Key
+from paternoster_operator.report.other_installation import RENEW_SECONDS, build_mark, mark_age
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +45,23 @@ class Installations:
     Without a name, on this machine's own cluster, every fleet is this installation's.
     """
 
-    def __init__(self, cluster: Cluster, name: str | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str | None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._cluster = cluster
         self._name = name
         self._clock = clock
+        self._wall = wall
         self._claims: dict[str, _Claim] = {}
         """Of others, by the uid of the LLMDeployment."""
         self._reported: dict[str, str] = {}
         """Installations that were reported as the owner, by the uid of the LLMDeployment."""
+        self._marked: dict[str, float] = {}
+        """When this installation last marked a fleet, on ``clock``, by the uid of the LLMDeployment."""
 
     def other_owner(self, document: Mapping[str, Any]) -> str | None:
         """Return the other installation that reconciles ``document``; None for this one or where a claim is void."""
@@ -57,6 +70,7 @@ class Installations:
         if self._name is None or installation in (None, self._name):
             self._claims.pop(uid, None)
             self._reported.pop(uid, None)
+            self._marked.pop(uid, None)
             return None
         renewal, now = status.get("load", {}).get("sampleTime"), self._clock()
         claim = self._claims.get(uid)
@@ -75,16 +89,32 @@ class Installations:
         other = self.other_owner(document)
         if other is not None:
             await self._report(key, document["metadata"]["uid"], other)
+            await self._mark(key, document)
             return RECHECK_SECONDS
         if document.get("status", {}).get("installation") == self._name:
             return None
-        if await self._cluster.claim(key, self._name):
+        if await self._cluster.amend_status(key, {"installation": self._name}):
             log.info("%s: reconciled by the installation %s from now on", key, self._name)
         return CLAIM_SECONDS
 
     def forget(self) -> None:
         """Report fleets of other installations again: another replica may have led meanwhile."""
         self._reported.clear()
+
+    async def _mark(self, key: Key, document: Mapping[str, Any]) -> None:
+        """Mark the fleet as watched by this installation, unless there is a mark that need not be renewed yet.
+
+        Of three installations, so, one of the two that do not reconcile it is named. An owner of an earlier release
+        removes the mark at once: it is written once in :data:`RENEW_SECONDS` all the same.
+        """
+        assert self._name is not None
+        uid, clock = document["metadata"]["uid"], self._clock()
+        now = self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")
+        age = mark_age(document.get("status", {}), now)
+        if (age is not None and abs(age) <= RENEW_SECONDS) or clock - self._marked.get(uid, -inf) <= RENEW_SECONDS:
+            return
+        if await self._cluster.amend_status(key, build_mark(self._name, now)):
+            self._marked[uid] = clock
 
     async def _report(self, key: Key, uid: str, other: str) -> None:
         if self._reported.get(uid) == other:

@@ -306,7 +306,8 @@ class Reconciler:
         self._metrics.observe_conditions(key, status["conditions"])
         self._metrics.observe_slo(key, fleet.resource.spec.slo)
         previous = fleet.resource.status
-        await self._warn(key, status, previous, "Stalled")
+        for type_ in ("Stalled", "Contested"):
+            await self._warn(key, status, previous, type_)
         if status != previous:
             await self._cluster.write_status(key, status)
             if status["load"] != previous.get("load"):

@@ -196,14 +196,14 @@ class KubernetesCluster:
         # 404: it was deleted while it was looked at
         await self._apply_status({"name": key.name, "namespace": key.namespace}, status, ignore=404)
 
-    async def claim(self, key: Key, installation: str) -> bool:
+    async def amend_status(self, key: Key, fields: Object) -> bool:
         resource = self.get(key)
         if resource is None:
             return False
-        # As a precondition: of several that claim it at once, one does.
+        # As a precondition: of several that write at once, one does.
         metadata = {name: resource["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
         # An apply takes away what it does not name, so the rest of the status is in it, too.
-        status = {**resource.get("status", {}), "installation": installation}
+        status = {**resource.get("status", {}), **fields}
         return await self._apply_status(metadata, status, ignore=409) is not None
 
     async def _apply_status(self, metadata: Object, status: Object, *, ignore: int) -> Mapping[str, Any] | None:

@@ -146,11 +146,11 @@ class LocalCluster:
         if resource is not None:
             self._resources[key] = self._stamped({**resource, "status": status})
 
-    async def claim(self, key: Key, installation: str) -> bool:
+    async def amend_status(self, key: Key, fields: Object) -> bool:
         resource = self._resources.get(key)
         if resource is None:
             return False
-        await self.write_status(key, {**resource.get("status", {}), "installation": installation})
+        await self.write_status(key, {**resource.get("status", {}), **fields})
         return True
 
     async def list_events(self, namespace: str, kind: str, name: str) -> Sequence[Mapping[str, Any]]:

@@ -114,8 +114,8 @@ class Cluster(Protocol):
         """Replace the LLMDeployment's status subresource."""
         ...
 
-    async def claim(self, key: Key, installation: str) -> bool:
-        """Set ``installation`` in the LLMDeployment's status; False where it is not as the cache has it any more."""
+    async def amend_status(self, key: Key, fields: Object) -> bool:
+        """Set ``fields`` of the LLMDeployment's status; False where it is not as the cache has it any more."""
         ...
 
     async def list_events(self, namespace: str, kind: str, name: str) -> Sequence[Mapping[str, Any]]:

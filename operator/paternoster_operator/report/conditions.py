@@ -1,7 +1,7 @@
 """Conditions from what is: pure, so that the same look always gives the same words.
 
-They follow the Kubernetes API conventions and kstatus: ``Ready`` is always there; ``Reconciling`` and ``Stalled`` only
-while true.
+They follow the Kubernetes API conventions and kstatus: ``Ready`` is always there; ``Reconciling``, ``Stalled`` and
+``Contested`` only while true.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ from paternoster_operator.observe import Observed
 from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.causes.stall_reason import find_stall_reason, waits_for_end
 from paternoster_operator.report.model_fetch import find_downloads
+from paternoster_operator.report.other_installation import find_other_installation
 from paternoster_operator.report.stage import Stage, find_stage
 
 Truth = Literal["True", "False", "Unknown"]
@@ -70,6 +71,9 @@ def find_conditions(
         conditions.append(reconciling)
     if stalled is not None:
         conditions.append(stalled)
+    other = find_other_installation(resource.status, now)
+    if other is not None:
+        conditions.append(_contested(resource.status.get("installation", ""), other))
     if access.gateways is not None:
         conditions.append(_routed(access))
     conditions.append(_metrics_fresh(signals))
@@ -144,6 +148,15 @@ def _ready(
     if (stage := _stage(observed)) is not None and moving is not None:
         return Condition("Ready", "Unknown", stage.reason, f"{said}; {stage.message}")
     return Condition("Ready", "Unknown", "Progressing" if moving is None else moving.reason, said)
+
+
+def _contested(own: str, other: str) -> Condition:
+    """Another installation watches the fleet as well."""
+    said = (
+        f"the installation {other} watches this LLMDeployment, too; {own} reconciles it, and {other} leaves it alone "
+        "(status.installation). Let each watch namespaces of its own (watchNamespaces), or uninstall one"
+    )
+    return Condition("Contested", "True", "WatchedByAnotherInstallation", said)
 
 
 def _routed(access: Access) -> Condition:

@@ -13,6 +13,7 @@ from paternoster_operator.observe import Observed
 from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamped
 from paternoster_operator.report.default_parameters import write_default_parameters
 from paternoster_operator.report.economics import economics
+from paternoster_operator.report.other_installation import find_other_installation
 
 LOAD_REFRESH_SECONDS = 60
 LOAD_CHANGE = 0.1
@@ -81,6 +82,8 @@ def build_status(
     }
     if "installation" in previous:
         status["installation"] = previous["installation"]
+    if find_other_installation(previous, now) is not None:
+        status["otherInstallation"] = previous["otherInstallation"]
     if signals.default_parameters is not None:
         status["defaultParameters"] = write_default_parameters(signals.default_parameters)
     elif "defaultParameters" in previous:

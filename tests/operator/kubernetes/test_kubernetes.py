@@ -179,7 +179,7 @@ async def test_a_claim_is_written_if_the_object_is_as_it_was_read(cluster: Kuber
     read = cluster.get(KEY)
     assert read is not None
     read["metadata"]["resourceVersion"] = "17"
-    assert await cluster.claim(KEY, "system/operator")
+    assert await cluster.amend_status(KEY, {"installation": "system/operator"})
     ((_, path, query, kind, body),) = server.requests
     assert path.endswith("/llmdeployments/ride/status")
     assert (query["fieldManager"], kind) == ("paternoster", "application/apply-patch+yaml")
@@ -187,7 +187,7 @@ async def test_a_claim_is_written_if_the_object_is_as_it_was_read(cluster: Kuber
     assert body["metadata"]["uid"] == "uid-1"
     assert body["status"] == {**read.get("status", {}), "installation": "system/operator"}
     server.status = 409
-    assert not await cluster.claim(KEY, "system/operator")
+    assert not await cluster.amend_status(KEY, {"installation": "system/operator"})
 
 
 async def test_events_name_the_object(cluster: KubernetesCluster, server: Server) -> None:

@@ -1,10 +1,12 @@
-"""Two installations that watch one fleet: one reconciles it, the other says so and leaves it alone."""
+"""Two installations that watch one fleet: one reconciles it, the other leaves it alone, and both report it."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from paternoster_operator.installation import CLAIM_SECONDS, REASON, RECHECK_SECONDS, TAKEOVER_SECONDS, Installations
+from paternoster_operator.report.other_installation import RENEW_SECONDS, VOID_SECONDS, find_other_installation
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
@@ -46,7 +48,9 @@ async def test_the_first_one_claims_and_the_second_reports_it_once(cluster: Fake
     assert event.message.startswith("the installation b/operator watches this LLMDeployment, too, and leaves it alone")
     assert "a/operator reconciles it" in event.message
     assert cluster.resource is not None
-    assert cluster.resource["status"] == {"installation": "a/operator"}
+    status = cluster.resource["status"]
+    assert status == {"installation": "a/operator", "otherInstallation": status["otherInstallation"]}
+    assert status["otherInstallation"]["name"] == "b/operator"
 
 
 async def test_a_claim_lasts_while_it_is_renewed(cluster: FakeCluster) -> None:
@@ -85,7 +89,11 @@ async def test_each_one_publishes_and_reconciles_its_own_fleets(cluster: FakeClu
     assert cluster.statuses[-1]["installation"] == "a/operator", "each status has the claim, too"
     applied, written = len(cluster.applies), len(cluster.statuses)
     assert await second._look(KEY) == RECHECK_SECONDS
-    assert (len(cluster.applies), len(cluster.statuses)) == (applied, written)
+    assert len(cluster.applies) == applied
+    marked, before = cluster.statuses[-1], cluster.statuses[-2]
+    assert {**before, "otherInstallation": marked["otherInstallation"]} == marked, "its mark, and nothing else"
+    assert await second._look(KEY) == RECHECK_SECONDS
+    assert len(cluster.statuses) == written + 1
     assert list((await first.routing_table()).models) == ["lift"]
     assert list((await second.routing_table()).models) == []
     await first.stop()
@@ -106,3 +114,108 @@ async def test_a_standby_publishes_what_the_leader_does(cluster: FakeCluster) ->
     await leader.stop()
     await standby.stop()
     await runner.cleanup()
+
+
+class Wall(Clock):
+    """The time of day, by the same seconds."""
+
+    def time(self) -> datetime:
+        return datetime(2026, 11, 25, 12, tzinfo=UTC) + timedelta(seconds=self.now)
+
+    def mark(self, cluster: FakeCluster) -> dict[str, str] | None:
+        assert cluster.resource is not None
+        mark: dict[str, str] | None = cluster.resource["status"].get("otherInstallation")
+        return mark
+
+
+async def test_the_mark_is_renewed_and_one_of_two_others_has_it(cluster: FakeCluster) -> None:
+    wall = Wall()
+    second, third = (Installations(cluster, f"{name}/operator", wall, wall.time) for name in "bc")
+    await Installations(cluster, "a/operator").wait_to_own(KEY)
+    renewals = 3
+    for _ in range(renewals):
+        for _ in range(int(RENEW_SECONDS // RECHECK_SECONDS)):
+            renew(cluster, str(wall.now))
+            await second.wait_to_own(KEY)
+            await third.wait_to_own(KEY)
+            wall.now += RECHECK_SECONDS
+        wall.now += 1
+        assert wall.mark(cluster) is not None
+    marks = [status["otherInstallation"] for status in cluster.statuses if "otherInstallation" in status]
+    assert [mark["name"] for mark in marks] == ["b/operator"] * renewals
+
+
+async def test_an_owner_that_removes_the_mark_is_not_fought(cluster: FakeCluster) -> None:
+    """One of an earlier release writes a status that lacks it."""
+    wall = Wall()
+    second = Installations(cluster, "b/operator", wall, wall.time)
+    await Installations(cluster, "a/operator").wait_to_own(KEY)
+    for _ in range(100):
+        await second.wait_to_own(KEY)
+        renew(cluster, str(wall.now))
+        assert cluster.resource is not None
+        cluster.resource["status"].pop("otherInstallation", None)
+        wall.now += RECHECK_SECONDS
+    marks = [status for status in cluster.statuses if "otherInstallation" in status]
+    assert len(marks) <= 1 + 100 * RECHECK_SECONDS / RENEW_SECONDS
+
+
+def contested(cluster: FakeCluster) -> dict[str, Any] | None:
+    """The owner's condition, as it last wrote it."""
+    found = [each for each in cluster.statuses[-1]["conditions"] if each["type"] == "Contested"]
+    return found[0] if found else None
+
+
+async def test_the_owner_reports_the_other_one_while_it_is_there(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = (Operator(cluster, Settings(installation=f"{name}/operator")) for name in "ab")
+    await first._look(KEY)
+    await first._look(KEY)
+    assert contested(cluster) is None
+    await second._look(KEY)
+    for _ in range(3):
+        await first._look(KEY)
+    told = contested(cluster)
+    assert told is not None
+    assert (told["status"], told["reason"]) == ("True", "WatchedByAnotherInstallation")
+    assert told["message"].startswith("the installation b/operator watches this LLMDeployment, too; a/operator recon")
+    events = [event.type for event in cluster.events if event.reason == told["reason"]]
+    assert events == ["Warning"], "once"
+    assert caplog.text.count("the installation b/operator watches this LLMDeployment, too; a/operator") == 1
+    series = {"namespace": KEY.namespace, "name": KEY.name}
+    labels = series | {"type": "Contested", "status": "True", "reason": "WatchedByAnotherInstallation"}
+    assert first.metrics.registry.get_sample_value("paternoster_operator_condition", labels) == 1
+
+    assert cluster.resource is not None
+    old = datetime.now(UTC) - timedelta(seconds=VOID_SECONDS + 1)
+    mark = {"name": "b/operator", "seenTime": old.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    cluster.resource = {**cluster.resource, "status": {**cluster.resource["status"], "otherInstallation": mark}}
+    await first._look(KEY)
+    assert contested(cluster) is None, "it is gone, or watches other namespaces now"
+    assert "otherInstallation" not in cluster.statuses[-1]
+    assert first.metrics.registry.get_sample_value("paternoster_operator_condition", labels) is None
+    written = len(cluster.statuses)
+    await first._look(KEY)
+    assert len(cluster.statuses) == written
+    await first.stop()
+    await second.stop()
+
+
+@pytest.mark.parametrize(
+    ("mark", "found"),
+    [
+        ({"name": "b/operator", "seenTime": "2026-11-25T12:00:00Z"}, "b/operator"),
+        ({"name": "b/operator", "seenTime": "2026-11-25T12:04:00Z"}, "b/operator"),
+        ({"name": "a/operator", "seenTime": "2026-11-25T12:00:00Z"}, None),
+        ({"name": "b/operator", "seenTime": "2126-11-25T12:00:00Z"}, None),
+        ({"name": "b/operator", "seenTime": "2026-11-25T12:00:00"}, None),
+        ({"name": "b/operator", "seenTime": "soon"}, None),
+        ({"name": "b/operator"}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_which_marks_are_valid(mark: Any, found: str | None) -> None:
+    status = {"installation": "a/operator", "otherInstallation": mark}
+    assert find_other_installation(status, "2026-11-25T12:01:00Z") == found

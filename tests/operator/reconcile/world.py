@@ -83,9 +83,9 @@ class FakeCluster:
         self.statuses.append(status)
         self.resource = {**self.resource, "status": status}
 
-    async def claim(self, key: Key, installation: str) -> bool:
+    async def amend_status(self, key: Key, fields: Object) -> bool:
         assert self.resource is not None
-        await self.write_status(key, {**self.resource.get("status", {}), "installation": installation})
+        await self.write_status(key, {**self.resource.get("status", {}), **fields})
         return True
 
     async def list_events(self, namespace: str, kind: str, name: str) -> Sequence[Object]:

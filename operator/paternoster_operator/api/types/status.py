@@ -80,6 +80,15 @@ class LoadStatus(Document):
     fresh: bool = False
 
 
+class OtherInstallationStatus(Document):
+    """An installation that watches this LLMDeployment, too, and leaves it alone."""
+
+    name: str = Field(min_length=1, max_length=317)
+    """Namespace and name of its operators' Lease."""
+    seen_time: str = Field(json_schema_extra=DATE_TIME)
+    """When it last wrote this; it does so every two minutes."""
+
+
 class DefaultParametersStatus(Document):
     """Sampling settings of requests that leave them out: the model's publisher recommends them, the engines report."""
 
@@ -180,6 +189,7 @@ class LLMDeploymentStatus(Document):
     served_model: str = ""
     installation: str | None = None
     """Installation that reconciles this, by the namespace and name of its operators' Lease; others leave it alone."""
+    other_installation: OtherInstallationStatus | None = None
     max_model_len: Count = 0
     """Longest prompt plus output in tokens, as the engines report it; gateways refuse what is longer."""
     default_parameters: DefaultParametersStatus | None = None
