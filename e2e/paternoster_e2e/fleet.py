@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from paternoster_contract.labels import ADMIN_PORT
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
 
 NAME = "lift"
@@ -63,6 +64,12 @@ class Fleet:
         """Without those that are ending."""
         pods = self.kubectl.list("pods", self.namespace, f"app.kubernetes.io/instance={self.name}")
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+    def engine_answer(self, path: str) -> str:
+        """What its only pod answers on the admin port."""
+        (pod,) = self.pods()
+        name = pod["metadata"]["name"]
+        return self.kubectl("get", "--raw", f"/api/v1/namespaces/{self.namespace}/pods/{name}:{ADMIN_PORT}/proxy{path}")
 
     def seen(self) -> bool:
         """Whether the status speaks of the manifest as it is now."""

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from paternoster_contract.access.identity import HEADER, Identity
-from paternoster_contract.labels import ADMIN_PORT
 from paternoster_e2e.kubectl import until
 from paternoster_e2e.teams import Teams
 
@@ -36,9 +35,7 @@ def test_a_key_says_who_its_client_is(teams: Teams) -> None:
         return httpx.post(f"{teams.gateway}/v1/completions", json=body, headers={**(headers or {}), **key}, timeout=150)
 
     def cached() -> int:
-        (pod,) = fleet.pods()
-        path = f"/api/v1/namespaces/{teams.a}/pods/{pod['metadata']['name']}:{ADMIN_PORT}/proxy/stats"
-        total: int = json.loads(teams.kubectl("get", "--raw", path))["cached_prompt_tokens_total"]
+        total: int = json.loads(fleet.engine_answer("/stats"))["cached_prompt_tokens_total"]
         return total
 
     write(entry("acme"), entry("slow", tokensPerSecond=1, tokenBurst=10))

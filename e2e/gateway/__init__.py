@@ -1,0 +1,1 @@
+"""What clients of the deployed gateway get: of a full engine, of any, and without an operator."""
