@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import ClientDisconnect
 
@@ -22,6 +22,7 @@ from paternoster_gateway.admission import admit, only_model, open_to
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.body import named_model
 from paternoster_gateway.errors import GatewayError, client_gone, install
+from paternoster_gateway.forwarded_answer import ForwardedAnswer
 from paternoster_gateway.headers import PASSED_ON
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness
@@ -130,15 +131,10 @@ def create_app(
         metrics.first_byte.labels(model, route).observe(time.monotonic() - started)
         metrics.requests.labels(model, route, str(answer.status)).inc()
 
-        async def chunks() -> AsyncIterator[bytes]:
-            try:
-                async for chunk in answer.chunks:
-                    yield chunk
-            finally:
-                metrics.in_flight[model] -= 1
+        def ended() -> None:
+            metrics.in_flight[model] -= 1
 
-        response = StreamingResponse(chunks(), answer.status)
-        response.raw_headers = answer.headers
+        response = ForwardedAnswer(answer, ended)
         if response.headers.get("Content-Type", "").startswith("text/event-stream"):
             response.headers.update(_NO_BUFFERING)
         return response

@@ -8,7 +8,7 @@ budget bounds all retries of a fleet.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import Enum
@@ -24,7 +24,7 @@ from paternoster_gateway import liveness
 from paternoster_gateway.admission import Admission
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
-from paternoster_gateway.headers import Headers, end_to_end
+from paternoster_gateway.headers import Headers, answer_headers, is_status_of_engine
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
@@ -51,11 +51,11 @@ class Call:
 
 @dataclass(slots=True)
 class Answer:
-    """An engine's answer whose body is still on its way; ``chunks`` must be read to its end, or all of it discarded."""
+    """An engine's answer whose body is still on its way; :meth:`discard` must be called in the end."""
 
     status: int
     headers: Headers
-    chunks: AsyncIterator[bytes]
+    chunks: AsyncGenerator[bytes]
     replica: str
     """URL."""
     attempts: int
@@ -63,7 +63,8 @@ class Answer:
     stack: AsyncExitStack = field(repr=False)
 
     async def discard(self) -> None:
-        """End it before any of its chunks was read."""
+        """End it, however much of it was read."""
+        await self.chunks.aclose()
         await self.stack.aclose()
 
 
@@ -181,11 +182,17 @@ class Proxy:
                 log.warning("%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url)
                 self._balancer.put_aside(replica)
                 return Attempt(keys_refused(call.model, number), Next.ANY_NOW, "status_401")
+            if not is_status_of_engine(response.status):
+                await stack.aclose()
+                log.warning("%s answered with status %d, which no engine does", replica.url, response.status)
+                self._balancer.put_aside(replica)
+                message = f"A replica of `{call.model}` answered with a status that no engine has."
+                return Attempt(GatewayError(502, "BadGatewayError", message), Next.ANY_NOW, "bad_status")
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
             async with self._liveness.expecting(replica.url):
                 first = await response.content.readany()
             chunks = self._body(call, replica, response, first, stack)
-            answer = Answer(response.status, end_to_end(response.raw_headers), chunks, replica.url, number, stack)
+            answer = Answer(response.status, answer_headers(response.raw_headers), chunks, replica.url, number, stack)
             following = self._after(response, replica)
             return Attempt(answer, following, "not_serving" if following is Next.ANY else f"status_{response.status}")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -225,7 +232,7 @@ class Proxy:
 
     async def _body(
         self, call: Call, replica: Replica, response: aiohttp.ClientResponse, first: bytes, stack: AsyncExitStack
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         async with stack:
             try:
                 chunk = first

@@ -116,7 +116,7 @@ def replace(file: Path, *lines: str) -> None:
 
 async def answer(engine: FakeEngine, _: web.Request) -> web.StreamResponse:
     """Say who answers."""
-    return web.json_response({"from": engine.name}, headers={"X-Engine": engine.name})
+    return web.json_response({"from": engine.name}, headers={"X-Paternoster-Engine": engine.name})
 
 
 async def stats(client: aiohttp.ClientSession, door: Door) -> dict[str, Any]:

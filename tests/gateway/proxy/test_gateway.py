@@ -64,7 +64,7 @@ async def test_request_and_answer_pass_unchanged(client: aiohttp.ClientSession, 
     async with client.post(door.url + PATH, data=raw, headers={"X-Request-Id": "mine"}) as response:
         assert response.status == 200
         assert await response.json() == {"from": "a"}
-        assert response.headers["X-Engine"] == "a"
+        assert response.headers["X-Paternoster-Engine"] == "a"
         assert response.headers["X-Request-Id"] == "mine"
     assert engine.bodies == [raw]
 

@@ -37,8 +37,8 @@ def talkative(status: int = 200, kind: str = "application/json") -> Behave:
             "x-paternoster-ignored": "custom", "retry-after": "7", "keep-alive": "timeout=5", "server": "engine",
         }  # fmt: skip
         response.headers.update(own | ({"request-id": given} if request.path in MESSAGES else {}))
-        response.headers.add("x-twice", "1")
-        response.headers.add("x-twice", "2")
+        response.headers.add("x-ratelimit-twice", "1")
+        response.headers.add("x-ratelimit-twice", "2")
         return response
 
     return behave
@@ -60,7 +60,7 @@ async def published(client: aiohttp.ClientSession, door: Door, *engines: FakeEng
 def seen_once(response: aiohttp.ClientResponse) -> None:
     """Every header once, an id among them; also Anthropic's on its paths."""
     many = Counter(name.decode().lower() for name, _ in response.raw_headers)
-    many.pop("x-twice", None)
+    many.pop("x-ratelimit-twice", None)
     assert {name: count for name, count in many.items() if count > 1} == {}
     assert many["date"] == 1
     assert response.headers[REQUEST_ID]
@@ -80,7 +80,7 @@ async def test_an_engines_answer_has_each_header_once(
                 assert response.status == status, path
                 seen_once(response)
                 assert response.headers[REQUEST_ID] == headers.get(REQUEST_ID, response.headers[REQUEST_ID])
-                assert response.headers.getall("x-twice") == ["1", "2"]
+                assert response.headers.getall("x-ratelimit-twice") == ["1", "2"]
                 assert "keep-alive" not in response.headers
                 # Which pages may call is the gateway's to say.
                 allowed = PAGE if headers.get("Origin") == PAGE else None

@@ -1,0 +1,25 @@
+"""An engine's answer as the response to a client: however that ends, the answer is discarded and counted out."""
+
+from collections.abc import Callable
+
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from paternoster_gateway.proxy import Answer
+
+
+class ForwardedAnswer(StreamingResponse):
+    """Sends the status, headers and pieces of ``answer``; then calls ``ended``, also where sending failed."""
+
+    def __init__(self, answer: Answer, ended: Callable[[], object]) -> None:
+        super().__init__(answer.chunks, answer.status)
+        self.raw_headers = answer.headers
+        self._answer = answer
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+            await self._answer.discard()
