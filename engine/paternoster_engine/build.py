@@ -150,7 +150,7 @@ def _tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
 
 
 def _sampling_defaults(checkpoint: Checkpoint, args: EngineArgs) -> SamplingDefaults:
-    """Logs what requests get that leave it out; raises :class:`ModelError`."""
+    """Return and log the settings of requests without their own; raises :class:`ModelError`."""
     if args.generation_config == "none":
         return NO_DEFAULTS
     try:
@@ -158,8 +158,8 @@ def _sampling_defaults(checkpoint: Checkpoint, args: EngineArgs) -> SamplingDefa
     except ModelError as error:
         raise ModelError(f"{error}; generation_config 'none' leaves it out") from error
     if values := defaults.values():
-        told = ", ".join(f"{name} {value:g}" for name, value in values.items())
-        log.info("requests that leave them out get the publisher's %s (generation_config 'none': the API's own)", told)
+        settings = ", ".join(f"{name} {value:g}" for name, value in values.items())
+        log.info("default sampling settings are the publisher's %s (generation_config 'none' disables them)", settings)
     for note in defaults.notes:
         log.warning("%s: %s", checkpoint.config.name, note)
     return defaults

@@ -18,7 +18,7 @@ class Checkpoint(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """What of the files is not used, a line each, once the shape of each tensor was asked for."""
+        """One line for each part of the files that is not used; complete once all tensors have been read."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class Checkpoint(Protocol):
         ...
 
     def sampling_defaults(self) -> SamplingDefaults:
-        """What the publisher recommends for requests that leave it out; raises :class:`UnsupportedModelError`."""
+        """The publisher's sampling settings for requests without their own; raises :class:`UnsupportedModelError`."""
         ...
 
 

@@ -132,7 +132,7 @@ class ModelConfig:
     pooling: Pooling | None = None
     """For a model whose hidden states are wanted: it has no output projection then. None for one that generates."""
     sampling_defaults: SamplingDefaults = NO_DEFAULTS
-    """For requests that leave them out."""
+    """The publisher's sampling settings, for requests without their own."""
 
     @property
     def layers(self) -> Sequence[Layer]:

@@ -1,4 +1,4 @@
-"""Sampling settings that a model's publisher recommends, for requests that leave them out; as vLLM takes them.
+"""Sampling settings that a model's publisher recommends, used as in vLLM for requests that leave them out.
 
 From generation_config.json (https://huggingface.co/docs/transformers/main_classes/text_generation), or from the
 ``general.sampling`` fields that llama.cpp's converter makes of it in a GGUF file.
@@ -19,7 +19,7 @@ _OF_GGUF = {
     "min_p": "min_p",
     "repetition_penalty": "penalty_repeat",
 }
-"""Our names -> those behind ``general.sampling.``."""
+"""Field of requests -> key of GGUF files behind ``general.sampling.``."""
 _WITHOUT_EFFECT: Mapping[str, Sequence[Any]] = {
     "begin_suppress_tokens": ([],),
     "bad_words_ids": ([],),
@@ -41,7 +41,7 @@ _WITHOUT_EFFECT: Mapping[str, Sequence[Any]] = {
     "top_h": (),
     "typical_p": (1,),
 }
-"""Fields of generation_config.json that would change answers and are not used, as in vLLM, and values that do not."""
+"""Field of generation_config.json that is not used, as in vLLM -> values with which it would not change answers."""
 _GGUF_WITHOUT_EFFECT: Mapping[str, Sequence[Any]] = {
     "mirostat": (0,),
     "penalty_last_n": (-1,),
@@ -52,7 +52,7 @@ _GGUF_WITHOUT_EFFECT: Mapping[str, Sequence[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
-    """Values for fields of requests, by the fields' names; None for what the publisher does not say."""
+    """Values for fields of requests, by field name; None where the publisher recommends none."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -60,12 +60,12 @@ class SamplingDefaults:
     min_p: float | None = None
     repetition_penalty: float | None = None
     max_tokens: int | None = None
-    """Of a chat without a limit of its own; the file calls it ``max_new_tokens``."""
+    """Limit of a chat without its own; ``max_new_tokens`` in the file."""
     notes: Sequence[str] = field(default=(), compare=False, repr=False)
-    """What of the files has no effect, a line each."""
+    """One line for each part of the files that has no effect."""
 
     def values(self) -> dict[str, float | int]:
-        """Those that are said."""
+        """The values that the publisher recommends."""
         values = asdict(self)
         del values["notes"]
         return {name: value for name, value in values.items() if value is not None}
@@ -75,7 +75,7 @@ NO_DEFAULTS = SamplingDefaults()
 
 
 def defaults_of_generation_config(values: Mapping[str, Any]) -> SamplingDefaults:
-    """Of a parsed generation_config.json; ``do_sample: false`` stands for temperature 0.
+    """Read a parsed generation_config.json; ``do_sample: false`` means temperature 0.
 
     Raises :class:`UnsupportedModelError` for a value that no request may have.
     """
@@ -94,13 +94,13 @@ def defaults_of_generation_config(values: Mapping[str, Any]) -> SamplingDefaults
 
 
 def defaults_of_gguf(metadata: Mapping[str, Any]) -> SamplingDefaults:
-    """Of the fields of a GGUF file; raises :class:`UnsupportedModelError` for a value that no request may have."""
+    """Read the fields of a GGUF file; raises :class:`UnsupportedModelError` for a value that no request may have."""
     prefix = "general.sampling."
-    said = {name: _as_written(metadata.get(prefix + theirs)) for name, theirs in _OF_GGUF.items()}
-    # Below 0 llama.cpp is greedy.
-    if isinstance(said["temperature"], float | int):
-        said["temperature"] = max(0.0, said["temperature"])
-    fields = Fields({prefix + _OF_GGUF[name]: value for name, value in said.items()}, "the GGUF file", prefix)
+    values = {name: _unrounded(metadata.get(prefix + key)) for name, key in _OF_GGUF.items()}
+    # llama.cpp samples greedily below 0.
+    if isinstance(values["temperature"], float | int):
+        values["temperature"] = max(0.0, values["temperature"])
+    fields = Fields({prefix + _OF_GGUF[name]: value for name, value in values.items()}, "the GGUF file", prefix)
     others = {name: metadata.get(prefix + name) for name in _GGUF_WITHOUT_EFFECT}
     return SamplingDefaults(
         temperature=fields.between("temp", 0, MOST_TEMPERATURE, default=None),
@@ -113,11 +113,11 @@ def defaults_of_gguf(metadata: Mapping[str, Any]) -> SamplingDefaults:
 
 
 def _notes(where: str, values: Mapping[str, Any], neutral: Mapping[str, Sequence[Any]]) -> list[str]:
-    asking = {name: values[name] for name in neutral if values.get(name) is not None}
-    told = [f"{name} {shown(value)}" for name, value in asking.items() if value not in neutral[name]]
-    return [f"{where}{', '.join(told)} has no effect here: requests may ask for what they need"] if told else []
+    given = {name: values[name] for name in neutral if values.get(name) is not None}
+    unused = [f"{name} {shown(value)}" for name, value in given.items() if value not in neutral[name]]
+    return [f"{where}{', '.join(unused)} has no effect here: requests may ask for what they need"] if unused else []
 
 
-def _as_written(value: Any) -> Any:
-    """A number that was rounded to float32, as 0.95 to 0.949999988, as it was before."""
+def _unrounded(value: Any) -> Any:
+    """Undo the rounding to float32, which turns 0.95 into 0.949999988."""
     return float(f"{value:.6g}") if isinstance(value, float) and math.isfinite(value) else value

@@ -27,8 +27,8 @@ USUAL = ("", "models")
 
 SHOWN = 20
 """Names in a message."""
-MOST_LOOKED_AT = 10_000
-"""Files of a folder that has no model."""
+MAX_LISTED = 10_000
+"""Most files of a folder without a model that are listed to explain what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _from_path(address: str, path: Path) -> ModelSource:
 
 
 def _gguf(address: str, path: Path) -> ModelSource:
-    """The file ``path``, or the first one of the split model that it is a part of."""
+    """Return the file ``path``, or the first file of the split model that it is a part of."""
     parts = parts_of(path.name)
     if missing := [name for name in parts if not (path.parent / name).is_file()]:
         raise ModelSourceError(
@@ -131,7 +131,7 @@ def _from_folder(address: str, folder: Path) -> ModelSource:
         )
     if models:
         return _gguf(address, place / ggufs[0])
-    why = explain_folder([file.name for file in islice(place.iterdir(), MOST_LOOKED_AT)])
+    why = explain_folder([file.name for file in islice(place.iterdir(), MAX_LISTED)])
     raise ModelSourceError(
         f"model {address!r}: the folder has no {', '.join(missing)}{f': {why}' if why else ''}; {ALLOWED}"
     )

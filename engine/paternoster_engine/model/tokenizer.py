@@ -10,8 +10,9 @@ import tokenizers
 from paternoster_engine.chat.marks import MARK, Marker
 from paternoster_engine.chat.tool_prompt import MARKS
 from paternoster_engine.model.fields import Fields
-from paternoster_engine.model.vocabulary.from_gguf import vocabulary_of
-from paternoster_engine.model.vocabulary.from_json import TokenizerFiles, vocabulary_of_files
+from paternoster_engine.model.vocabulary.file_vocabulary import FileVocabulary
+from paternoster_engine.model.vocabulary.from_gguf import read_gguf_vocabulary
+from paternoster_engine.model.vocabulary.from_json import TokenizerFiles, read_json_vocabulary
 from paternoster_engine.model.vocabulary.spelling import ByteLevel, Spelling
 
 COMPOSED = 3
@@ -45,22 +46,27 @@ class Tokenizer:
         self.chat_template, self.special_names = chat_template, special_names
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.notes: Sequence[str] = ()
-        """What of the files has no effect, a line each."""
+        """One line for each part of the files that has no effect."""
         self.largest_id = max((*backend.get_vocab(with_added_tokens=True).values(), *self.eos_token_ids), default=0)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
         """From the ``tokenizer.*`` keys of a GGUF file; raises :class:`UnsupportedModelError`."""
-        said = vocabulary_of(metadata)
-        return cls(said.backend, said.eos_token_ids, said.chat_template, said.special_names, said.spelling)
+        vocabulary = read_gguf_vocabulary(metadata)
+        return cls._from_vocabulary(vocabulary, vocabulary.chat_template)
 
     @classmethod
     def from_json(cls, files: TokenizerFiles, chat_template: str | None = None) -> "Tokenizer":
         """From the files of a folder; ``chat_template``: of a file of its own. Raises :class:`ModelError`."""
-        said = vocabulary_of_files(files)
-        template = chat_template or _default_template(Fields(files.tokenizer_config, "tokenizer_config.json"))
-        made = cls(said.backend, said.eos_token_ids, template, said.special_names, said.spelling)
-        made.notes = said.notes
+        vocabulary = read_json_vocabulary(files)
+        default = _default_template(Fields(files.tokenizer_config, "tokenizer_config.json"))
+        return cls._from_vocabulary(vocabulary, chat_template or default)
+
+    @classmethod
+    def _from_vocabulary(cls, vocabulary: FileVocabulary, chat_template: str | None) -> "Tokenizer":
+        ends, names = vocabulary.eos_token_ids, vocabulary.special_names
+        made = cls(vocabulary.backend, ends, chat_template, names, vocabulary.spelling)
+        made.notes = vocabulary.notes
         return made
 
     def with_template(self, chat_template: str) -> "Tokenizer":

@@ -1,4 +1,4 @@
-"""Which files of a model's folder say how text becomes tokens."""
+"""Read the files of a model's folder that define its tokenizer and chat templates."""
 
 from itertools import islice
 from typing import Any
@@ -7,14 +7,14 @@ from paternoster_engine.model.fields import Fields, shown
 from paternoster_engine.model.vocabulary.from_json import TokenizerFiles
 from paternoster_engine.model.weights.model_folder import ModelFolder
 
-MOST = 100
-"""Templates that are listed."""
+MAX_TEMPLATES = 100
+"""Most templates that a note lists."""
 
 
 def tokenizer_files(folder: ModelFolder, eos_token_ids: Any, rows: int) -> TokenizerFiles:
-    """``eos_token_ids``: what the model's other files say, None for nothing. ``rows``: of its embedding.
+    """Read the tokenizer's files. Raises :class:`ModelError`.
 
-    Raises :class:`ModelError`.
+    ``eos_token_ids``: of the model's other files, None for none. ``rows``: of the model's embedding.
     """
     return TokenizerFiles(
         folder.text("tokenizer.json"),
@@ -27,21 +27,23 @@ def tokenizer_files(folder: ModelFolder, eos_token_ids: Any, rows: int) -> Token
 
 
 def chat_template(folder: ModelFolder, files: TokenizerFiles) -> str | None:
-    """The template of a file of its own: chat_template.jinja, or chat_template.json where no other file has one.
+    """Read chat_template.jinja, or chat_template.json where tokenizer_config.json has no template.
 
-    None for that of tokenizer_config.json, or for none. The order is that of transformers.
+    Returns None where neither file decides. The order is that of transformers.
     """
     if folder.has("chat_template.jinja"):
         return folder.text("chat_template.jinja")
     if files.tokenizer_config.get("chat_template") is None and folder.has("chat_template.json"):
-        said = Fields(folder.json("chat_template.json"), "chat_template.json")
-        return said.text("chat_template", default=None)
+        fields = Fields(folder.json("chat_template.json"), "chat_template.json")
+        return fields.text("chat_template", default=None)
     return None
 
 
 def note_of_templates(folder: ModelFolder, files: TokenizerFiles) -> list[str]:
-    """One line on templates that are not used, beside the one that is."""
+    """Return a note that names the templates beside the used one, if there are any."""
     named = Fields(files.tokenizer_config, "tokenizer_config.json").mappings("chat_template") or []
     others = [str(item.get("name")) for item in named if item.get("name") != "default"]
-    others += sorted(path.stem for path in islice((folder.path / "additional_chat_templates").glob("*.jinja"), MOST))
+    others += sorted(
+        path.stem for path in islice((folder.path / "additional_chat_templates").glob("*.jinja"), MAX_TEMPLATES)
+    )
     return [f"chat templates that are not used: {shown(', '.join(dict.fromkeys(others)))}"] if others else []

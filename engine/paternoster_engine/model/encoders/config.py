@@ -69,7 +69,7 @@ class EncoderConfig:
 
     @property
     def sampling_defaults(self) -> SamplingDefaults:
-        """None: nothing is sampled."""
+        """No defaults, since encoders do not sample."""
         return NO_DEFAULTS
 
     @property

@@ -1,4 +1,4 @@
-"""Added tokens of a folder's tokenizer files: those beside tokenizer.json, and those that the model has no row for."""
+"""Added tokens of a folder's tokenizer files: those outside tokenizer.json, and those without an embedding."""
 
 import json
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from paternoster_engine.model.fields import Fields, shown
 
 
 def drop_tokens_without_row(document: dict[str, Any], rows: int) -> list[str]:
-    """Remove from a parsed tokenizer.json the added tokens whose id is ``rows`` or more, and return what they are.
+    """Remove the added tokens whose id is ``rows`` or more from a parsed tokenizer.json; return their descriptions.
 
-    The model has no embedding for them (``<image_soft_token>`` in text models of Gemma 3), so their text is plain
-    text, as llama.cpp's converter has it. Other tokens stay: without those it is another model's tokenizer.
+    The model has no embedding for them (``<image_soft_token>`` in text models of Gemma 3), so their text is plain text,
+    as in llama.cpp's converter. Regular tokens beyond ``rows`` stay, and are an error: it is another model's tokenizer.
     """
     added = document.get("added_tokens")
     if not isinstance(added, list):
@@ -30,16 +30,16 @@ def drop_tokens_without_row(document: dict[str, Any], rows: int) -> list[str]:
         for token in beyond:
             if vocabulary.get(token.get("content")) == token["id"]:
                 del vocabulary[token["content"]]
-    return [_named(str(token.get("content")), token["id"]) for token in beyond]
+    return [_describe(str(token.get("content")), token["id"]) for token in beyond]
 
 
 def add_tokens_beside(
     backend: tokenizers.Tokenizer, config: Mapping[str, Any], legacy: Mapping[str, Any], rows: int | None
 ) -> list[str]:
-    """Add what tokenizer.json lacks of ``added_tokens_decoder``, or of added_tokens.json where there is none of that.
+    """Add the tokens of ``added_tokens_decoder``, or without it of added_tokens.json, that tokenizer.json lacks.
 
-    As transformers does; returns the tokens that the model has no row for, which are not added. ``config``: a
-    tokenizer_config.json; ``legacy``: an added_tokens.json. Raises :class:`UnsupportedModelError` for a token that
+    This follows transformers. Returns descriptions of the tokens without an embedding, which are not added. ``config``:
+    a tokenizer_config.json; ``legacy``: an added_tokens.json. Raises :class:`UnsupportedModelError` for a token that
     would get another id than its file says.
     """
     if "added_tokens_decoder" in config:
@@ -56,7 +56,7 @@ def add_tokens_beside(
         if token.content in known:
             continue
         if rows is not None and token_id >= rows:
-            beyond.append(_named(token.content, token_id))
+            beyond.append(_describe(token.content, token_id))
             continue
         present = backend.token_to_id(token.content)
         becomes = backend.get_vocab_size(with_added_tokens=True) if present is None else present
@@ -69,7 +69,7 @@ def add_tokens_beside(
     return beyond
 
 
-def _named(content: str, token_id: int) -> str:
+def _describe(content: str, token_id: int) -> str:
     return f"{shown(content)} ({token_id})"
 
 
@@ -87,12 +87,12 @@ def _whole(key: Any, value: Any, field: str) -> int:
 def _parsed(key: str, token: Any, field: str) -> tuple[int, AddedToken]:
     if not key.isascii() or not key.isdigit() or len(key) > 10:
         raise UnsupportedModelError(f"{field} has the name {shown(key)}: must be a token's id")
-    said = Fields(token if isinstance(token, Mapping) else {}, f"{field}.{key}")
-    flags = {name: said.flag(name) for name in ("lstrip", "rstrip", "single_word", "special")}
-    content = said.text("content")
-    return int(key), AddedToken(content, normalized=said.flag("normalized", default=not flags["special"]), **flags)
+    fields = Fields(token if isinstance(token, Mapping) else {}, f"{field}.{key}")
+    flags = {name: fields.flag(name) for name in ("lstrip", "rstrip", "single_word", "special")}
+    content = fields.text("content")
+    return int(key), AddedToken(content, normalized=fields.flag("normalized", default=not flags["special"]), **flags)
 
 
 def tokenizer_text(document: dict[str, Any]) -> str:
-    """A tokenizer.json again."""
+    """Serialize a parsed tokenizer.json."""
     return json.dumps(document, ensure_ascii=False)

@@ -1,15 +1,14 @@
 """The library's tokenizer from the ``tokenizer.*`` fields of a GGUF file."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-import tokenizers
 from tokenizers import AddedToken, processors
 
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, shown
 from paternoster_engine.model.vocabulary.byte_level import byte_level, cut_of
+from paternoster_engine.model.vocabulary.file_vocabulary import FileVocabulary
 from paternoster_engine.model.vocabulary.library import refused_by_library
 from paternoster_engine.model.vocabulary.sentencepiece import sentencepiece
 from paternoster_engine.model.vocabulary.spelling import ByteLevel, Pieces, Spelling
@@ -26,20 +25,8 @@ _ENDS_OF_HARMONY = ("<|return|>", "<|call|>")
 """The same in OpenAI's harmony format, whose answers consist of messages that end with <|end|>."""
 
 
-@dataclass(frozen=True, slots=True)
-class GgufVocabulary:
-    """What a file says of its tokenizer."""
-
-    backend: tokenizers.Tokenizer
-    spelling: Spelling
-    eos_token_ids: Sequence[int]
-    special_names: Mapping[str, str]
-    """Such as ``bos_token`` -> ``<s>``."""
-    chat_template: str | None
-
-
-def vocabulary_of(metadata: Mapping[str, Any]) -> GgufVocabulary:
-    """Raises :class:`UnsupportedModelError`."""
+def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
+    """Read the vocabulary from the fields of a GGUF file. Raises :class:`UnsupportedModelError`."""
     fields = Fields(metadata, "the GGUF file")
     kind = metadata.get("tokenizer.ggml.model")
     if kind not in KINDS:
@@ -77,7 +64,7 @@ def vocabulary_of(metadata: Mapping[str, Any]) -> GgufVocabulary:
         backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=list(around.items()))
     ending = _ENDS_OF_HARMONY if _ENDS_OF_HARMONY[0] in tokens else _ENDS_OF_TURN
     ends = [i for i, token in enumerate(tokens) if types[i] == CONTROL and token in ending]
-    return GgufVocabulary(
+    return FileVocabulary(
         backend,
         spelling,
         [*(ids[name] for name in ("eos", "eot", "eom") if name in ids), *ends],

@@ -1,6 +1,6 @@
 """The library's tokenizer from the tokenizer files of a folder, which may contradict each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,9 @@ from paternoster_engine.model.vocabulary.added_tokens import (
     drop_tokens_without_row,
     tokenizer_text,
 )
+from paternoster_engine.model.vocabulary.file_vocabulary import FileVocabulary
 from paternoster_engine.model.vocabulary.library import refused_by_library
-from paternoster_engine.model.vocabulary.spelling import Spelling, spelling_of
+from paternoster_engine.model.vocabulary.spelling import spelling_of
 from paternoster_engine.model.weights.model_folder import some_of
 
 NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -23,7 +24,7 @@ NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFiles:
-    """What a folder has; an empty mapping stands for a file that it lacks."""
+    """The tokenizer files of a folder; a missing file is an empty mapping."""
 
     tokenizer_json: str
     tokenizer_config: Mapping[str, Any] = field(default_factory=dict)
@@ -32,44 +33,31 @@ class TokenizerFiles:
     eos_token_ids: Any = None
     """``eos_token_id`` of generation_config.json, or of config.json where that has none."""
     rows: int | None = None
-    """Of the model's embedding; None where that is not known."""
+    """Rows of the model's embedding; None if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class JsonVocabulary:
-    """What the files say together."""
-
-    backend: tokenizers.Tokenizer
-    spelling: Spelling
-    eos_token_ids: Sequence[int]
-    special_names: Mapping[str, str]
-    """Such as ``bos_token`` -> ``<s>``."""
-    notes: Sequence[str]
-    """What of the files has no effect, a line each."""
-
-
-def vocabulary_of_files(files: TokenizerFiles) -> JsonVocabulary:
-    """Raises :class:`ModelError` naming the file and the field."""
+def read_json_vocabulary(files: TokenizerFiles) -> FileVocabulary:
+    """Read the vocabulary from a folder's files. Raises :class:`ModelError`, which names file and field."""
     document = parse_object(files.tokenizer_json, "tokenizer.json")
     spelling = spelling_of(Fields(document, "tokenizer.json").mapping("decoder"))
     beyond = [] if files.rows is None else drop_tokens_without_row(document, files.rows)
     with refused_by_library("tokenizer.json"):
         backend = tokenizers.Tokenizer.from_str(tokenizer_text(document) if beyond else files.tokenizer_json)
-    # Both are of how the model was trained, and would change texts without a word.
+    # Both are settings of the training, and would change texts unnoticed.
     backend.no_truncation()
     backend.no_padding()
     beyond += add_tokens_beside(backend, files.tokenizer_config, files.added_tokens, files.rows)
     notes = []
     if beyond:
-        told = some_of(list(dict.fromkeys(beyond)))
-        notes.append(f"the model has {files.rows} embeddings, and none for {told}: this text is plain text to it")
+        tokens = some_of(list(dict.fromkeys(beyond)))
+        notes.append(f"the model has {files.rows} embeddings, and none for {tokens}: their text is plain text")
     names = _special_names(files)
     eos_token_ids, note = _eos_token_ids(files, backend, names)
-    return JsonVocabulary(backend, spelling, eos_token_ids, names, [*notes, *note])
+    return FileVocabulary(backend, spelling, eos_token_ids, names, notes=[*notes, *note])
 
 
 def _special_names(files: TokenizerFiles) -> dict[str, str]:
-    """Of tokenizer_config.json; files from before it had ``added_tokens_decoder`` have them in a map of their own."""
+    """Read the special tokens of tokenizer_config.json, and in older folders those of special_tokens_map.json."""
     sources = [(files.tokenizer_config, "tokenizer_config.json")]
     if "added_tokens_decoder" not in files.tokenizer_config:
         sources.append((files.special_tokens_map, "special_tokens_map.json"))
@@ -86,7 +74,7 @@ def _special_names(files: TokenizerFiles) -> dict[str, str]:
 def _eos_token_ids(
     files: TokenizerFiles, backend: tokenizers.Tokenizer, names: Mapping[str, str]
 ) -> tuple[list[int], list[str]]:
-    """Tokens that end an answer, as vLLM has them: those of the model's files, and the tokenizer's own beside them."""
+    """Return the tokens that end an answer, of the model's files and of the tokenizer as in vLLM, and notes."""
     listed = files.eos_token_ids if isinstance(files.eos_token_ids, list) else [files.eos_token_ids]
     ids = [i for i in listed if i is not None]
     for i in ids:

@@ -15,7 +15,7 @@ Parts = tuple[Mapping[str, Any], dict[str, StoredTensor], dict[str, MappedFile]]
 
 
 def read_parts(path: Path) -> Parts:
-    """The model in ``path``, the first part of a split one or a whole file.
+    """Read the model in ``path``, which is a whole file or the first part of a split model.
 
     Raises :class:`ModelError` for a part that is missing, that is another part than its name says, or that has a
     tensor of another one.
@@ -33,17 +33,17 @@ def read_parts(path: Path) -> Parts:
                 raise ModelError(f"{part} has the tensor {shown(name)}, which a part before has: must be in one part")
             tensors[name], homes[name] = tensor, file.file
     assert first is not None
-    said = Fields(first.fields, path.name).whole("split.tensors.count", 2**31, least=0, default=len(tensors))
-    if said != len(tensors):
-        raise ModelError(f"{path}: split.tensors.count is {said}: its parts have {len(tensors)} tensors")
+    count = Fields(first.fields, path.name).whole("split.tensors.count", 2**31, least=0, default=len(tensors))
+    if count != len(tensors):
+        raise ModelError(f"{path}: split.tensors.count is {count}: its parts have {len(tensors)} tensors")
     return first.fields, tensors, homes
 
 
 def _check_part(file: GgufFile, path: Path, number: int, count: int) -> None:
     fields = Fields(file.fields, path.name)
-    said = fields.whole("split.count", MOST_PARTS, least=0, default=0)
-    # What was merged again may say 0 or 1.
-    if max(1, said) != count:
-        raise fields.refusal("split.count", said, f"{count}, as its name says; parts are named x-00001-of-00003.gguf")
+    stated = fields.whole("split.count", MOST_PARTS, least=0, default=0)
+    # A model that was merged again may have 0 or 1.
+    if max(1, stated) != count:
+        raise fields.refusal("split.count", stated, f"{count}, as its name says; parts are named x-00001-of-00003.gguf")
     if count > 1 and (no := fields.whole("split.no", MOST_PARTS, least=0, default=0)) != number:
         raise fields.refusal("split.no", no, f"{number}, as its name says")

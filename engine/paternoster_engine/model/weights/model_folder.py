@@ -14,7 +14,7 @@ T = TypeVar("T")
 LONGEST_JSON = 2**20
 """Bytes of a JSON file or a chat template that is not in :data:`LONGER`."""
 LONGER = {"tokenizer.json": 128 * 2**20, "tokenizer_config.json": 16 * 2**20, INDEX: 64 * 2**20}
-"""Bytes by file: four times the largest known and more; Gemma 3 lists 6,000 tokens in its tokenizer_config.json."""
+"""Most bytes by file, at least four times the largest known; Gemma 3 lists 6,000 tokens in tokenizer_config.json."""
 
 
 class ModelFolder:
@@ -39,9 +39,9 @@ class ModelFolder:
         return target
 
     def weights(self) -> dict[str, Path]:
-        """The model's safetensors files, by name: those of the index, or those with a usual name.
+        """Return the model's safetensors files by name: those of the index, or those with a usual name.
 
-        As in transformers, model.safetensors alone is the model where there is an index that does not name it.
+        As in transformers, a model.safetensors that the index does not name is the whole model.
         """
         names, listed = self._names("*.safetensors"), self._indexed()
         if not listed:
@@ -61,7 +61,7 @@ class ModelFolder:
         return self.has(INDEX) and not set(self._indexed()).intersection(chosen)
 
     def other_weights(self, chosen: Collection[str]) -> list[str]:
-        """Names of files with weights that are none of ``chosen``."""
+        """List files with weights beside ``chosen``."""
         names = (path.name for path in islice(self.path.iterdir(), MOST_WEIGHT_FILES))
         return sorted(name for name in names if name not in chosen and (is_weights(name) or is_pickle(name)))
 
@@ -102,15 +102,15 @@ class ModelFolder:
 
 
 def some_of(names: Collection[str], most: int = 8) -> str:
-    """So many of ``names``, for a message."""
+    """Format at most ``most`` of ``names`` for a message."""
     more = "" if len(names) <= most else f" and {len(names) - most} more"
     return ", ".join(islice(names, most)) + more
 
 
 def add_tensors(tensors: dict[str, T], found: Mapping[str, T], file: str, files: dict[str, str]) -> None:
-    """Add the tensors ``found`` in ``file``; ``files``: of each tensor so far.
+    """Add the tensors ``found`` in ``file``; ``files`` maps each tensor to its file.
 
-    Raises :class:`ModelError` for one in two files: no file says which of both is the model's.
+    Raises :class:`ModelError` for a tensor in two files, since nothing says which of them is the model's.
     """
     if both := next((name for name in found if name in tensors), None):
         raise ModelError(f"the tensor {shown(both)} is in {files[both]} and in {file}: must be in one of them")

@@ -1,4 +1,4 @@
-"""What a folder has beside the files that are read, and what of those is not used: a line each, for the log."""
+"""Notes for the log on the files of a folder that are not read, and on the parts of the others that are not used."""
 
 import re
 from collections import Counter
@@ -10,11 +10,11 @@ from paternoster_engine.model.weights.model_folder import ModelFolder, some_of
 from paternoster_sources.names import INDEX
 
 GENERATES = re.compile(r".*(ForCausalLM|ForConditionalGeneration|LMHeadModel|ChatModel|Model)")
-"""Names of classes of transformers whose hidden states the language model's head is made for, or that have none."""
+"""Classes of transformers that are language models, or the body of one without a head."""
 
 
 def notes_of_folder(folder: ModelFolder, config: Mapping[str, Any], weights: Collection[str]) -> list[str]:
-    """``config``: a config.json; raises :class:`UnsupportedModelError` for that of no language model."""
+    """Return notes; raises :class:`UnsupportedModelError` if ``config``, a config.json, is not of a language model."""
     fields = Fields(config, "config.json")
     for name in fields.texts("architectures", default=[]):
         if not GENERATES.fullmatch(name) or name.endswith("RewardModel"):
@@ -30,7 +30,7 @@ def notes_of_folder(folder: ModelFolder, config: Mapping[str, Any], weights: Col
 
 
 def note_of_other_weights(folder: ModelFolder, weights: Collection[str]) -> list[str]:
-    """One line on files with weights that are none of the model's."""
+    """Return a note that names the files with weights beside the model's, if there are any."""
     others = folder.other_weights(weights)
     if not others:
         return []
@@ -38,17 +38,17 @@ def note_of_other_weights(folder: ModelFolder, weights: Collection[str]) -> list
 
 
 def quantization_of(folder: ModelFolder, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What says how numbers are packed, wherever vLLM finds it; empty for a model of plain numbers.
+    """Return the quantization config, from all places where vLLM reads it; empty for a model without quantization.
 
     Raises :class:`UnsupportedModelError`.
     """
     fields = Fields(config, "config.json")
     inner = Fields(fields.mapping("text_config"), "config.json: text_config")
-    # The older name of what compressed-tensors writes is the last.
+    # compression_config is the older name that compressed-tensors wrote.
     places = ((fields, "quantization_config"), (inner, "quantization_config"), (fields, "compression_config"))
-    said = next((found for place, key in places if (found := place.mapping(key))), {})
-    if said or not folder.has("hf_quant_config.json"):
-        return said
+    config_found = next((found for place, key in places if (found := place.mapping(key))), {})
+    if config_found or not folder.has("hf_quant_config.json"):
+        return config_found
     of_modelopt = Fields(folder.json("hf_quant_config.json"), "hf_quant_config.json").mapping("quantization")
     quantization = Fields(of_modelopt, "hf_quant_config.json: quantization")
     algorithm = quantization.text("quant_algo", default=None)
@@ -58,7 +58,7 @@ def quantization_of(folder: ModelFolder, config: Mapping[str, Any]) -> Mapping[s
 
 
 def note_of_unused(tensors: Iterable[str]) -> list[str]:
-    """One line on ``tensors``, those of layers together."""
+    """Return a note that names ``tensors``, with those of all layers counted together, if there are any."""
     counted = Counter(re.sub(r"\.\d+(?=\.|$)", ".*", name) for name in tensors)
     if not counted:
         return []

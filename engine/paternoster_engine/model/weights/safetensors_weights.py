@@ -72,8 +72,8 @@ class SafetensorsCheckpoint:
 
     def tokenizer(self) -> Tokenizer:
         ends = self._generation.get("eos_token_id")
-        for said in (self._config, Fields(self._config, "config.json").mapping("text_config")):
-            ends = said.get("eos_token_id") if ends is None else ends
+        for config in (self._config, Fields(self._config, "config.json").mapping("text_config")):
+            ends = config.get("eos_token_id") if ends is None else ends
         files = tokenizer_files(self._folder, ends, self.config.vocab_size)
         tokenizer = Tokenizer.from_json(files, chat_template(self._folder, files))
         tokenizer.notes = [*tokenizer.notes, *note_of_templates(self._folder, files)]
@@ -134,7 +134,7 @@ class ExpertFiles:
     """Tensors whose first dimension is of experts, by the files' own names; as :class:`families.family.Files`."""
 
     def __init__(self, folder: Path, files: Mapping[str, FileTensor], used: set[str], *, meta: bool) -> None:
-        """``used``: gets the names that are asked for."""
+        """``used`` collects the names of the tensors that are read."""
         self._folder, self._files, self._used, self._meta = folder, files, used, meta
 
     def has(self, name: str) -> bool:

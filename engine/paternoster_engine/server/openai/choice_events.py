@@ -36,9 +36,9 @@ class ChoiceEvents:
         calls: list[DeltaToolCall] = []
         for event in self._calls.told(events):
             if not isinstance(event, Content):
-                self._content.part()
+                self._content.separate()
             if not isinstance(event, Reasoning):
-                self._thoughts.part()
+                self._thoughts.separate()
             match event:
                 case Content(text):
                     content += self._content.next(text)

@@ -66,21 +66,19 @@ def _as_one(events: Sequence[Event]) -> Event:
 
 
 class JoinedTexts:
-    """Texts of one kind that become one text: with a line break where something came between and nothing else parts
-    them.
-    """
+    """Joins texts of one kind, with a line break where another event came between and no white space separates them."""
 
     def __init__(self) -> None:
         self._last = ""
         """The last character."""
         self._apart = False
 
-    def part(self) -> None:
-        """Something comes between."""
+    def separate(self) -> None:
+        """Note that another event comes between the last text and the next one."""
         self._apart = True
 
     def next(self, text: str) -> str:
-        """``text`` as it follows the one before."""
+        """Return ``text``, with a line break before it where it needs one."""
         glued = self._apart and text and self._last and not self._last.isspace() and not text[0].isspace()
         if text:
             self._last, self._apart = text[-1], False
@@ -106,4 +104,4 @@ class Calls:
                 yield event
             else:
                 # Left out, so that texts around it are next to each other.
-                self._texts.part()
+                self._texts.separate()

@@ -110,9 +110,10 @@ class AnswerFormat:
     def parser(
         self, tools: Tools | None = None, prompt: str = "", required: RequiredCalls | None = None
     ) -> AnswerParser:
-        """``tools``: that may be called. ``prompt``: its end at least, in which reasoning may have begun.
+        """Make a parser of one answer.
 
-        ``required``: calls that the answer is held to.
+        ``tools``: those that may be called. ``prompt``: at least its end, in which reasoning may have begun.
+        ``required``: calls to which the grammar restricts the answer.
         """
 
         def answer(reader: Reader) -> Read[None]:
@@ -176,7 +177,7 @@ class AnswerFormat:
         return Outline(said, FreeText(thought, special=self.special), names)
 
     def thought(self, prompt: str) -> Thought | None:
-        """What an answer to ``prompt``, or to a prompt of that end, may begin with; None where it thinks nothing."""
+        """The thought with which an answer to ``prompt``, or to a prompt with that end, may begin; None for none."""
         if self.channels:
             return Thought(harmony.THOUGHT.begin, harmony.THOUGHT_END, begun=False)
         if self.reasoning is None or self.reasoning.over(prompt):

@@ -24,9 +24,9 @@ class Reader:
         self.reasoning = False
         """Whether what comes next is reasoning, as far as is known."""
         self.starved = False
-        """Whether the text ended while more of it was waited for."""
+        """Whether the text ended while the parser waited for more."""
         self.cut_call = False
-        """Whether the text ended in the beginning of a call, before its name was known; that beginning was dropped."""
+        """Whether the text ended within a call whose name was incomplete; the beginning of that call was dropped."""
 
     def commit(self) -> str:
         """The text that was looked at, which is dropped."""
@@ -39,7 +39,7 @@ class Reader:
         return self.commit()
 
     def drop_cut_call(self) -> None:
-        """Drop all that is held: the beginning of a call that the text's end cuts before its name is known."""
+        """Drop the held text, the beginning of a call that ends before its name is complete."""
         self.reject(len(self.held))
         self.cut_call = True
 
@@ -107,9 +107,10 @@ class Reader:
                 return None
 
     def pass_until(self, markers: tuple[str, ...], make: Callable[[str], Event], *, strips: bool = False) -> Read[str]:
-        """Give text away up to the first marker, which is held and returned; ``strips``: and white space before it.
+        """Emit text up to the first marker, which stays held and is returned; ``strips``: white space before it, too.
 
-        Empty, and all is given away, where the text ends without. What may become a marker is held back.
+        Returns an empty string, and emits everything, where the text ends without a marker. The beginning of a possible
+        marker is held back.
         """
         while True:
             start, marker = self._first(markers)
@@ -124,9 +125,9 @@ class Reader:
                 return ""
 
     def pass_value(self, markers: tuple[str, ...], make: Callable[[str], Event]) -> Read[bool]:
-        """Give text away up to the first marker, at which the held text begins then.
+        """Emit text up to the first marker, with which the held text then begins.
 
-        False where the text ends without; what may be the beginning of a marker is dropped.
+        Returns False where the text ends without a marker; the beginning of a possible marker is then dropped.
         """
         while True:
             start, marker = self._first(markers)
@@ -138,9 +139,9 @@ class Reader:
                 return False
 
     def drop_leftover(self, marks: tuple[str, ...] = ()) -> Read[None]:
-        """Drop what a call leaves behind that ended before its place: brackets too many.
+        """Drop superfluous brackets behind a call.
 
-        White space, quotes and further brackets are dropped, too, where one of ``marks`` or nothing follows them.
+        White space, quotes and further brackets are dropped, too, where one of ``marks`` or the text's end follows.
         """
         yield from self._skip(_BRACKETS)
         self.commit()
@@ -153,7 +154,7 @@ class Reader:
         self.reject()
 
     def _skip(self, pattern: re.Pattern[str]) -> Read[None]:
-        """Take what ``pattern`` matches, which may be nothing; each character is looked at once."""
+        """Take what ``pattern`` matches, which may be nothing, in linear time."""
         while True:
             found = pattern.match(self.held, self.place)
             assert found is not None
@@ -169,7 +170,7 @@ class Reader:
                 return
 
     def _first(self, markers: tuple[str, ...]) -> tuple[int, str]:
-        """Where the first marker is, and the marker; empty where there is none, and where one may have begun."""
+        """Find the first marker and its place; an empty one where there is none, at the place where one may begin."""
         found = min(((self.held.find(m), m) for m in markers if m in self.held), default=None)
         return (len(self.held) - self._begun(markers), "") if found is None else found
 

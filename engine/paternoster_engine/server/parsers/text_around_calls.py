@@ -1,4 +1,4 @@
-"""What is content of an answer that has calls."""
+"""Separate the content of an answer from its calls."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ from paternoster_engine.server.parsers.reader import Reader
 
 
 def spaced(events: Read[None]) -> Read[None]:
-    """White space next to calls is content where it is between two texts: so it keeps them apart."""
+    """Drop white space next to calls, unless it is between two texts."""
     spaces: list[str] = []
-    """White space behind the last text, which was not given away yet."""
+    """White space behind the last text that has not been emitted yet."""
     has_text = after_call = False
     for event in events:
         if isinstance(event, Content):
@@ -29,9 +29,9 @@ def spaced(events: Read[None]) -> Read[None]:
 
 
 def only_calls(events: Read[None], reader: Reader, names: Sequence[str]) -> Read[None]:
-    """Of an answer that is held to calls: what is none is the beginning of one that was cut, and so no content.
+    """Drop the content of an answer that a grammar restricts to calls: it is the beginning of a call that was cut.
 
-    ``names``: of the functions that may be called. Where there is one, the call has its name however early it was cut.
+    ``names``: the functions that may be called. If there is only one, the call has its name however early it was cut.
     """
     begun = called = False
     for event in events:

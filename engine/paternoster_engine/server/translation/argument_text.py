@@ -1,4 +1,4 @@
-"""The text of a call whose one argument is a text, read out of its JSON as that is written."""
+"""Stream the string of a call whose only argument is a string, out of its JSON."""
 
 import json
 import re
@@ -8,10 +8,10 @@ _PLAIN = re.compile(r'[^"\\]+')
 
 
 class ArgumentText:
-    """Reads ``{"input": "the text"}``."""
+    """Reads the string of ``{"input": "the text"}`` while the JSON is written."""
 
     def __init__(self, name: str) -> None:
-        """``name``: of the argument."""
+        """``name``: the argument's name."""
         self._begin = re.compile(rf'\s*\{{\s*"{re.escape(name)}"\s*:\s*"')
         self._written: list[str] = []
         self._unread = ""
@@ -19,13 +19,13 @@ class ArgumentText:
         self._over = False
 
     def push(self, written: str) -> str:
-        """What ``written`` adds to the text. Nothing, while it cannot be told that the JSON is of this form."""
+        """Return what ``written`` adds to the string; nothing until the JSON shows that it has this form."""
         self._written.append(written)
         if self._over:
             return ""
         self._unread += written
         if not self._begun:
-            # Past so much white space it is read at its end.
+            # Behind that much white space rest() reads the whole JSON instead.
             found = self._begin.match(self._unread) if len(self._unread) < 4096 else None
             if found is None:
                 return ""
@@ -33,7 +33,7 @@ class ArgumentText:
         return self._read()
 
     def rest(self) -> str:
-        """What is left at the end: all of it, where the JSON has another form."""
+        """Return what is left at the end: everything where the JSON has another form."""
         if self._begun:
             return ""
         written = "".join(self._written)
@@ -65,7 +65,7 @@ class ArgumentText:
         return "".join(pieces)
 
     def _end_of_escapes(self, text: str, place: int) -> int:
-        """Of the whole ones from ``place`` on; the first half of a character waits for the other."""
+        """Return the end of the complete escapes at ``place``; the first half of a surrogate pair is incomplete."""
         while (found := _ESCAPE.match(text, place)) is not None:
             high = found[0][:3].lower() == "\\ud" and found[0][3] in "89abAB"
             if high and len(text) - found.end() < 6 and "\\u".startswith(text[found.end() : found.end() + 2]):

@@ -1,4 +1,4 @@
-"""What the request of a client becomes: a chat, and what its answer is told with."""
+"""The chat completion into which a client's request is translated, and what its answer needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Chat:
     offer: Offer = field(default_factory=Offer)
 
     def request(self, names: Names) -> tuple[ChatCompletionRequest, Names]:
-        """The checked request, and the client's words for what is found later; raises ``RequestValidationError``."""
+        """Return the validated request and the client's names of its fields; raises ``RequestValidationError``."""
         names = names.with_tools(self.offer.tools.values())
         request = chat_request(self.body, names)
         request.hide_tools(self.offer.shown_later)

@@ -31,14 +31,14 @@ PassedFields = create_model(
 
 
 class TypedBody(Body):
-    """An object whose type says what it is, such as a tool: one that is not served is ignored, whatever it has."""
+    """An object with a type, such as a tool. Objects of types that are not served are ignored with all their fields."""
 
     type: Text
 
     @classmethod
     @abstractmethod
     def serves(cls, type: Any) -> bool:
-        """Whether objects of this type are read; those of the others are ignored."""
+        """Whether objects of this type are read; others are ignored."""
 
     @property
     def served(self) -> bool:

@@ -1,4 +1,4 @@
-"""Fields of a chat's body in the words of the API that the client speaks: in refusals, and in what is ignored."""
+"""Translate names of the chat's fields into those of the client's API, for errors and for ignored fields."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,22 +18,22 @@ from paternoster_engine.server.translation.tools import OfferedTool
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the client calls fields of the chat body."""
+    """The client's names of the chat's fields."""
 
     fields: Mapping[str, str]
-    """Names of the chat's -> the client's; empty for a level that the client's body has not."""
+    """Name in the chat -> name in the client's body; empty for a level that the client's body lacks."""
     tools: Sequence[OfferedTool] = ()
-    """Those of the chat, in its order."""
+    """The chat's tools, in its order."""
 
     def with_tools(self, tools: Iterable[OfferedTool]) -> "Names":
         return replace(self, tools=tuple(tools))
 
     def of(self, field: str) -> str:
-        """The client's name of the chat's ``field``, a path with dots."""
+        """Return the client's name of the chat's ``field``, a path with dots."""
         return ".".join(self.path(field.split(".")))
 
     def path(self, path: Iterable[int | str]) -> list[str]:
-        """Places in the conversation are others than the client's: of these the field alone is told."""
+        """Translate a path; of one in the conversation only the field, since the client's messages are others."""
         parts = [str(part) for part in path]
         if parts[:1] == ["messages"]:
             parts = parts[:1]
@@ -47,7 +47,7 @@ class Names:
 
 
 def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest:
-    """Raises ``RequestValidationError`` in the client's words."""
+    """Validate the chat's body. Raises ``RequestValidationError`` with the client's names of fields."""
     try:
         # Ignored fields of the client's own body are reported already.
         with collect_ignored():
@@ -58,7 +58,7 @@ def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest
 
 @contextmanager
 def named(names: Names) -> Iterator[None]:
-    """:class:`InvalidValue` within is in the client's words, and so are ignored fields and what a template refuses."""
+    """Translate the field names of errors and ignored fields that occur within into the client's."""
     try:
         with collect_ignored() as ignored:
             yield

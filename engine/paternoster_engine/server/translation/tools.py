@@ -1,4 +1,4 @@
-"""Tools of clients as functions of a chat, and where each came from."""
+"""Tools of a client as functions of a chat, with the place of each in the client's body."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ class OfferedTool:
     """A tool of a client that the model may call."""
 
     function: Mapping[str, Any]
-    """As chat completions have it; its name is unique in the chat."""
+    """The function of the chat completion, whose name is unique in the chat."""
     place: str
-    """Where the client's body has it."""
+    """Path in the client's body."""
     kind: Kind = "function"
     name: str | None = None
-    """The client's, where it is another one than the function's."""
+    """The client's name, where it differs from the function's."""
     namespace: str | None = None
 
     @property
@@ -35,20 +35,20 @@ class OfferedTool:
 
 
 class Offer:
-    """The tools that a conversation offers, by the names of their functions; the last one of a name counts."""
+    """The tools that a conversation offers, by the names of their functions; the last tool of a name counts."""
 
     def __init__(self) -> None:
         self._at_first: dict[str, OfferedTool] = {}
-        """Those that the template writes."""
+        """Tools that the chat template writes."""
         self._later: dict[str, OfferedTool] = {}
-        """Those that the conversation shows where they are offered: the prompt before it stays what it was."""
+        """Tools that a message shows where they are offered, so that the prompt before stays the same."""
 
     def add(self, tool: OfferedTool, *, later: bool = False) -> None:
         self.remove(tool.chat_name)
         (self._later if later else self._at_first)[tool.chat_name] = tool
 
     def remove(self, name: str) -> None:
-        """Do not offer it any more; of no effect where there is none of this name."""
+        """Withdraw the tool; no effect where there is none of this name."""
         self._at_first.pop(name, None)
         self._later.pop(name, None)
 
@@ -58,16 +58,16 @@ class Offer:
 
     @property
     def definitions(self) -> list[dict[str, Any]]:
-        """As the chat's body has them."""
+        """The tools as the chat's body has them."""
         return [tool.definition() for tool in self.tools.values()]
 
     @property
     def shown_later(self) -> frozenset[str]:
-        """Names of functions that the template need not write; none where it would write no tools at all then."""
+        """Functions that the template leaves out because a message shows them; empty where all would be left out."""
         return frozenset(self._later) if self._at_first else frozenset()
 
 
 def definitions_text(tools: Iterable[OfferedTool]) -> str:
-    """What a conversation shows of tools that are offered from there on."""
+    """Return the text with which a message offers ``tools`` from there on."""
     lines = [json.dumps(tool.definition(), ensure_ascii=False) for tool in tools]
     return "\n".join(["Functions that can be called from here on:", *lines])

@@ -126,7 +126,7 @@ def test_the_setting_leaves_them_out(tmp_path: Path, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.INFO):
         _, tokenizer, config = build_engine(args)
     assert config.sampling_defaults == SamplingDefaults(temperature=0.6)
-    assert "the publisher's temperature 0.6 (generation_config 'none'" in caplog.text
+    assert "are the publisher's temperature 0.6 (generation_config 'none' disables them)" in caplog.text
     assert "generation_config.json: num_beams 4 has no effect here" in caplog.text
     caplog.clear()
     _, plain, without = build_engine(args.replace(generation_config="none"))

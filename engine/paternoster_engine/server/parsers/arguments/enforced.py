@@ -1,4 +1,4 @@
-"""What of a tool's schema can be enforced, by how a format writes arguments."""
+"""Rewrite a tool's schema into what can be enforced, which depends on how a format writes arguments."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,11 +12,11 @@ from paternoster_engine.server.parsers.arguments.named import NamedArguments
 from paternoster_engine.server.parsers.arguments.patterns import whole
 
 MAX_PARTS = 64
-"""Schemas of all arguments together that are merged into one."""
+"""Most schemas of the whole object, through ``allOf`` and ``$ref``, that are merged into one."""
 
 
 def enforced(arguments: Arguments, schema: Mapping[str, Any]) -> Enforceable:
-    """``schema`` as grammars of ``arguments`` take it. Raises :class:`GrammarError` where no arguments are of it."""
+    """Rewrite ``schema`` for grammars of ``arguments``. Raises :class:`GrammarError` where no arguments satisfy it."""
     named = isinstance(arguments, NamedArguments)
     made = make_enforceable(schema, CompileFailure(_is_plain) if named else None)
     if not isinstance(made.schema, Mapping):
@@ -25,7 +25,7 @@ def enforced(arguments: Arguments, schema: Mapping[str, Any]) -> Enforceable:
 
 
 def _is_plain(schema: Mapping[str, Any]) -> bool:
-    """Whether a ``pattern`` can be found in a text that is written without quotes."""
+    """Whether a ``pattern`` can be enforced in a string that is written without quotes."""
     if "pattern" not in schema:
         return True
     try:
@@ -36,7 +36,7 @@ def _is_plain(schema: Mapping[str, Any]) -> bool:
 
 
 def _merged(made: Enforceable) -> Enforceable:
-    """With one list of arguments: no grammar says anything of all of them together where each is written by itself."""
+    """Merge the schemas of the object into one list of properties, since each argument is written by itself."""
     properties: dict[str, Any] = {}
     required: dict[str, None] = {}
     rest: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def _mapping(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _parts(root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """``root`` and what all arguments are of besides, through ``allOf`` and ``$ref``."""
+    """Yield ``root`` and the schemas that it applies to the same object, through ``allOf`` and ``$ref``."""
     left, count = [root], 0
     while left:
         part = left.pop(0)

@@ -1,6 +1,6 @@
 """``<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>``: GLM-4.5 and later.
 
-Text that is no string in the tool's schema is JSON. A text comes while it is written, all else when it is whole.
+An argument whose type in the tool's schema is not a string is JSON. Strings are streamed, other values when complete.
 """
 
 import re
@@ -29,11 +29,11 @@ MAX_NAME = 1024
 
 
 _NAMED = re.compile(r"\s*([^\s<]+)(?:\s+|\s*(<.*))")
-"""A name that is over, and what follows it."""
+"""A complete name, and the text behind it."""
 
 
 def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
-    """Marks that a call leaves behind are none of the content, those around what is no call are."""
+    """Read content and calls. Superfluous marks behind a call are dropped; marks around other text stay content."""
     types: dict[str, ArgumentTypes] = {}
     marks: tuple[str, ...] = (BEGIN,)
     while marker := (yield from reader.pass_until(marks, Content)):
@@ -57,7 +57,7 @@ def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
 
 
 def _read_cut(reader: Reader, opened: int, tools: Mapping[str, Mapping[str, Any]]) -> Read[bool]:
-    """A call that the text's end cuts before its first argument, with its name or without; False where it is none."""
+    """Read a call that ends before its first argument, with or without its name; False where the text is no call."""
     rest = reader.held[opened:]
     found, begun = _NAMED.fullmatch(rest), rest.strip()
     if found is not None and found[1] in tools and any(mark.startswith(found[2] or "") for mark in (KEY, END)):

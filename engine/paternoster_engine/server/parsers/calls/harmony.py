@@ -38,7 +38,7 @@ _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"\bto=functions\.([\w.-]+)")
 _WHOLE_RECIPIENT = re.compile(r"\bto=functions\.([\w.-]+)(?=[\s<])")
 _OF_CALL = re.compile(r"<\|channel\|>\s*c|\bto=")
-"""In the beginning of a call's header."""
+"""Found in the beginning of a call's header."""
 _HEADER = re.compile(r"(<\|start\|>|<\|channel\|>|to=|assistant)")
 
 
@@ -67,7 +67,7 @@ def read(reader: Reader, names: Collection[str]) -> Read[None]:
 
 
 class _OneObject:
-    """Arguments to the end of their object, if they are one: brackets too many are dropped."""
+    """Makes events of arguments up to the end of their JSON object, and drops superfluous brackets behind it."""
 
     def __init__(self) -> None:
         self._value: JsonValue | None = None
@@ -85,7 +85,7 @@ class _OneObject:
 
 
 class _NextMessage:
-    """The text of a message that follows another of its kind, apart from that."""
+    """Makes events of a message that follows another of its kind, with a newline between the two."""
 
     def __init__(self, kind: type[Content] | type[Reasoning]) -> None:
         self._kind = kind
@@ -98,9 +98,9 @@ class _NextMessage:
 
 
 def _header(reader: Reader, names: Collection[str]) -> Read[str]:
-    """Up to ``<|message|>``; empty where the text begins without one.
+    """Read up to ``<|message|>``; empty where the text begins without a header.
 
-    One that is cut off is dropped, but for the call that it names.
+    A header that is cut off is dropped, except for the name of a call.
     """
     while True:
         end = reader.held.find(MESSAGE)

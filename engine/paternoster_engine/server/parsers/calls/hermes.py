@@ -21,7 +21,7 @@ FORM = CallForm(
 
 
 def read(reader: Reader, names: Collection[str]) -> Read[None]:
-    """Marks that a call leaves behind are none of the content, those around what is no call are."""
+    """Read content and calls. Superfluous marks behind a call are dropped; marks around other text stay content."""
     marks: tuple[str, ...] = (BEGIN,)
     while marker := (yield from reader.pass_until(marks, Content)):
         if marker == END:

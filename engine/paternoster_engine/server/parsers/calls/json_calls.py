@@ -40,16 +40,16 @@ def read_calls(reader: Reader, names: Collection[str], end: str = "") -> Read[bo
 
 
 def _next_in_list(reader: Reader) -> Read[str]:
-    """What follows a call of a list, behind braces that are too many."""
+    """Skip superfluous braces behind a call of a list; returns the next character."""
     while (following := (yield from reader.peek_solid())) == "}":
         reader.place += 1
     return following
 
 
 def _read_call(reader: Reader, names: Collection[str], end: str) -> Read[bool]:
-    """A call is one as soon as it names a function there is and its arguments begin: from then on they are given away.
+    """Read one call, and emit its arguments while they come, once it names a known function and the arguments begin.
 
-    Where the text ends before that the call has the name alone.
+    Where the text ends before the arguments, the call has only its name.
     """
     call = _JsonCall(names, end)
     if (yield from call.read(reader)):
@@ -63,7 +63,7 @@ def _read_call(reader: Reader, names: Collection[str], end: str) -> Read[bool]:
 
 
 class _JsonCall:
-    """One call while it is read."""
+    """The state of one call while it is read."""
 
     def __init__(self, names: Collection[str], end: str) -> None:
         self._names = names

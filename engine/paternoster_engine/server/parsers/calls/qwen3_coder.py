@@ -1,7 +1,7 @@
 """``<tool_call><function=f><parameter=a>1</parameter></function></tool_call>``: Qwen3-Coder, and later Qwen.
 
-A text comes while it is written, any other argument when it is whole. Some answers leave ``<tool_call>`` out, and
-some what ends an argument.
+Strings are streamed, other values when they are complete. Some answers leave out ``<tool_call>``, and some the end mark
+of an argument.
 """
 
 import re
@@ -41,7 +41,7 @@ MAX_NAME = 1024
 
 
 def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
-    """Marks that a call leaves behind are none of the content, those around what is no call are."""
+    """Read content and calls. Superfluous marks behind a call are dropped; marks around other text stay content."""
     types: dict[str, ArgumentTypes] = {}
     marks: tuple[str, ...] = (BEGIN, FUNCTION)
     while marker := (yield from reader.pass_until(marks, Content)):
@@ -64,7 +64,7 @@ def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
 
 
 def _begins_call(rest: str, marker: str, tools: Collection[str]) -> bool:
-    """Whether what follows ``marker`` may be the beginning of a call."""
+    """Whether ``rest``, the text behind ``marker``, may be the beginning of a call."""
     opening = FUNCTION if marker == BEGIN else ""
     return any(f"{opening}{name}>".startswith(rest) for name in tools)
 

@@ -1,4 +1,4 @@
-"""Strings of JSON and of Python, decoded while they are written."""
+"""Decode strings of JSON and of Python while the model writes them."""
 
 import re
 import unicodedata
@@ -13,20 +13,20 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _BEGUN = re.compile(r"\\(?:[0-7]{0,2}|x[0-9a-fA-F]?|u[0-9a-fA-F]{0,3}|U[0-9a-fA-F]{0,7}|N(?:\{[A-Za-z0-9 -]{0,100})?)")
-"""An escape that may go on."""
+"""The beginning of an escape."""
 _PLAIN = {quote: re.compile(rf"[^\\{quote}]+") for quote in "\"'"}
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\n": ""} | {
     character: character for character in "\\'\""
 }
 REPLACEMENT = "\ufffd"
-"""For what no text can have: half of a pair of surrogates, or a number beyond Unicode."""
+"""Stands for what no text can contain: a lone surrogate, or a number beyond Unicode."""
 
 
 def pass_string(reader: Reader, make: Callable[[str], Event], quote: str) -> Read[bool]:
-    """Give away the decoded string up to ``quote``, which is dropped; False where the text ends before.
+    """Emit the decoded string up to ``quote``, which is dropped; False where the text ends before.
 
-    The held text begins behind the opening quote. Escapes are those of Python, and so of JSON; ``\\/`` is one where
-    the quote is JSON's. An escape that is none stays as it is, and line breaks may be in any string.
+    The held text begins behind the opening quote. The escapes are those of Python, which include those of JSON but for
+    ``\\/``, which is one in double quotes. Invalid escapes stay as they are, and any string may contain line breaks.
     """
     pairs = _Pairs()
     while True:
@@ -38,7 +38,7 @@ def pass_string(reader: Reader, make: Callable[[str], Event], quote: str) -> Rea
             elif reader.held.startswith(quote, place):
                 text, place, closed = "", place + len(quote), True
             elif quote.startswith(reader.held[place : place + len(quote)]) or _BEGUN.fullmatch(reader.held, place):
-                # What it is is not known before more of it comes.
+                # More text decides whether this is the closing quote, or which escape it is.
                 break
             elif found := _ESCAPE.match(reader.held, place):
                 text, place = _decoded(found, quote), found.end()
@@ -55,13 +55,13 @@ def pass_string(reader: Reader, make: Callable[[str], Event], quote: str) -> Rea
 
 
 class _Pairs:
-    """Puts surrogates together that were written as two escapes."""
+    """Joins surrogates that were written as two escapes."""
 
     def __init__(self) -> None:
         self._high = ""
 
     def joined(self, text: str, *, last: bool) -> Iterator[str]:
-        """The next piece, as far as it is known; ``last``: there is no other."""
+        """Return the text that is complete with the piece ``text``; ``last``: no further piece follows."""
         if self._high and (text or last):
             high, self._high = self._high, ""
             if "\udc00" <= text[:1] <= "\udfff":

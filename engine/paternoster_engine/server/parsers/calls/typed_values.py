@@ -21,7 +21,7 @@ _BEGINNINGS = {
     "array": ("[",),
     "object": ("{",),
 }
-"""Of values of each type, behind white space, as :func:`json_of` reads them: what begins otherwise is a text."""
+"""Type -> how its values begin, behind white space, as :func:`json_of` reads them; others are strings."""
 _PYTHON = {"True": True, "False": False, "None": None}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*("?)', re.DOTALL)
 """Of JSON, to its end or that of the text: so it is looked at once, wherever it ends."""
@@ -36,11 +36,12 @@ def pass_named(
     *,
     line_breaks: bool = False,
 ) -> Read[bool]:
-    """Give away an argument up to the first marker, with its name, as JSON of its types.
+    """Emit an argument up to the first marker, with its name, as JSON of its types.
 
-    A text comes while it is written, all else when it is whole. False where the answer ends without a marker: then
-    only a text has come, as far as it was written. ``seen``: names of the call's arguments; a second value of a name is
-    dropped. ``line_breaks``: one at each end of an argument is none of it.
+    Strings are emitted while they come, other values when complete. Returns False where the answer ends without a
+    marker: then only a string has been emitted, as far as it was written. ``seen``: names of the call's arguments so
+    far; a second value of a name is dropped. ``line_breaks``: whether one line break at each end is not part of the
+    value.
     """
     types = of_tool.of_argument(name)
     if name in seen:
@@ -67,7 +68,7 @@ def pass_named(
 
 
 def _is_text(reader: Reader, others: frozenset[str]) -> Read[bool]:
-    """Whether the value that comes is of none of the ``others``, which the first characters tell, if not all do."""
+    """Whether the next value has none of the ``others`` types; reads only as much of it as decides that."""
     begins = tuple(beginning for name in others for beginning in _BEGINNINGS.get(name, ()))
     if not begins:
         return True
