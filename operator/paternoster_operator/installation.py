@@ -1,11 +1,11 @@
-"""Which installation reconciles which LLMDeployment, where several watch the same ones.
+"""Decide which installation reconciles an LLMDeployment that several installations watch.
 
-An installation is named by the Lease of its operators, ``namespace/name``. Before it reconciles a fleet it writes that
-name into ``status.installation``, on condition that the object did not change; from then on every other installation
-leaves the fleet alone, posts an event, and marks the fleet as watched by it, too, so that the owner reports it as well
-(:mod:`~paternoster_operator.report.other_installation`). The owner renews its claim with the status, which it writes at
-least every :data:`~paternoster_operator.report.status.LOAD_REFRESH_SECONDS`. A claim that was not renewed for
-:data:`TAKEOVER_SECONDS` is void: the others measure that on their own clocks, as candidates for a Lease do.
+The name of an installation is that of its operators' Lease, ``namespace/name``. Before an installation reconciles a
+fleet it writes its name into ``status.installation``, provided that the object has not changed. From then on every
+other installation leaves the fleet alone, posts an event, and marks the fleet as watched by it, so that the owner
+reports that as well (:mod:`~paternoster_operator.report.other_installation`). The owner renews its claim with each
+status, which it writes at least every :data:`~paternoster_operator.report.status.LOAD_REFRESH_SECONDS`. A claim without
+renewal for :data:`TAKEOVER_SECONDS` is void; the others measure that on their own clocks, as candidates for a Lease do.
 """
 
 import logging
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 TAKEOVER_SECONDS = 120.0
 """Twice the time after which an owner has certainly written a status."""
 RECHECK_SECONDS = 10.0
-"""Between two looks at a fleet of another installation."""
+"""Time between two checks of a fleet of another installation."""
 CLAIM_SECONDS = 1.0
-"""Until the next look at a fleet whose claim the cache does not show yet; the watch's event comes sooner."""
+"""Time until the next check of a claim that the cache does not show yet; the watch's event usually comes sooner."""
 REASON = "OwnedByAnotherInstallation"
 
 

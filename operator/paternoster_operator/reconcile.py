@@ -149,7 +149,9 @@ class Reconciler:
             fleet.observed = observed.with_downloads(
                 {pod: kept(told, before.get(pod)) for pod, told in downloads.items()}
             )
-        fleet.observed = await fleet.events.add_to(fleet.observed, self._cluster, key, self._clock(), self._timestamp())
+        fleet.observed = await fleet.events.add_events(
+            fleet.observed, self._cluster, key, self._clock(), self._timestamp()
+        )
         now = self._clock()
         autoscaler, believed = fleet.autoscaler, {}
         refused = {pod: Refusal("form", fault) for pod, fault in faults.items()}

@@ -1,4 +1,4 @@
-"""Keeps a copy of the routing table in a Secret, for gateways that start while no operator is there."""
+"""Write a copy of the routing table into a Secret, for gateways that start while no operator runs."""
 
 import asyncio
 import logging
@@ -12,10 +12,10 @@ from paternoster_operator.routes_published import PublishedTable
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 2.0
-"""Between two looks at the table: pods that come and go together are one write."""
+CHECK_SECONDS = 2.0
+"""Time between two comparisons of the table, so that pods that change together cause one write."""
 RETRY_SECONDS = 30.0
-"""After a write that failed, or a table that is too long."""
+"""Time after a write that failed, or a table that is too long."""
 
 
 class RoutesSecret:
@@ -28,24 +28,24 @@ class RoutesSecret:
         wrote: Callable[[float, int], object] = lambda *_: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``table`` gives None while it is not whole. ``wrote`` is told the time and the bytes of each write."""
+        """``table`` returns None while it is incomplete. ``wrote`` is called with the time and size of each write."""
         self._table = table
         self._write = write
         self._wrote = wrote
         self._clock = clock
         self._last = RoutingTable()
         self._due = float("-inf")
-        """When the same table is written again, in Unix seconds."""
+        """Unix time at which an unchanged table is written again."""
         self._fault = ""
 
     async def run(self) -> None:
-        """Until cancelled; only one operator may, the leading one."""
+        """Write until cancelled; only the leading operator may."""
         while True:
-            well = await self.look()
-            await asyncio.sleep(LOOK_SECONDS if well else RETRY_SECONDS)
+            succeeded = await self.write_if_due()
+            await asyncio.sleep(CHECK_SECONDS if succeeded else RETRY_SECONDS)
 
-    async def look(self) -> bool:
-        """Write the table if there is reason to; whether nothing is wrong."""
+    async def write_if_due(self) -> bool:
+        """Write the table if it has changed or must be confirmed; False after an error, which is logged."""
         try:
             published = await self._table()
             now = self._clock()
@@ -59,7 +59,7 @@ class RoutesSecret:
                 self._last, self._due = table, now + CONFIRM_SECONDS
         except (ClusterError, ValueError) as error:
             if str(error) != self._fault:
-                log.warning("the copy of the routing table for gateways that start without an operator: %s", error)
+                log.warning("cannot write the copy of the routing table: %s", error)
             self._fault = str(error)
             return False
         self._fault = ""

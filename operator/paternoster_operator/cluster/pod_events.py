@@ -1,8 +1,8 @@
-"""Events about pods that do not start, read from the cluster seldom enough that many such pods cost it little.
+"""List events about pods that do not start, at a rate at which many such pods cost the API server little.
 
-They are listed and not watched: a watch would bring every pod's events of every namespace for the few that matter, and
-what is listed is all there is, as of now. Only what a pod's status leaves open is asked for, of a few pods of a fleet,
-and the longer a pod has waited the more seldom.
+Events are listed and not watched, since a watch would bring every pod's events of every namespace for the few that
+matter. They are listed only where a pod's status does not name a cause, for a few pods of a fleet, and less often the
+longer a pod has waited.
 """
 
 import logging
@@ -12,52 +12,56 @@ from paternoster_operator.cluster.port import Cluster, ClusterError, Key
 from paternoster_operator.observe import Observed
 from paternoster_operator.pods.events import PodEvent, read_events
 from paternoster_operator.pods.view import PodView
-from paternoster_operator.report.causes.kubelet_events import wants_events
+from paternoster_operator.report.causes.kubelet_events import needs_events
 from paternoster_operator.report.causes.unscheduled import waits_for_volume
 
 log = logging.getLogger(__name__)
 
 MAX_PODS = 3
-"""Pods of a fleet that are asked about: those of one template wait for the same."""
+"""Most pods of a fleet whose events are listed: pods of one template wait for the same."""
 MAX_CLAIMS = 2
-FIRST_SECONDS, LAST_SECONDS = 4.0, 60.0
-"""Time between two questions about one pod, at its beginning and at most."""
-SHARE = 0.25
-"""Of the time that a pod has been asked about, until the next question."""
+"""Most volume claims of a pod whose events are listed."""
+MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 4.0, 60.0
+"""Bounds of the time between two lists for one pod."""
+INTERVAL_SHARE = 0.25
+"""The same time, as a share of the time since the first list."""
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Polled:
+    """When a pod's events are listed, and what was found."""
+
     since: float
-    """When it was first asked about."""
+    """Time of the first list."""
     due: float
     events: tuple[PodEvent, ...] = ()
 
 
 @dataclass(slots=True)
 class EventReader:
-    """What is known of the events about the pods of one fleet."""
+    """Lists the events about the pods of one fleet."""
 
-    _asked: dict[str, _Asked] = field(default_factory=dict)
+    _polled: dict[str, _Polled] = field(default_factory=dict)
     """By the pod's name."""
     _refusal: str = ""
-    """Why the cluster did not answer last."""
+    """Error of the last list; empty after a success."""
 
-    async def add_to(self, observed: Observed, cluster: Cluster, key: Key, clock: float, now: str) -> Observed:
-        """``observed`` with the events that its pods' status leaves open; ``now`` is the RFC 3339 time of ``clock``.
+    async def add_events(self, observed: Observed, cluster: Cluster, key: Key, clock: float, now: str) -> Observed:
+        """Return ``observed`` with events of the pods whose status names no cause; ``now``: RFC 3339 time of ``clock``.
 
-        Without an answer the last events are known on: it is the status that counts.
+        If the API server refuses, the events of the last list stay.
         """
-        wanted = [pod for pod in observed.starting if wants_events(pod, now) or waits_for_volume(pod)][:MAX_PODS]
-        self._asked = {pod.name: self._asked.get(pod.name) or _Asked(clock, clock) for pod in wanted}
-        for pod in wanted:
-            asked = self._asked[pod.name]
-            if clock >= asked.due:
-                await self._ask(pod, asked, cluster, key)
-                asked.due = clock + min(LAST_SECONDS, max(FIRST_SECONDS, SHARE * (clock - asked.since)))
-        return observed.with_events({name: asked.events for name, asked in self._asked.items()})
+        pods = [pod for pod in observed.starting if needs_events(pod, now) or waits_for_volume(pod)][:MAX_PODS]
+        self._polled = {pod.name: self._polled.get(pod.name) or _Polled(clock, clock) for pod in pods}
+        for pod in pods:
+            polled = self._polled[pod.name]
+            if clock >= polled.due:
+                await self._list(pod, polled, cluster, key)
+                interval = max(MIN_INTERVAL_SECONDS, INTERVAL_SHARE * (clock - polled.since))
+                polled.due = clock + min(MAX_INTERVAL_SECONDS, interval)
+        return observed.with_events({name: polled.events for name, polled in self._polled.items()})
 
-    async def _ask(self, pod: PodView, asked: _Asked, cluster: Cluster, key: Key) -> None:
+    async def _list(self, pod: PodView, polled: _Polled, cluster: Cluster, key: Key) -> None:
         objects = [("Pod", pod.name)]
         if waits_for_volume(pod):
             objects = [("PersistentVolumeClaim", name) for name in pod.volume_claims[:MAX_CLAIMS]]
@@ -67,7 +71,7 @@ class EventReader:
             ]
         except ClusterError as error:
             if str(error) != self._refusal:
-                log.warning("%s: events about %s are not read: %s", key, pod.name, error)
+                log.warning("%s: cannot list events about %s: %s", key, pod.name, error)
             self._refusal = str(error)
         else:
-            asked.events, self._refusal = read_events(documents), ""
+            polled.events, self._refusal = read_events(documents), ""

@@ -1,11 +1,12 @@
-"""How many pods a rollout has beyond the replicas, by the manifest, the GPU budget and what is schedulable. Pure.
+"""Choose a rollout's surge by the manifest, the GPU budget and what is schedulable. Pure.
 
-A surge pod makes a rollout free of interruption, and needs room beside the replicas. On full devices it would wait for
-ever for what the replica holds that it is to replace. So, unless the manifest says how many:
+A surge pod avoids an interruption, and needs room beside the replicas. On full devices it would wait for ever for what
+the replica holds that it is to replace. So, unless the manifest sets ``maxSurge``:
 
-1. no more surge pods than ``budget.maxGPUs`` pays for beside the replicas;
-2. none once a new pod waits for what an old one holds, and one in its place would certainly fit: the same limits on the
-   nodes, and no more of what is lacking. The rollout then ends one old replica at a time, and stays so to its end.
+1. there are at most as many surge pods as ``budget.maxGPUs`` leaves GPUs for;
+2. there are none once a new pod waits for something that an old one holds, if a new pod certainly fits in the place of
+   the old one: it may run on the same nodes, and requests no more of what is lacking. The rollout then ends one old
+   replica at a time until it is complete.
 
 With one replica the gateway holds requests between the end of the old one and the start of the new one.
 """
@@ -22,17 +23,17 @@ DEFAULT_SURGE = 1
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """As the Deployment has it."""
+    """Fields of the Deployment's rolling update."""
 
     max_surge: int = DEFAULT_SURGE
     max_unavailable: int = 0
     why: str = ""
-    """Why the surge is less than what would interrupt nothing; empty where the manifest says it."""
+    """Why the surge is smaller than the manifest or the default; empty where it is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """An old replica in whose place a new one would fit."""
+    """An old replica whose resources a new one waits for."""
 
     pod: str
     what: str
@@ -40,7 +41,7 @@ class Blocking:
 
 
 def find_blocking(observed: Observed) -> Blocking | None:
-    """Why a rollout waits for itself; None where it does not, or where ending an old replica might not help."""
+    """Return the old replica that blocks the rollout; None where there is none, or where ending it might not help."""
     deployment, outdated = observed.deployment, observed.outdated
     if deployment is None or not outdated:
         return None
@@ -54,7 +55,7 @@ def find_blocking(observed: Observed) -> Blocking | None:
 
 
 def choose_strategy(spec: LLMDeploymentSpec, replicas: int, observed: Observed) -> Strategy:
-    """For a Deployment of ``replicas`` pods, as the fleet is now."""
+    """Choose the strategy of a Deployment of ``replicas`` pods in the state ``observed``."""
     given = spec.rollout
     surge, why = DEFAULT_SURGE if given.max_surge is None else given.max_surge, ""
     paid = affordable_replicas(spec)

@@ -20,13 +20,13 @@ class PodEvent:
     container: str
     """Name of the container that it is about; empty where it is about the pod."""
     count: int
-    """How often it occurred."""
+    """Number of occurrences."""
     last: str
-    """When it occurred last, in RFC 3339 with whole seconds."""
+    """Time of the last occurrence, in RFC 3339 with whole seconds."""
 
 
 def read_events(documents: Iterable[Mapping[str, Any]]) -> tuple[PodEvent, ...]:
-    """Oldest first, by their last occurrence; those of the same second in the order in which they began."""
+    """Parse events and sort them by their last occurrence, those of the same second by their creation."""
     events = [(_last(document), _first(document), _event(document)) for document in documents]
     return tuple(event for _, _, event in sorted(events, key=lambda event: event[:2]))
 
@@ -58,5 +58,5 @@ def _first(document: Mapping[str, Any]) -> str:
 
 
 def _seconds(time: str | None) -> str:
-    """Recorders of different age write microseconds or none: text of one form can be compared."""
+    """Truncate to seconds: recorders write microseconds or none, and only equal formats can be compared as text."""
     return f"{time[:19]}Z" if time else ""

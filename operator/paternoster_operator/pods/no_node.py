@@ -22,7 +22,7 @@ _CLAIM = re.compile(
     r"|resource claim \S+ is in the process of being allocated|request \S+: device class \S+ does not exist"
     r"|cannot schedule extended resource claim|cannot fit resource"
 )
-"""What the plugin for resource claims says where it finds no device."""
+"""Messages of the plugin for resource claims where it finds no device."""
 _FOR_IT = re.compile(rf"{INSUFFICIENT}.+|Too many pods|{re.escape(CORDONED)}|{_CLAIM.pattern}")
 """What is said of a node that is for such pods and does not take this one now."""
 
@@ -76,7 +76,7 @@ def read_no_node(message: str) -> NoNode | None:
 
 
 def is_claim(text: str) -> bool:
-    """Whether it says that devices for a resource claim are missing."""
+    """Whether ``text`` is a message about missing devices of a resource claim."""
     return _CLAIM.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""What the scheduler compares of a pod: where it may run, and how much of each resource it asks for. Pure."""
+"""The placement of a pod as the scheduler sees it: where it may run, and what resources it requests. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,22 +9,22 @@ from paternoster_contract.quantity import quantity
 
 _FIELDS = ("nodeSelector", "affinity", "topologySpreadConstraints", "runtimeClassName", "schedulerName")
 _FROM_NODES = "node.kubernetes.io/"
-"""Admission adds tolerations of such taints to every pod."""
+"""Prefix of taints whose tolerations admission adds to every pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Of one pod, or of the pods of one template."""
+    """The placement of one pod, or of the pods of one template."""
 
     where: Mapping[str, Any] = field(default_factory=dict)
-    """Everything that limits the nodes, claims of volumes and devices among it."""
+    """Everything that restricts the nodes, including claims of volumes and devices."""
     requests: Mapping[str, Fraction] = field(default_factory=dict)
-    """Of all containers together; a quantity that is not understood is missing."""
+    """Requests of the whole pod, without quantities that cannot be parsed."""
 
     def fits_in_place_of(self, other: "Placement", resources: Iterable[str]) -> bool:
-        """Whether a node that runs ``other`` has room for this one as soon as ``other`` has left it.
+        """Whether a node that runs ``other`` has room for this pod once ``other`` has ended.
 
-        ``resources``: those that the node lacks now; of the others it has enough for both.
+        ``resources``: those that the node lacks now; it has enough of the others for both pods.
         """
         return self.where == other.where and all(
             name in self.requests and self.requests[name] <= other.requests.get(name, Fraction(-1))
@@ -33,7 +33,7 @@ class Placement:
 
 
 def read_placement(spec: Mapping[str, Any]) -> Placement:
-    """From the spec of a pod, or of a Deployment's template, as the API server returns it: with defaults."""
+    """Read the spec of a pod or of a Deployment's template, as the API server returns it with defaults."""
     where = {name: spec[name] for name in _FIELDS if spec.get(name)}
     where["tolerations"] = [
         each for each in spec.get("tolerations", ()) if not each.get("key", "").startswith(_FROM_NODES)
@@ -47,13 +47,13 @@ def read_placement(spec: Mapping[str, Any]) -> Placement:
 
 
 def volume_claims(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the PersistentVolumeClaims that the pod's volumes are."""
+    """Names of the PersistentVolumeClaims that the pod mounts."""
     claims = (volume.get("persistentVolumeClaim") or {} for volume in spec.get("volumes", ()))
     return tuple(claim["claimName"] for claim in claims if "claimName" in claim)
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, Fraction]:
-    """Kubernetes' sum: containers and sidecars together, or the largest init container where that is more."""
+    """Sum as Kubernetes does: containers and sidecars together, or the largest init container where that is more."""
     inits = spec.get("initContainers", ())
     sidecars = [each for each in inits if each.get("restartPolicy") == "Always"]
     total = {"pods": Fraction(1)}

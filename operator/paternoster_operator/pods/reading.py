@@ -1,4 +1,4 @@
-"""A pod's document read into a :class:`PodView`."""
+"""Read a pod's document into a :class:`PodView`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -98,9 +98,9 @@ def _download_seconds(status: Mapping[str, Any]) -> float:
 
 
 def _awaited(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The first that fails, or else the first that the others wait for.
+    """Return the first container that fails, or else the first one that is not ready.
 
-    They start in this order, and an init container that is done is ready.
+    Containers start in this order, and an init container that has succeeded is ready.
     """
     none: Mapping[str, Any] = {}
     awaited = [each for each in containers if not each.get("ready")]

@@ -1,4 +1,4 @@
-"""What a pod lacks that another pod of the fleet holds: a rollout on full devices waits for itself. Pure."""
+"""Find what a pod lacks and which other pod of the fleet holds it, as in a rollout on full devices. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -20,31 +20,31 @@ _HELD = {
     "node(s) didn't match pod anti-affinity rules": "the node, by anti-affinity",
     "node(s) didn't match pod topology spread constraints": "the node, by topologySpreadConstraints",
 }
-"""What the scheduler says of a node that a pod of the same kind may have filled -> what that pod holds."""
+"""The scheduler's reason for a node that a similar pod may have filled -> what that pod holds."""
 _NODE_FAULT = "node.kubernetes.io/"
-"""Taints by which a node is told to take no pods at all, also none in the place of another."""
+"""Prefix of taints of nodes that accept no pods at all, also none in the place of another."""
 _QUOTA = re.compile(r"exceeded quota: \S+, requested: (.+?), used: ")
 _IN_USE = re.compile(r"Multi-Attach error.*already (?:used by pod\(s\) (.+)|exclusively attached)")
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What keeps a pod from its node."""
+    """What a pod needs and no node has free."""
 
     what: str
-    """For people, such as nvidia.com/gpu."""
+    """Description for messages, such as nvidia.com/gpu."""
     placement: Placement
-    """Of the pod that lacks it."""
+    """Placement of the pod that lacks it."""
     resources: tuple[str, ...] = ()
-    """Those of it that are resources with an amount."""
+    """The resources with an amount among it."""
     nodes: int | None = None
-    """How many nodes would do but for this; None where no node is asked for."""
+    """How many nodes lack nothing else; None where the lack is not one of nodes."""
     holders: tuple[str, ...] | None = None
     """Names of the pods that hold it, where they are known."""
 
 
 def find_lack(pod: PodView) -> Lack | None:
-    """What ``pod`` lacks that an equal pod would free by its end; None where that is nothing, or not all."""
+    """Return what ``pod`` lacks, if the end of an equal pod would free all of it; else None."""
     if pod.waiting_reason == "Unschedulable":
         return _lack_of_nodes(pod)
     for event in reversed(pod.events):
@@ -58,7 +58,7 @@ def _lack_of_nodes(pod: PodView) -> Lack | None:
     no_node = read_no_node(pod.message)
     if no_node is None or any(cause.text == CORDONED or _NODE_FAULT in cause.text for cause in no_node.causes):
         return None
-    words, resources, nodes = [], [], 0
+    lacking, resources, nodes = [], [], 0
     for cause in no_node.causes:
         name = cause.text.removeprefix(INSUFFICIENT)
         if name != cause.text:
@@ -67,13 +67,13 @@ def _lack_of_nodes(pod: PodView) -> Lack | None:
             name = "the devices of its claim"
         elif (name := _HELD.get(cause.text, "")) == "":
             continue
-        words.append(name)
+        lacking.append(name)
         nodes = max(nodes, cause.nodes)
-    return Lack(" and ".join(words), pod.placement, tuple(resources), nodes) if words else None
+    return Lack(" and ".join(lacking), pod.placement, tuple(resources), nodes) if lacking else None
 
 
 def find_quota_lack(refusal: str, placement: Placement) -> Lack | None:
-    """The same of a pod that could not be made because of a quota, from the API server's words."""
+    """Return what a pod lacks that a quota refused; ``refusal``: the API server's message."""
     found = _QUOTA.search(refusal)
     if found is None:
         return None
@@ -83,10 +83,10 @@ def find_quota_lack(refusal: str, placement: Placement) -> Lack | None:
 
 
 def find_holder(lack: Lack, others: Iterable[PodView]) -> PodView | None:
-    """The pod of ``others`` in whose place one of that placement certainly fits; None where there is none."""
+    """Return a pod of ``others`` in whose place a pod of that placement certainly fits; None where there is none."""
     holders = [other for other in others if other.holds_devices and _holds(lack, other)]
     if lack.nodes is not None and len({other.node for other in holders}) > lack.nodes:
-        # The scheduler says of fewer nodes than they run on that this alone is missing.
+        # They run on more nodes than those for which the scheduler reports only this lack.
         return None
     return holders[0] if holders else None
 

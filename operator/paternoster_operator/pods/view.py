@@ -14,7 +14,7 @@ from paternoster_operator.pods.placement import Placement, read_placement
 MAX_QUEUED_REQUESTS: int = EngineArgs.model_fields["max_queued_requests"].default
 _ENDED = ("Succeeded", "Failed")
 PREPARING = ("ContainerCreating", "PodInitializing")
-"""Why containers wait whose volumes, network, images or init containers are not there yet (kubelet)."""
+"""The kubelet's waiting reasons while it prepares volumes, network, images or init containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """An engine pod, told of one container: the first that fails, or else the first that the others wait for."""
+    """An engine pod. Fields about a container are of the first that fails, or else of the first that is not ready."""
 
     name: str
     url: str | None
@@ -45,7 +45,7 @@ class PodView:
     message: str
     """The same in the words of kubelet or scheduler."""
     container: str = labels.ENGINE_CONTAINER
-    """Name of the container that this is said of."""
+    """Name of the container that these fields describe."""
     running_since: str | None = None
     """When its present run began, in RFC 3339; None while it does not run."""
     ended: Ended | None = None
@@ -61,7 +61,7 @@ class PodView:
     admin_url: str | None = None
     """As ``url``, of its engine's admin port."""
     drain_wanted: bool = False
-    """Somebody asks, by an annotation, that it admits no more."""
+    """Whether an annotation asks the pod to admit no more requests."""
     startup_seconds: float | None = None
     """From its creation until it was ready; None while it is not, and where its engine ended on the way."""
     download_seconds: float = 0.0
@@ -78,18 +78,18 @@ class PodView:
     gates: tuple[str, ...] = ()
     """Scheduling gates that are still set."""
     scheduled: bool = False
-    """A node is chosen."""
+    """Whether it has a node."""
     node: str = ""
     volume_claims: tuple[str, ...] = ()
     """PersistentVolumeClaims that it mounts."""
     readiness_gate: str = ""
-    """Why it is not ready although its containers are, in the kubelet's words; empty where they are not."""
+    """The kubelet's message while containers are ready and readiness gates are not; else empty."""
     disruption: "Disruption | None" = None
-    """None where nothing but its Deployment ends it."""
+    """None unless something other than its Deployment ends it."""
     spec: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """As in its document."""
+    """The pod's spec."""
     events: tuple[PodEvent, ...] = ()
-    """About it, oldest first; read only where its status does not say why it does not start."""
+    """Events about it, oldest first; read only where its status does not say why it does not start."""
 
     @property
     def serving(self) -> bool:
@@ -104,23 +104,23 @@ class PodView:
 
     @property
     def placement(self) -> Placement:
-        """Read when it is asked for: only a rollout that waits compares pods."""
+        """Read on demand, since only a rollout that waits compares pods."""
         return read_placement(self.spec)
 
     @property
     def has_ended(self) -> bool:
-        """Its containers will not run again: evicted, refused by its node, or lost with it. It is no replica."""
+        """Whether its containers will never run again: evicted, refused by its node, or lost with it. No replica."""
         return self.phase in _ENDED
 
     @property
     def holds_devices(self) -> bool:
-        """On a node, where no other pod gets what it was given."""
+        """Whether it is on a node and occupies its resources there."""
         return not self.has_ended and self.waiting_reason not in ("Unschedulable", "SchedulingGated")
 
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """What ended or is about to end a pod from outside of its Deployment (condition ``DisruptionTarget``)."""
+    """The disruption that ended, or will end, a pod (condition ``DisruptionTarget``, or eviction by the kubelet)."""
 
     reason: str
     """Such as EvictionByEvictionAPI, PreemptionByScheduler or Evicted."""

@@ -1,4 +1,4 @@
-"""Events for replicas that something else than their Deployment ended: evicted, preempted, refused by a node. Pure."""
+"""Events for replicas that were evicted, preempted, or refused by a node. Pure."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -9,11 +9,11 @@ from paternoster_operator.pods.view import PodView
 
 FAILED = "ReplicaFailed"
 FRESH_SECONDS = 60.0
-"""Age up to which an operator that has just started reports what ended before its first look."""
+"""Age up to which an operator reports disruptions from before its own start."""
 
 
 def find_disruptions(observed: Observed) -> dict[str, Event]:
-    """The event for each pod that was ended so, by the pod's name."""
+    """Return the event of each such pod, by the pod's name."""
     return {pod.name: event for pod in observed.pods if (event := _event(pod)) is not None}
 
 
@@ -28,7 +28,7 @@ def _event(pod: PodView) -> Event | None:
 
 
 def is_fresh(pod: PodView, now: str) -> bool:
-    """Whether it ended so recently that no earlier operator has reported it for certain."""
+    """Whether it ended so recently that an earlier operator may not have reported it."""
     since = pod.disruption.since if pod.disruption is not None else pod.created
     if not since:
         return True
@@ -38,19 +38,19 @@ def is_fresh(pod: PodView, now: str) -> bool:
 def new_disruptions(
     observed: Observed, reported: Collection[str] | None, now: str
 ) -> tuple[dict[str, Event], set[str]]:
-    """Events that are due, and the names of all pods that need none any more. ``reported`` is None at a first look."""
+    """Return the events to record, and the names of all disrupted pods. ``reported``: the latter of the last call."""
     found = find_disruptions(observed)
     pods = {pod.name: pod for pod in observed.pods}
-    known = {_words(name, event) for name, event in found.items() if name in (reported or ())}
+    known = {_without_name(name, event) for name, event in found.items() if name in (reported or ())}
     due = {}
     for name, event in found.items():
-        # A node that refuses one pod refuses those that replace it, many a second, with the same words.
-        again = event.reason == FAILED and _words(name, event) in known
+        # A node that refuses a pod also refuses its replacements, many a second, with the same message.
+        again = event.reason == FAILED and _without_name(name, event) in known
         if not again and (is_fresh(pods[name], now) if reported is None else name not in reported):
             due[name] = event
-            known.add(_words(name, event))
+            known.add(_without_name(name, event))
     return due, set(found)
 
 
-def _words(name: str, event: Event) -> str:
+def _without_name(name: str, event: Event) -> str:
     return event.message.removeprefix(name)

@@ -1,22 +1,22 @@
-"""How far a pod is that does not serve yet and that nothing keeps from it, as far as is known. Pure."""
+"""The stage of a pod that starts without a known obstacle. Pure."""
 
 from dataclasses import dataclass
 
 from paternoster_contract.labels import ENGINE_CONTAINER
 from paternoster_operator.pods.view import PREPARING, PodView
-from paternoster_operator.report.causes.kubelet_events import is_preparing, is_pulling
+from paternoster_operator.report.causes.kubelet_events import find_pull, is_preparing
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What it waits for now."""
+    """What the pod waits for now."""
 
     reason: str
     message: str
 
 
 def find_stage(pod: PodView) -> Stage:
-    """From the scheduler to the engine: who has to do something next."""
+    """Return the stage, from scheduling to the engine's start."""
     if pod.waiting_reason == "SchedulingGated":
         return Stage("SchedulingGated", f"waits until its scheduling gates are removed: {', '.join(pod.gates)}")
     if pod.phase == "Pending" and pod.created is not None and not pod.scheduled:
@@ -33,7 +33,7 @@ def find_stage(pod: PodView) -> Stage:
 
 def _preparing(pod: PodView) -> Stage:
     node = f" on node {pod.node}" if pod.node else ""
-    if (pull := is_pulling(pod)) is not None:
+    if (pull := find_pull(pod)) is not None:
         return Stage("ImagePulling", f"{pull.note} since {pull.last}{node}")
     if pod.events and pod.events[-1].reason == "Started":
         hook = f"container {pod.events[-1].container} has started and its postStart hook has not ended"

@@ -35,7 +35,7 @@ class World:
 
     async def look(self, seconds: float = 0) -> bool:
         self.now += seconds
-        return await self.secret.look()
+        return await self.secret.write_if_due()
 
 
 def naming(*models: str, unread: Sequence[str] = (), fleet: str = "") -> PublishedTable:

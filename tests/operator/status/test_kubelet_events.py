@@ -11,7 +11,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
 from paternoster_operator.pods.events import MAX_NOTE, PodEvent, read_events
 from paternoster_operator.pods.view import PodView
-from paternoster_operator.report.causes.kubelet_events import find_event_cause, wants_events
+from paternoster_operator.report.causes.kubelet_events import find_event_cause, needs_events
 from paternoster_operator.report.causes.stall_reason import find_stall_reason
 from paternoster_operator.report.stage import find_stage
 
@@ -153,12 +153,12 @@ def test_whatever_is_recorded_has_a_stage(events: list[PodEvent]) -> None:
 
 
 def test_only_what_the_status_leaves_open_is_asked_for() -> None:
-    assert wants_events(creating(), NOW)
-    assert wants_events(creating(reason="PodInitializing"), NOW)
-    assert wants_events(creating(reason="CrashLoopBackOff"), NOW), "a probe or hook may be why"
-    assert not wants_events(creating(), "2026-11-21T12:00:02Z"), "nothing is known so early"
+    assert needs_events(creating(), NOW)
+    assert needs_events(creating(reason="PodInitializing"), NOW)
+    assert needs_events(creating(reason="CrashLoopBackOff"), NOW), "a probe or hook may be why"
+    assert not needs_events(creating(), "2026-11-21T12:00:02Z"), "nothing is known so early"
     for reason in ("ImagePullBackOff", "CreateContainerConfigError"):
-        assert not wants_events(creating(reason=reason), NOW)
+        assert not needs_events(creating(reason=reason), NOW)
 
 
 def test_stages() -> None:

@@ -1,1 +1,1 @@
-"""Why a replica does not start: one file for each part of the cluster that knows. Pure."""
+"""Why a replica does not start: one file for each component that reports it. Pure."""

@@ -1,8 +1,8 @@
-"""What keeps a fleet from its replicas: a reason, the words of who knows, and what to do about it. Pure.
+"""Map messages of Kubernetes to a reason and a next step. Pure.
 
-Kubelet, scheduler, controllers and admission say in free text what they lack. :func:`explain` looks it up in one table,
-so that the same text has the same reason and next step wherever it is found: in a pod's status, in an event about it,
-or in a condition of its Deployment. The texts are those of Kubernetes 1.33 to 1.35.
+Kubelet, scheduler, controllers and admission report errors as free text. :func:`explain` looks a message up in one
+table, so that it has the same reason and next step in a pod's status, in an event about the pod, and in a condition of
+its Deployment. The messages are those of Kubernetes 1.33 to 1.35.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StallReason:
-    """It does not go away by waiting; it does once its cause is mended."""
+    """Why a fleet is stalled: waiting does not help until the cause is fixed."""
 
     reason: str
     message: str
@@ -21,9 +21,9 @@ class StallReason:
 class _Known:
     pattern: re.Pattern[str]
     reason: str
-    """Empty where the text says only what to do, and the reason is known by where it was found."""
+    """Empty where the message determines only the next step, and the caller the reason."""
     step: str
-    """A format for the pattern's groups."""
+    """Format string for the pattern's groups."""
 
 
 MISSING, REFUSED = "ConfigurationMissing", "PodCreationFailed"
@@ -76,14 +76,14 @@ _KNOWN = tuple(
 
 
 def explain(reason: str, message: str, *, step: bool = True) -> StallReason:
-    """``message`` with what to do about it, where that is known; ``reason`` where the text has none of its own."""
+    """Add the next step to ``message``, where one is known; ``reason`` applies where the message determines none."""
     for known in _KNOWN:
         if (found := known.pattern.search(message)) is not None:
-            said = f"{message.rstrip('. ')}; {known.step.format(*found.groups())}" if step else message
-            return StallReason(known.reason or reason, said)
+            text = f"{message.rstrip('. ')}; {known.step.format(*found.groups())}" if step else message
+            return StallReason(known.reason or reason, text)
     return StallReason(reason, message)
 
 
 def is_known(message: str) -> bool:
-    """Whether the text says by itself what is missing."""
+    """Whether the message by itself determines a reason."""
     return any(known.reason and known.pattern.search(message) for known in _KNOWN)

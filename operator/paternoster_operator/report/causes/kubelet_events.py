@@ -1,8 +1,8 @@
-"""Why a pod does not start that has a node, in events about it: its status says ``ContainerCreating`` throughout. Pure.
+"""Find in events why a scheduled pod does not start: its status says only ``ContainerCreating``. Pure.
 
-The kubelet mounts volumes, makes the pod's sandbox, pulls images and starts containers, in this order, and records an
-event at each failure and each step. So a failure counts until a later step is recorded, and from its second occurrence
-on: kubelets recover from most that occur once.
+The kubelet mounts volumes, creates the pod's sandbox, pulls images and starts containers, in this order, and records an
+event at each failure and each step. So a failure counts from its second occurrence, since kubelets recover from most
+that occur once, until a later step is recorded.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from paternoster_operator.pods.view import PREPARING, PodView
 from paternoster_operator.report.causes.cause import StallReason, explain, is_known
 
 EVENTS_AFTER_SECONDS = 3.0
-"""Age from which a pod that is not started is asked about."""
+"""Age from which the events of a pod that has not started are listed."""
 HOOK, _KILLING = "FailedPostStartHook", "Killing"
 _FAILURES = {
     "FailedMount": "VolumeMountFailed",
@@ -25,17 +25,17 @@ _FAILURES = {
     "FailedPrepareDynamicResources": "DevicesNotPrepared",
     HOOK: "LifecycleHookFailed",
 }
-"""Reason of an event -> the reason the fleet gives where the text has none of its own."""
+"""Reason of an event -> reason of the condition, unless the message determines one."""
 _STEPS = frozenset({"Scheduled", "Pulling", "Pulled", "Created", "Started"})
-_TOLD_ONCE = frozenset({"FailedAttachVolume", HOOK})
-"""The attach controller records a volume that another node has once, however long it tries; and a container whose hook
-failed is ended first, which may take the pod's whole grace period."""
+_RECORDED_ONCE = frozenset({"FailedAttachVolume", HOOK})
+"""Failures that count at their first occurrence: the attach controller records only one event for a volume of another
+node, and a container whose hook failed ends first, which may take the pod's whole grace period."""
 _TRANSIENT = ("not registered", "failed to sync")
-"""Of a kubelet whose cache does not have the object yet."""
+"""In messages of a kubelet whose cache does not have the object yet."""
 
 
-def wants_events(pod: PodView, now: str) -> bool:
-    """Whether its status alone does not say why it does not start. ``now`` is an RFC 3339 time."""
+def needs_events(pod: PodView, now: str) -> bool:
+    """Whether its status does not say why it does not start, so that events are needed. ``now``: RFC 3339 time."""
     if not pod.scheduled or pod.has_ended or pod.deleting or pod.age(now) < EVENTS_AFTER_SECONDS:
         return False
     return (
@@ -46,14 +46,14 @@ def wants_events(pod: PodView, now: str) -> bool:
 
 
 def is_preparing(pod: PodView) -> bool:
-    """Its containers wait for what the kubelet does before it starts them."""
+    """Whether the kubelet still prepares the pod, before it starts containers."""
     if pod.waiting_reason is None:
         return pod.phase == "Pending" and pod.running_since is None and pod.ended is None
     return pod.waiting_reason in PREPARING
 
 
 def find_event_cause(pod: PodView) -> StallReason | None:
-    """What the kubelet cannot do for a pod whose containers wait for it; None while it gets on."""
+    """Return why the kubelet cannot prepare the pod; None while it makes progress."""
     if not is_preparing(pod):
         return None
     last_step = max((i for i, event in enumerate(pod.events) if event.reason in _STEPS), default=-1)
@@ -63,23 +63,23 @@ def find_event_cause(pod: PodView) -> StallReason | None:
         for i, event in enumerate(pod.events)
         if i > last_step
         and event.reason in _FAILURES
-        and not any(words in event.note for words in _TRANSIENT)
+        and not any(text in event.note for text in _TRANSIENT)
         and (i > attached or event.reason != "FailedAttachVolume")
     ]
     if not _persists(failures):
         return None
-    told = next((event for event in reversed(failures) if is_known(event.note)), failures[-1])
-    of = "" if told.container in ("", pod.container) else f"container {told.container}: "
-    return explain(_FAILURES[told.reason], f"{of}{told.reason}: {told.note}")
+    failure = next((event for event in reversed(failures) if is_known(event.note)), failures[-1])
+    of = "" if failure.container in ("", pod.container) else f"container {failure.container}: "
+    return explain(_FAILURES[failure.reason], f"{of}{failure.reason}: {failure.note}")
 
 
 def _persists(failures: Sequence[PodEvent]) -> bool:
-    # Texts that name a container anew each time are events of their own.
-    return sum(event.count for event in failures) > 1 or any(event.reason in _TOLD_ONCE for event in failures)
+    # Messages that contain a new container name each time are separate events.
+    return sum(event.count for event in failures) > 1 or any(event.reason in _RECORDED_ONCE for event in failures)
 
 
 def find_ending(pod: PodView) -> str:
-    """Why the kubelet ends the pod's container again and again, where it is the kubelet that does; else empty."""
+    """Return why the kubelet restarts the pod's container, such as a failed probe; empty where it does not."""
     for event in reversed(pod.events):
         if event.container in ("", pod.container) and (
             event.reason == HOOK or (event.reason == _KILLING and " probe, will be restarted" in event.note)
@@ -88,7 +88,7 @@ def find_ending(pod: PodView) -> str:
     return ""
 
 
-def is_pulling(pod: PodView) -> PodEvent | None:
-    """The pull of an image that has not ended yet."""
+def find_pull(pod: PodView) -> PodEvent | None:
+    """Return the event of an image pull that has not ended yet."""
     steps = [event for event in pod.events if event.reason in _STEPS]
     return steps[-1] if steps and steps[-1].reason == "Pulling" else None

@@ -1,4 +1,4 @@
-"""What keeps a fleet from getting its replicas: found in pods, events about them and Deployment. Pure."""
+"""Find why a fleet does not get its replicas, in pods, events about them and the Deployment. Pure."""
 
 from signal import Signals
 
@@ -36,7 +36,7 @@ _ENDED = {"OOMKilled": "OOMKilled", "ContainerCannotRun": "ContainerCannotRun", 
 LOOP_RESTARTS = 2
 """Restarts from which an engine that is not ready is taken to end again."""
 REJECTED_SECONDS = 300.0
-"""Time after which a pod that its node refused says nothing of the next ones."""
+"""Time after which a pod that its node refused no longer counts."""
 
 
 def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
@@ -63,7 +63,7 @@ def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> 
 
 
 def waits_for_end(pod: PodView, observed: Observed) -> PodView | None:
-    """The pod that is being deleted and holds what ``pod`` lacks, so that waiting helps; None where there is none."""
+    """Return a pod that is being deleted and holds what ``pod`` lacks, so that waiting helps; else None."""
     lack = find_lack(pod)
     return None if lack is None else find_holder(lack, observed.draining)
 
@@ -73,7 +73,7 @@ def _doing(observed: Observed) -> str:
 
 
 def _rejected(observed: Observed, now: str) -> StallReason | None:
-    """Nodes refuse pods that the scheduler gave them, again and again: each is replaced at once."""
+    """Return a reason where a node refuses pods that the scheduler assigned, although each is replaced at once."""
     refused = [
         pod
         for pod in observed.pods

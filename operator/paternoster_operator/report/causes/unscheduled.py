@@ -1,4 +1,4 @@
-"""Why a pod has no node: gates, claims of volumes and devices, the scheduler's words. Pure."""
+"""Find why a pod has no node: scheduling gates, claims of volumes and devices, the scheduler's message. Pure."""
 
 import re
 
@@ -8,14 +8,14 @@ from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.causes.cause import StallReason, explain
 
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
-"""What the scheduler says of a pod whose claim is not there."""
+"""The scheduler's message about a pod whose claim does not exist."""
 _UNBOUND = "unbound immediate PersistentVolumeClaims"
 CLAIM_SECONDS = 10.0
-"""Time that a resource claim may take to be made from its template, and a controller to remove a scheduling gate."""
+"""Time for a resource claim to be created from its template, and for a controller to remove a scheduling gate."""
 
 
 def find_unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
-    """None where it has a node, or only waits for the scheduler. ``now`` is an RFC 3339 time."""
+    """Return why the pod has no node; None where it has one, or only waits for the scheduler. ``now``: RFC 3339."""
     late = pod.age(now) > CLAIM_SECONDS
     if pod.waiting_reason == "SchedulingGated":
         gates = ", ".join(pod.gates) or "unnamed"
