@@ -9,6 +9,7 @@ from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.generation.open_call import OpenCall
 from paternoster_engine.server.generation.stop_strings import StopStrings
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.parsers.events import Call, Content, Event, joined
@@ -90,6 +91,7 @@ class OutputText:
         shown = frozenset[int]() if parser is None else parser.shown
         self._detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens, continues=True, shown=shown)
         self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output)
+        self._call = OpenCall()
         self.num_tokens = 0
         """Tokens taken in, the one that ended the sequence included."""
         self.num_reasoning_tokens = 0
@@ -134,7 +136,9 @@ class OutputText:
         if finish_reason is not None:
             text += self._detokenizer.flush()
         self._num_characters += len(text)
-        if self.num_tokens >= self._params.min_tokens:
+        if self._call.open:
+            text = self._stops.flush() + text
+        elif self.num_tokens >= self._params.min_tokens:
             text = self._stops.push(text)
         if self._stops.stopped:
             return self._delta(text, FinishReason.STOP)
@@ -189,6 +193,8 @@ class OutputText:
         reasoned = self._parser.reasoning
         events = self._parser.push(text)
         reasoned = reasoned or self._parser.reasoning
+        if self._params.stop:
+            self._call.follow(events)
         self._calls = self._calls or any(isinstance(event, Call) for event in events)
         self.num_reasoning_tokens += reasoned
         if self._params.logprobs is not None and not reasoned:

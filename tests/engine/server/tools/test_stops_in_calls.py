@@ -1,13 +1,17 @@
-"""A text or token that ends answers does not cut a call that is required, in any API."""
+"""A text or token that ends answers does not cut a call, in any API."""
 
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted_server import scripted_server
 from tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.generation.open_call import OpenCall
+from paternoster_engine.server.parsers.events import Arguments, Call, Content
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
 ARGUMENTS = {"city": "St. Gallen"}
@@ -62,3 +66,43 @@ async def test_where_no_call_is_required_stops_end_the_text(tokenizer: Tokenizer
         answer = await server.client.post("/v1/chat/completions", json=body)
     assert answer.json()["choices"][0]["message"]["content"] == "one two "
     assert IGNORED not in answer.headers
+
+
+async def test_no_stop_text_is_looked_for_within_a_call_that_the_model_makes(tokenizer: Tokenizer) -> None:
+    stop, text = ["."], f"First\n{CALL}\nSo be it. More."
+    async with scripted_server(tokenizer.with_template(QWEN3))(text, **ROOM) as server:
+        tools: list[Any] = [{"type": "function", "function": FUNCTION}]
+        chat = await server.client.post("/v1/chat/completions", json={**USER, "tools": tools, "stop": stop})
+        tools = [{"name": "weather", "input_schema": SCHEMA}]
+        body = {**USER, "max_tokens": 200, "tools": tools, "stop_sequences": stop}
+        messages = await server.client.post("/v1/messages", json=body)
+        body = {"input": "Weather?", "tools": [{"type": "function", **FUNCTION}], "stop": stop}
+        responses = await server.client.post("/v1/responses", json=body)
+    (choice,) = chat.json()["choices"]
+    assert json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]) == ARGUMENTS
+    assert choice["message"]["content"].split() == ["First", "So", "be", "it"]
+    first, use, second = messages.json()["content"]
+    assert (first["text"].strip(), use["input"], second["text"].strip()) == ("First", ARGUMENTS, "So be it")
+    assert messages.json()["stop_sequence"] == "."
+    assert json.loads(responses.json()["output"][1]["arguments"]) == ARGUMENTS
+    assert responses.json()["output"][2]["content"][0]["text"].strip() == "So be it"
+
+
+async def test_a_stop_text_behind_the_arguments_ends_the_answer(tokenizer: Tokenizer) -> None:
+    tools = [{"type": "function", "function": FUNCTION}]
+    async with scripted_server(tokenizer.with_template(QWEN3))(f"{CALL}\n{CALL}", **ROOM) as server:
+        body = {**USER, "tools": tools, "stop": ["</tool_call>"]}
+        answer = await server.client.post("/v1/chat/completions", json=body)
+    (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == ARGUMENTS
+
+
+@given(value=st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_arguments_are_over_with_their_last_brace(value: Any) -> None:
+    call = OpenCall()
+    call.follow([Content("{"), Call("f")])
+    assert call.open
+    for character in json.dumps({"a": value}, ensure_ascii=False):
+        assert call.open
+        call.follow([Arguments(character)])
+    assert not call.open
