@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -34,7 +34,10 @@ class Settings(BaseModel):
             elif isinstance(value, Mapping):
                 flags += [flag, ",".join(f"{key}={each}" for key, each in value.items())]
             else:
-                flags += [flag, str(value)]
+                for each in value if isinstance(value, tuple) else (value,):
+                    # A text that begins with a dash would be read as a flag.
+                    dashed = isinstance(each, str) and each.startswith("-")
+                    flags += [f"{flag}={each}"] if dashed else [flag, str(each)]
         return flags
 
     @classmethod
@@ -48,6 +51,8 @@ class Settings(BaseModel):
             text = (field.description or "").replace("%", "%%")
             if field.annotation is bool:
                 parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+            elif get_origin(field.annotation) is tuple:
+                parser.add_argument(flag, default=None, metavar="VALUE", nargs="+", action="append", help=text)
             else:
                 value = field.get_default(call_default_factory=True)
                 default = "" if value is None or value == {} else f" (default: {value})"
@@ -62,7 +67,8 @@ class Settings(BaseModel):
         for name in cls.model_fields:
             value = getattr(namespace, name, None)
             if value is not None:
-                given[name] = value
+                # A flag with several values may be given several times.
+                given[name] = [each for values in value for each in values] if isinstance(value, list) else value
         return cls.model_validate(given)
 
 

@@ -3,3 +3,9 @@
 MIN_PRIORITY = -1000
 MAX_PRIORITY = 1000
 """Classes of requests; lower is served first."""
+
+LONGEST_NAME = 512
+"""Characters of a model's name."""
+MAX_ALIASES = 16
+"""Names of a model beside its first."""
+MAX_SERVED_NAMES = 1 + MAX_ALIASES

@@ -3,6 +3,8 @@
 The gateway keeps the last table it saw, so requests flow on while the operator is away.
 """
 
+from functools import cached_property
+
 from pydantic import BaseModel, Field
 
 from paternoster_contract.access.identity import Identity, of_plain_key
@@ -16,12 +18,16 @@ class Replica(BaseModel):
     name: str = Field(description="pod name, unique in its namespace alone")
     url: str = Field(description="base URL without a trailing slash, such as http://10.0.0.7:8000; unique in the table")
     ready: bool = Field(description="false: known, but send it nothing new")
+    unserved_names: list[str] = Field(
+        default_factory=list, description="names of the model that its engine was started without, during a rollout"
+    )
 
 
 class ModelRoute(BaseModel):
     """Where requests for one served model go."""
 
     fleet: str = Field(default="", description="uid of the LLMDeployment: the keys of its engines are made from it")
+    aliases: list[str] = Field(default_factory=list, description="further names that clients may use for the model")
     key_digests: list[str] | None = Field(
         default=None, description="SHA-256 of each key that clients may send, in hex; None: clients need no key"
     )
@@ -54,7 +60,7 @@ class ModelRoute(BaseModel):
 
 
 class RoutingTable(BaseModel):
-    """All served models by name."""
+    """All served models by the first of their names."""
 
     models: dict[str, ModelRoute] = Field(default_factory=dict)
     unread: list[str] = Field(
@@ -66,6 +72,12 @@ class RoutingTable(BaseModel):
         """With the rows of ``before`` for the names that are :attr:`unread`."""
         kept = {name: before.models[name] for name in self.unread if name in before.models}
         return RoutingTable.model_construct(models={**kept, **self.models}, unread=self.unread) if kept else self
+
+    @cached_property
+    def first_names(self) -> dict[str, str]:
+        """By each name that clients may use: the model's first name, which ``models`` has."""
+        aliases = {alias: name for name, route in self.models.items() for alias in route.aliases}
+        return {**aliases, **{name: name for name in self.models}}
 
     def has(self, url: str) -> bool:
         """Whether any model has a replica at ``url``."""

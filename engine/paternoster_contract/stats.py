@@ -10,9 +10,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from paternoster_contract.default_parameters import DefaultParameters
+from paternoster_contract.limits import LONGEST_NAME, MAX_ALIASES
 
-LONGEST_NAME = 512
-"""Characters of a model's name."""
 MOST_MODELS = 10_000
 """In a gateway's stats."""
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -133,6 +132,9 @@ class GatewayModelStats(BaseModel):
 
     fleet: str = Field(
         default="", max_length=128, description="uid of the LLMDeployment that the gateway's routing table names for it"
+    )
+    aliases: list[Annotated[str, Field(max_length=LONGEST_NAME)]] = Field(
+        default_factory=list, max_length=MAX_ALIASES, description="further names of the model"
     )
     in_flight: Count = Field(description="requests sent to a replica and not yet answered in full")
     held: Count = Field(description="requests waiting at the gateway for a replica")

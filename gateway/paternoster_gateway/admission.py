@@ -23,6 +23,7 @@ class Admission:
     """A request's leave to be sent to one fleet, and to no other that its model's name may pass to."""
 
     model: str
+    """The first of its model's names."""
     fleet: str = ""
     key: str = field(default="", repr=False)
     identity: Identity | None = field(default=None, repr=False)
@@ -31,6 +32,8 @@ class Admission:
     """The address that it came from."""
     clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
     """Unix seconds: keys expire by the calendar."""
+    name: str = ""
+    """The name that the request has for the model; empty where it has none, which every engine takes."""
 
     @property
     def sender(self) -> str:
@@ -42,11 +45,13 @@ class Admission:
 
         Raises :class:`GatewayError`: 404, 503 where the name is another fleet's now, 401 where the key is not taken.
         """
-        route = table.models.get(self.model)
-        if route is None:
-            raise route_unread(self.model) if self.model in table.unread else unknown_model(self.model)
+        name = self.name or self.model
+        first = table.first_names.get(name)
+        if first is None:
+            raise route_unread(name) if name in table.unread else unknown_model(name)
+        route = table.models[first]
         if route.fleet != self.fleet:
-            raise another_fleet(self.model)
+            raise another_fleet(name)
         if route.key_digests is not None and not matches(self.key, route.key_digests):
             raise unauthorized()
         who = route.identity(self.key)
@@ -56,12 +61,22 @@ class Admission:
 
 
 def admit(
-    table: RoutingTable, model: str, key: str = "", peer: str = "", clock: Callable[[], float] = time.time
+    table: RoutingTable,
+    model: str,
+    key: str = "",
+    peer: str = "",
+    clock: Callable[[], float] = time.time,
+    *,
+    named: bool = True,
 ) -> Admission:
-    """The leave of a request that names ``model`` and brings ``key``; raises :class:`GatewayError` (404, 401)."""
-    route = table.models.get(model)
+    """The leave of a request for ``model``, by any of its names, that brings ``key``; ``named``: its body names it.
+
+    Raises :class:`GatewayError` (404, 401).
+    """
+    first = table.first_names.get(model, model)
+    route = table.models.get(first)
     identity = route.identity(key) if route else None
-    admission = Admission(model, route.fleet if route else "", key, identity, peer, clock)
+    admission = Admission(first, route.fleet if route else "", key, identity, peer, clock, model if named else "")
     admission.route(table)
     return admission
 
@@ -80,7 +95,7 @@ def only_model(table: RoutingTable, key: str, clock: Callable[[], float] = time.
 
 
 def open_to(table: RoutingTable, key: str, clock: Callable[[], float] = time.time) -> list[str]:
-    """The models that whoever brings ``key`` may ask; of others not even the name is told."""
+    """The models that whoever brings ``key`` may ask, by first names; of others not even the name is told."""
     names = []
     for name in table.models:
         try:

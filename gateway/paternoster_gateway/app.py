@@ -112,9 +112,11 @@ def create_app(
         model, route = "", request.scope["route"].path
         try:
             call = await _read(request, source.table)
-            details.model = model = call.model if call.model in source.table.models else ""
+            # The first of its names, so that a model has one series of each metric.
+            details.model = model = source.table.first_names.get(call.model, "")
             # Whoever has no key is told so before anything else is done or counted for the model.
-            admission = admit(source.table, call.model, call.key, request.client.host if request.client else "")
+            peer = request.client.host if request.client else ""
+            admission = admit(source.table, call.model, call.key, peer, named=call.named)
             details.tenant = "" if admission.identity is None else admission.identity.tenant
             metrics.totals[model] += 1
             metrics.in_flight[model] += 1
@@ -145,7 +147,9 @@ def create_app(
     @app.get(paths.MODELS)
     async def models(request: Request) -> dict[str, object]:
         key = client_key(request.headers)
-        return {"object": "list", "data": [_card(source.table, name) for name in open_to(source.table, key)]}
+        table = source.table
+        names = [name for first in open_to(table, key) for name in (first, *table.models[first].aliases)]
+        return {"object": "list", "data": [_card(table, name) for name in names]}
 
     @app.get(paths.MODEL)
     async def model(model: str, request: Request) -> Response:
@@ -187,12 +191,14 @@ def create_app(
 
 
 def _card(table: RoutingTable, name: str) -> dict[str, object]:
-    """A model as OpenAI lists it, with ``max_model_len`` (vLLM's name) and ``default_parameters`` (OpenRouter's), once
-    its engines have reported them."""
-    route = table.models[name]
+    """A model as OpenAI lists it, by any of its names and with the first as ``root``; with ``max_model_len`` (vLLM's
+    name) and ``default_parameters`` (OpenRouter's), once its engines have reported them.
+    """
+    first = table.first_names[name]
+    route = table.models[first]
     created = STARTED if route.created is None else route.created
     card: dict[str, object] = {"id": name, "object": "model", "created": created, "owned_by": "paternoster"}
-    card |= {"root": name, "parent": None}
+    card |= {"root": first, "parent": None}
     if route.max_model_len is not None:
         card["max_model_len"] = route.max_model_len
     if route.default_parameters is not None:
@@ -211,7 +217,7 @@ async def _read(request: Request, table: RoutingTable) -> Call:
     key = client_key(request.headers)
     named = named_model(body)
     model = only_model(table, key) if named is None else named
-    return Call(request.scope["path"], model, body, headers, key)
+    return Call(request.scope["path"], model, body, headers, key, named is not None)
 
 
 async def _unless_gone(request: Request, sending: "asyncio.Future[Answer] | object") -> Answer:

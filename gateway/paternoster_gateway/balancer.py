@@ -81,7 +81,7 @@ class Balancer:
         Raises what :meth:`Admission.route` raises.
         """
         ready = self._replicas(admission.model, admission.route(self._table()))
-        return self._pick_outside(ready, {*tried, *self._at_present(self._full)})
+        return self._pick_outside(ready, {*tried, *ready.without(admission.name), *self._at_present(self._full)})
 
     async def acquire(self, admission: Admission, tried: Collection[str] = ()) -> Replica:
         """A replica outside ``tried`` (URLs) for one request, held until one is ready.
@@ -92,10 +92,11 @@ class Balancer:
         while True:
             route = admission.route(self._table())
             ready = self._replicas(admission.model, route)
-            replica = self._pick(ready, tried)
+            unaware = ready.without(admission.name)
+            replica = self._pick(ready, {*tried, *unaware})
             if replica is not None:
                 return replica
-            if not route.hold and ready.pick(avoid=self._hung()) is None:
+            if not route.hold and ready.pick(avoid={*unaware, *self._hung()}) is None:
                 self._refuse(admission, route)
             if deadline is None:
                 deadline = self._clock() + route.hold_timeout_seconds
@@ -164,15 +165,15 @@ class Balancer:
 
     def _refuse(self, admission: Admission, route: ModelRoute) -> NoReturn:
         """Say when to come again, and count the request as demand until then."""
-        model = admission.model
-        again = self._refused.setdefault((model, admission.fleet), deque(maxlen=max(1, route.max_held)))
+        model = admission.name or admission.model
+        again = self._refused.setdefault((admission.model, admission.fleet), deque(maxlen=max(1, route.max_held)))
         again.append(self._clock() + route.retry_after_seconds)
         raise unavailable(
             f"No replica of `{model}` is ready; one is being started.", math.ceil(route.retry_after_seconds)
         )
 
     async def _hold(self, admission: Admission, route: ModelRoute, deadline: float) -> None:
-        model, place = admission.model, (admission.model, admission.fleet)
+        model, place = admission.name or admission.model, (admission.model, admission.fleet)
         waiting = self._held.get(place, [])
         if len(waiting) >= route.max_held:
             _make_room(waiting, admission)

@@ -113,6 +113,7 @@ class GatewayMetrics:
         models = {
             model: GatewayModelStats(
                 fleet=route.fleet,
+                aliases=route.aliases,
                 in_flight=max(0, self.in_flight[model] - held(model)),
                 held=held(model),
                 refused=refused(model),

@@ -47,6 +47,8 @@ class Call:
     headers: Mapping[str, str]
     key: str = field(default="", repr=False)
     """The client's; for the gateway alone."""
+    named: bool = True
+    """Whether the body names the model; else ``model`` is the only one."""
 
 
 @dataclass(slots=True)
@@ -191,7 +193,7 @@ class Proxy:
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
             async with self._liveness.expecting(replica.url):
                 first = await response.content.readany()
-            chunks = self._body(call, replica, response, first, stack)
+            chunks = self._body(call, admission.model, replica, response, first, stack)
             answer = Answer(response.status, answer_headers(response.raw_headers), chunks, replica.url, number, stack)
             following = self._after(response, replica)
             return Attempt(answer, following, "not_serving" if following is Next.ANY else f"status_{response.status}")
@@ -231,7 +233,13 @@ class Proxy:
         return await self._keys.send(send, replica.url, admission.fleet)
 
     async def _body(
-        self, call: Call, replica: Replica, response: aiohttp.ClientResponse, first: bytes, stack: AsyncExitStack
+        self,
+        call: Call,
+        model: str,
+        replica: Replica,
+        response: aiohttp.ClientResponse,
+        first: bytes,
+        stack: AsyncExitStack,
     ) -> AsyncGenerator[bytes]:
         async with stack:
             try:
@@ -241,7 +249,7 @@ class Proxy:
                     async with self._liveness.expecting(replica.url):
                         chunk = await response.content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                self._metrics.broken.labels(call.model).inc()
+                self._metrics.broken.labels(model).inc()
                 self._balancer.put_aside(replica)
                 log.warning("%s broke off an answer: %s", replica.url, error_text(error))
                 if not response.content_type.startswith("text/event-stream"):

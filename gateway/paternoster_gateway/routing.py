@@ -72,9 +72,18 @@ class ReadyReplicas:
         self._by_load = LeastLoaded()
         for url in self._by_url:
             self._by_load.add(url, in_flight.get(url, 0))
+        self._unserved: dict[str, set[str]] = {}
+        """URLs of replicas by names that they were started without; empty but for the time of a rollout."""
+        for replica in self._by_url.values():
+            for name in replica.unserved_names:
+                self._unserved.setdefault(name, set()).add(replica.url)
 
     def __len__(self) -> int:
         return len(self._by_url)
+
+    def without(self, name: str) -> Collection[str]:
+        """URLs of replicas that do not know ``name`` yet: they would answer 404."""
+        return self._unserved.get(name, ())
 
     def change(self, url: str, difference: int) -> None:
         """So many requests more are in flight at a replica; nothing happens where it is none of these."""

@@ -103,7 +103,7 @@ class Reconciler:
         if fleet is None:
             fleet = self.fleets[key] = Fleet.begin(resource)
         fleet.resource = resource
-        served, refusal = self._directory.served_name(resource)
+        names, refusal = self._directory.served_names(resource)
         fleet.autoscaler.policy = ScalingPolicy.from_spec(resource.spec, self._wall())
         await self._observe(key, fleet)
         decision = fleet.autoscaler.decide(self._clock())
@@ -112,7 +112,7 @@ class Reconciler:
         if refusal is None and not resource.spec.paused:
             fault = await self._act(key, fleet, decision.state)
         refusal = refusal or self._route_refusal(key) or (None if fault is None else (fault.reason, str(fault)))
-        access = self._access(fleet, served, refusal)
+        access = self._access(fleet, names, refusal)
         await self._update_status(key, fleet, decision, last_decision, recorded, access)
         return WAITING_SECONDS if access.waiting else self._settings.look_seconds
 
@@ -126,11 +126,11 @@ class Reconciler:
             f"of the routing table, {share} bytes: use fewer keys a fleet, or fewer fleets",
         )
 
-    def _access(self, fleet: Fleet, served: str, fault: tuple[str, str] | None) -> Access:
+    def _access(self, fleet: Fleet, names: tuple[str, ...], fault: tuple[str, str] | None) -> Access:
         assert fleet.resource is not None
-        known = knowing(fleet.gateways, served, fleet.resource.metadata.uid)
+        known = knowing(fleet.gateways, names, fleet.resource.metadata.uid)
         expected = None if self._settings.gateway_url is None else len(fleet.gateways)
-        return Access(served, None if fault is None else StallReason(*fault), known, expected)
+        return Access(names, None if fault is None else StallReason(*fault), known, expected)
 
     async def _observe(self, key: Key, fleet: Fleet) -> None:
         resource = fleet.resource

@@ -1,6 +1,6 @@
 """The routing table's entry for one LLMDeployment. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 
@@ -18,6 +18,7 @@ def build_route(
     resource: LLMDeployment,
     key_digests: list[str] | None = None,
     identities: Mapping[str, Identity] = NOBODY,
+    aliases: Sequence[str] = (),
 ) -> ModelRoute:
     """Build what the gateway does with requests; replicas are added by the caller.
 
@@ -28,6 +29,7 @@ def build_route(
     uid, created = resource.metadata.uid, _unix_seconds(resource.metadata.creation_timestamp)
     route = ModelRoute(
         fleet=uid,
+        aliases=list(aliases),
         key_digests=key_digests,
         identities=dict(identities),
         max_model_len=longest,

@@ -21,6 +21,11 @@ class PublishedRow:
     created: str = ""
     """When its LLMDeployment was made, in RFC 3339."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that clients may use."""
+        return self.name, *self.route.aliases
+
     @cached_property
     def line(self) -> bytes:
         return Row(name=self.name, route=self.route).encode()

@@ -54,29 +54,30 @@ class RoutesTable:
         """The table now; what is wrong with one fleet leaves out its row alone."""
         built: dict[Key, _Built] = {}
         unread: list[str] = []
-        for name, resource in self._directory.served().items():
+        for names, resource in self._directory.served():
             key = Key(resource.metadata.namespace, resource.metadata.name)
             try:
-                built[key] = await self._build(key, name, resource)
+                built[key] = await self._build(key, names, resource)
                 self._faults.pop(key, None)
             except Exception as error:
-                unread.append(name)
+                unread += names
                 self._log_once(key, error)
         self._built = built
         published = PublishedTable([each.row for each in built.values()], sorted(unread)).within(MOST_BYTES)
         self.left_out = published.left_out
         return published
 
-    async def _build(self, key: Key, name: str, resource: LLMDeployment) -> _Built:
+    async def _build(self, key: Key, names: Sequence[str], resource: LLMDeployment) -> _Built:
+        name, *aliases = names
         clients = await self._keys.client_keys(resource)
         pods = self._cluster.pods(key)
         before = self._built.get(key)
-        if before is not None and before.row.name == name and before.is_made_of(resource, clients, pods):
+        if before is not None and before.row.names == tuple(names) and before.is_made_of(resource, clients, pods):
             return before
-        route = build_route(resource, clients.digests, clients.identities)
+        route = build_route(resource, clients.digests, clients.identities, aliases)
         # Names of pods are their namespace's own.
         route.replicas += [
-            Replica(name=f"{key.namespace}/{pod.name}", url=pod.url, ready=True)
+            Replica(name=f"{key.namespace}/{pod.name}", url=pod.url, ready=True, unserved_names=pod.unserved(names))
             for pod in Observed.from_cluster(None, pods).serving
             if pod.url is not None
         ]

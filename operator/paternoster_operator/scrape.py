@@ -173,9 +173,12 @@ def held_by_fleet(gateways: Iterable[GatewayStats]) -> dict[str, int]:
     return dict(held)
 
 
-def knowing(gateways: Iterable[GatewayStats], name: str, fleet: str) -> int:
-    """How many of them send requests for the served name to the fleet with that uid."""
-    return sum(name in stats.models and stats.models[name].fleet == fleet for stats in gateways)
+def knowing(gateways: Iterable[GatewayStats], names: Sequence[str], fleet: str) -> int:
+    """How many of them send requests for all ``names`` of a model, its first name first, to the fleet with that uid."""
+    if not names:
+        return 0
+    routes = [route for stats in gateways if (route := stats.models.get(names[0])) is not None]
+    return sum(route.fleet == fleet and {*names[1:]} <= {*route.aliases} for route in routes)
 
 
 async def addresses(url: str) -> list[str]:

@@ -38,7 +38,7 @@ settings = st.builds(
     st.none() | st.integers(16, 100_000),
     st.booleans(),
     st.sampled_from(["continuous", "dynamic", "static"]),
-    st.none() | st.from_regex(r"[a-z][a-z0-9/.-]{0,20}", fullmatch=True),
+    st.lists(st.from_regex(r"[a-z0-9/:.-]{1,20}", fullmatch=True), max_size=4, unique=True).map(tuple),
     st.booleans(),
     st.fixed_dictionaries(
         {},
@@ -184,3 +184,21 @@ def test_a_copy_is_checked_as_a_whole() -> None:
     assert args.replace(live_cap=8).live_cap == 8
     with pytest.raises(ValidationError, match="live_cap is 9"):
         args.replace(live_cap=9)
+
+
+def test_served_names_are_given_as_vllm_gives_them() -> None:
+    assert parse(["--served-model-name", "a", "mistral:latest", "--port", "1"]).served_model_name == (
+        "a",
+        "mistral:latest",
+    )
+    assert parse(["--served-model-name=a", "--served-model-name=b", "--served-model-name", "a"]).served_model_name == (
+        "a",
+        "b",
+    )
+    assert EngineArgs(served_model_name="a").to_flags() == ["--served-model-name", "a"]
+
+
+@pytest.mark.parametrize("names", [[""], ["a" * 513], [f"m{i}" for i in range(18)]])
+def test_served_names_are_bounded_in_length_and_count(names: list[str]) -> None:
+    with pytest.raises(ValidationError, match="served_model_name"):
+        parse(["--served-model-name", *names])

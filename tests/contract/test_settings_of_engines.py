@@ -82,5 +82,5 @@ def test_what_is_no_origin_is_refused(text: str) -> None:
     ],
 )
 def test_the_name_that_clients_use_where_none_is_given(model: str, name: str) -> None:
-    assert EngineArgs(model=model).name_for_clients == name
-    assert EngineArgs(model=model, served_model_name="mine").name_for_clients == "mine"
+    assert EngineArgs(model=model).names_for_clients == (name,)
+    assert EngineArgs(model=model, served_model_name="mine").names_for_clients == ("mine",)

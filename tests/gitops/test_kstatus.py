@@ -42,7 +42,7 @@ def looked_at(observed: Observed, *, wanted: int = 2, **spec: Any) -> Document:
     ready = len(observed.serving)
     document["status"] = build_status(
         parse(document), observed, Signals(ready=ready, fresh=ready > 0), decision, decision, NOW,
-        Access("ride"), age_of_load=1e9, endpoint="http://door",
+        Access(("ride",)), age_of_load=1e9, endpoint="http://door",
     )  # fmt: skip
     return document
 

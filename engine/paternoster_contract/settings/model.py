@@ -1,11 +1,14 @@
 """Which model an engine serves, and on what it computes it."""
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from paternoster_contract.flags import Settings
+from paternoster_contract.limits import LONGEST_NAME, MAX_SERVED_NAMES
+
+ServedModelName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
 class ModelSettings(Settings):
@@ -19,10 +22,11 @@ class ModelSettings(Settings):
         "hf://org/name[@revision][/file.gguf], s3://bucket/prefix, gs://bucket/prefix, https://host/path/model.gguf, "
         "oci-archive:///path/image.tar, oci-layout:///path/folder",
     )
-    served_model_name: str | None = Field(
-        default=None,
-        description="name clients use (default: org/name of a hub's repository, else the last part of what model says, "
-        "without .gguf)",
+    served_model_name: tuple[ServedModelName, ...] = Field(
+        default=(),
+        max_length=MAX_SERVED_NAMES,
+        description="names clients may use; answers and metrics have the first (default: org/name of a hub's "
+        "repository, else the last part of what model says, without .gguf)",
     )
     chat_template: str | None = Field(
         default=None,
@@ -97,10 +101,22 @@ class ModelSettings(Settings):
         "generation_config.json or in the GGUF file; none: the API's own defaults)",
     )
 
+    @field_validator("served_model_name", mode="before")
+    @classmethod
+    def _wrap_single_name(cls, names: object) -> object:
+        return (names,) if isinstance(names, str) else names
+
+    @field_validator("served_model_name")
+    @classmethod
+    def _drop_repeated_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(names))
+
     @property
-    def name_for_clients(self) -> str:
-        """What clients call the model; letters, digits and ``._/-`` alone where it is made from ``model``."""
-        if self.served_model_name is not None:
+    def names_for_clients(self) -> tuple[str, ...]:
+        """What clients may call the model, its own name first; letters, digits and ``._/-`` alone where it is made from
+        ``model``.
+        """
+        if self.served_model_name:
             return self.served_model_name
         scheme, _, rest = self.model.rpartition("://")
         parts = [part for part in re.split(r"[?#]", rest)[0].split("/") if part] or [""]
@@ -109,4 +125,4 @@ class ModelSettings(Settings):
         # Of a split model, the first part stands for all.
         stem = re.sub(r"(-\d{5,6}-of-\d{5,6})?\.gguf$", "", last)
         name = re.sub(r"[^A-Za-z0-9._/-]+", "-", stem).strip("-")
-        return name or "model"
+        return (name or "model",)

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,10 @@ def run(args: argparse.Namespace) -> int:
             print(f"paternoster serve: MODEL is {args.address!r} and --model {args.model!r}: give one", file=sys.stderr)
             return 2
         args.model = model_address(args.address)
+    elif args.model is None and (names := _names_before_model(args.served_model_name or ())):
+        said = f"--served-model-name is {' '.join(names)}: must follow MODEL, or MODEL is given with --model"
+        print(f"paternoster serve: {said}", file=sys.stderr)
+        return 2
     try:
         engine_args = EngineArgs.from_namespace(args)
     except ValidationError as error:
@@ -71,6 +76,11 @@ def run(args: argparse.Namespace) -> int:
         return MODEL_EXIT_STATUS if isinstance(error, ModelError) else 2
     finally:
         gc.enable()
+
+
+def _names_before_model(given: Sequence[Sequence[str]]) -> Sequence[str]:
+    """The values of a ``--served-model-name`` that may have taken MODEL for a further name; empty where none has."""
+    return next((names for names in given if len(names) > 1), ())
 
 
 def model_address(text: str) -> str:

@@ -131,7 +131,7 @@ class EngineProcess:
     async def _load(self) -> ServedModel:
         timer = StartTimer(process_age())
         engine, tokenizer, model = await in_a_thread_that_ends(partial(self._build, self._args, timer))
-        name = self._args.name_for_clients
+        name, *aliases = self._args.names_for_clients
         histograms = Histograms(name)
         loop = EngineLoop(engine, histograms)
         registry = process_registry()
@@ -147,6 +147,7 @@ class EngineProcess:
             loop,
             histograms,
             registry,
+            aliases=tuple(aliases),
             start_seconds=timer.seconds,
             parse_special_tokens=self._args.parse_special_tokens,
             tool_parser=self._args.tool_parser,

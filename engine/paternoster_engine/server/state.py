@@ -51,6 +51,12 @@ class ServedModel:
     """For requests that leave them out."""
     start_seconds: Mapping[StartPart, float] = field(default_factory=dict)
     """Of each part of the start."""
+    aliases: tuple[str, ...] = ()
+    """Names beside ``name`` that clients may use; answers and metrics have ``name``."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.name, *self.aliases
 
     @property
     def scheduler(self) -> Scheduler:
@@ -217,7 +223,7 @@ class ServerState:
     def named(self, model: str | None) -> ServedModel:
         """The engine that serves ``model`` (None or empty: the one there is); raises :class:`UnknownModel`."""
         served = self.served
-        if model and model != served.name:
+        if model and model not in served.names:
             raise UnknownModel(model)
         return served
 

@@ -255,6 +255,11 @@ class LLMDeployment(BaseModel):
         return self.spec.model.served_name or self.metadata.name
 
     @property
+    def served_names(self) -> tuple[str, ...]:
+        """All names that clients may use, ``served_name`` first, each once."""
+        return tuple(dict.fromkeys((self.served_name, *self.spec.model.aliases)))
+
+    @property
     def child_name(self) -> str:
         """Name of its children."""
         return child_name(self.metadata.name)

@@ -34,8 +34,9 @@ class ManifestWatch:
             for namespace, name in _repeated((r.metadata.namespace, r.metadata.name) for r in resources)
         ]
         errors += [
-            f"spec.model.servedName: {name} is served by several LLMDeployments: must be unique on this machine"
-            for name in _repeated(r.served_name for r in resources)
+            f"spec.model: {name} is the servedName or among the aliases of several LLMDeployments: must be unique on "
+            "this machine"
+            for name in _repeated(name for r in resources for name in r.served_names)
         ]
         errors += refused(resources)
         if errors:

@@ -65,7 +65,7 @@ class LocalSession:
         self.server = f"http://{HOST}:{port}"
         self.operator.start()
         self.want(resources)
-        await self._routed({resource.served_name for resource in resources})
+        await self._routed({name for resource in resources for name in resource.served_names})
         roots = await self.operator.keys.roots()
         write_privately(self._gateway_key, "\n".join(roots.gateway))
         self._gateway = Program("gateway", self._launch_gateway, GATEWAY_PROBES, self.logs / "gateway.log", _ignore)
@@ -117,7 +117,7 @@ class LocalSession:
         """Until the routing table names them: a gateway that starts now holds requests for them, and refuses none."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK_SECONDS):
-                while models - (await self.operator.routing_table()).models.keys():  # noqa: ASYNC110 - as asked for
+                while models - (await self.operator.routing_table()).first_names.keys():  # noqa: ASYNC110 - as asked for
                     await asyncio.sleep(0.02)
 
     def _launch_gateway(self) -> Launch:

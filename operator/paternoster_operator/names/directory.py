@@ -9,7 +9,7 @@ from paternoster_operator.api.stored import with_successors
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, Key
 from paternoster_operator.names import served_names
-from paternoster_operator.names.served_names import Claim
+from paternoster_operator.names.served_names import Claim, Ownership
 from paternoster_operator.settings import Names
 
 FRESH_SECONDS = 1.0
@@ -34,7 +34,9 @@ class Directory:
         self._clock = clock
         self._resources: dict[Key, tuple[str | None, LLMDeployment | None]] = {}
         """As parsed last, with the version that was parsed."""
-        self._owners: dict[str, Key] = {}
+        self._owned = Ownership()
+        self._claims: dict[Key, Claim] = {}
+        """That ``_owned`` was found from."""
         self._found_at = float("-inf")
 
     def read(self, document: Mapping[str, Any], known: LLMDeployment | None = None) -> LLMDeployment:
@@ -59,12 +61,13 @@ class Directory:
             self._resources[key] = known
         return known[1]
 
-    def served(self) -> dict[str, LLMDeployment]:
-        """The fleets that have a served name, by it, as of now."""
+    def served(self) -> list[tuple[tuple[str, ...], LLMDeployment]]:
+        """The fleets that have served names, with these, as of now."""
         resources = {key: resource for key in self._cluster.list() if (resource := self._own(key)) is not None}
-        self._owners = served_names.owners(map(Claim.of, resources.values()), self._names)
+        self._claims = {key: Claim.of(resource) for key, resource in resources.items()}
+        self._owned = served_names.assign(self._claims.values(), self._names)
         self._found_at = self._clock()
-        return {name: resources[key] for name, key in self._owners.items()}
+        return [(names, resources[key]) for key, names in self._owned.names.items()]
 
     def _own(self, key: Key) -> LLMDeployment | None:
         document = self._cluster.get(key)
@@ -72,12 +75,14 @@ class Directory:
             return None
         return self.resource(key)
 
-    def served_name(self, resource: LLMDeployment) -> tuple[str, tuple[str, str] | None]:
-        """The name that the fleet has, and why it is not the one it wants (reason, message)."""
+    def served_names(self, resource: LLMDeployment) -> tuple[tuple[str, ...], tuple[str, str] | None]:
+        """The names that the fleet has, and why they are not those it wants (reason, message)."""
         claim = Claim.of(resource)
-        if self._clock() - self._found_at > FRESH_SECONDS or claim.wanted not in self._owners:
+        known = self._claims.get(claim.key)
+        if self._clock() - self._found_at > FRESH_SECONDS or known is None or known.wanted != claim.wanted:
             self.served()
-        return served_names.name_of(claim.key, self._owners), served_names.refusal(claim, self._owners, self._names)
+        has = self._owned.names.get(claim.key, ())
+        return has, served_names.refusal(claim, self._owned, self._names)
 
 
 def _with_name(document: Mapping[str, Any]) -> Mapping[str, Any]:

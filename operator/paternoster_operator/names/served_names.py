@@ -1,7 +1,7 @@
-"""Which fleet has which served name: two of them can want the same, and only one may get its requests. Pure."""
+"""Which fleet has which served names: two of them can want the same, and only one may get its requests. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
@@ -13,19 +13,23 @@ class Claim:
     """What one fleet has to do with served names."""
 
     key: Key
-    wanted: str
-    """As its spec says."""
-    held: str
-    """As its status says: the name it was last known by, which an edit of the spec does not give away."""
+    wanted: tuple[str, ...]
+    """As its spec says, the one for answers and metrics first."""
+    held: tuple[str, ...]
+    """As its status says: the names it was last known by, which an edit of the spec does not give away."""
     created: str
     """When, in RFC 3339; empty where there is no API server."""
 
     @classmethod
     def of(cls, resource: LLMDeployment) -> "Claim":
-        metadata = resource.metadata
-        key = Key(metadata.namespace, metadata.name)
-        held = resource.status.get("servedModel", "")
-        return cls(key, resource.served_name, str(held), metadata.creation_timestamp or "")
+        metadata, status = resource.metadata, resource.status
+        held = (status.get("servedModel"), *(status.get("servedAliases") or ()))
+        return cls(
+            Key(metadata.namespace, metadata.name),
+            resource.served_names,
+            tuple(str(name) for name in held if name),
+            metadata.creation_timestamp or "",
+        )
 
     @property
     def age(self) -> tuple[str, Key]:
@@ -33,41 +37,71 @@ class Claim:
         return self.created, self.key
 
 
-def owners(claims: Iterable[Claim], names: Names) -> dict[str, Key]:
-    """Served name -> the fleet that has it.
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Which fleet has which names."""
 
-    A name belongs to the fleet that has it already, else to the oldest that wants it (by namespace and name at equal
-    age). So no fleet gets another's requests by an edit, however old it is. One that cannot have what it wants keeps
-    what it has, unless somebody wants that.
+    names: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
+    """By fleet, its first name first; a fleet without a name is not in it."""
+    owners: Mapping[str, Key] = field(default_factory=dict)
+    """By name."""
+
+
+def assign(claims: Iterable[Claim], names: Names) -> Ownership:
+    """Who has which names: a fleet has all that it wants, or else keeps those that it has.
+
+    A name belongs to the fleet that has it already and wants it, else to the oldest that wants it (by namespace and
+    name at equal age). So no fleet gets another's requests by an edit, however old it is. One that keeps what it has
+    loses a name there that it does not want any more and another fleet does.
     """
-    found: dict[str, Key] = {}
     by_age = sorted(claims, key=lambda claim: claim.age)
-    wanting = [claim for claim in by_age if _allowed(claim.wanted, claim.key, names)]
-    for claim in [each for each in wanting if each.held == each.wanted] + wanting:
-        found.setdefault(claim.wanted, claim.key)
-    served = set(found.values())
+    reserved: dict[str, Key] = {}
     for claim in by_age:
-        if claim.held and claim.key not in served and _allowed(claim.held, claim.key, names):
-            found.setdefault(claim.held, claim.key)
-    return found
+        if _allowed(claim, names):
+            for name in claim.wanted:
+                if name in claim.held:
+                    reserved.setdefault(name, claim.key)
+    found: dict[Key, tuple[str, ...]] = {}
+    owners: dict[str, Key] = {}
+    for claim in by_age:
+        others = (known.get(name, claim.key) for name in claim.wanted for known in (reserved, owners))
+        if _allowed(claim, names) and all(other == claim.key for other in others):
+            found[claim.key] = claim.wanted
+            owners |= dict.fromkeys(claim.wanted, claim.key)
+    for claim in by_age:
+        if claim.key not in found:
+            free = (name for name in claim.held if name not in owners and reserved.get(name, claim.key) == claim.key)
+            if kept := tuple(name for name in free if not _misnamed([name], claim.key, names)):
+                found[claim.key] = kept
+                owners |= dict.fromkeys(kept, claim.key)
+    return Ownership(found, owners)
 
 
-def name_of(key: Key, owned: Mapping[str, Key]) -> str:
-    """The name that ``key`` has; empty for none."""
-    return next((name for name, owner in owned.items() if owner == key), "")
-
-
-def refusal(claim: Claim, owned: Mapping[str, Key], names: Names) -> tuple[str, str] | None:
-    """Why the fleet does not have the name it wants, as reason and message; None when it has."""
-    if not _allowed(claim.wanted, claim.key, names):
-        said = f"must begin with {claim.key.namespace}/, as this installation wants served names to begin"
-        return "ServedNameNotNamespaced", f"spec.model.servedName is {claim.wanted}: {said}"
-    owner = owned.get(claim.wanted, claim.key)
-    if owner == claim.key:
+def refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, str] | None:
+    """Why the fleet does not have the names it wants, as reason and message; None when it has."""
+    if misnamed := _misnamed(claim.wanted, claim.key, names):
+        return "ServedNameNotNamespaced", (
+            f"{_field(claim, misnamed[0])} is {misnamed[0]}: must begin with {claim.key.namespace}/, as this "
+            "installation wants served names to begin"
+        )
+    taken = {name: owner for name in claim.wanted if (owner := owned.owners.get(name, claim.key)) != claim.key}
+    if not taken:
         return None
-    said = f"belongs to LLMDeployment {owner}, which has claimed it before {claim.key}: choose another"
-    return "ServedNameTaken", f"the served name {claim.wanted} {said}"
+    said = "; ".join(
+        f"the served name {name} belongs to LLMDeployment {owner}, which has claimed it before {claim.key}"
+        for name, owner in taken.items()
+    )
+    return "ServedNameTaken", f"{said}: choose another"
 
 
-def _allowed(name: str, key: Key, names: Names) -> bool:
-    return names is Names.GLOBAL or name.startswith(f"{key.namespace}/")
+def _field(claim: Claim, name: str) -> str:
+    return "spec.model.servedName" if name == claim.wanted[0] else "spec.model.aliases"
+
+
+def _allowed(claim: Claim, names: Names) -> bool:
+    return not _misnamed(claim.wanted, claim.key, names)
+
+
+def _misnamed(wanted: Iterable[str], key: Key, names: Names) -> list[str]:
+    """Those of ``wanted`` that do not begin as this installation wants them to."""
+    return [name for name in wanted if names is not Names.GLOBAL and not name.startswith(f"{key.namespace}/")]

@@ -1,7 +1,7 @@
 """Read a pod's document into a :class:`PodView`."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -44,6 +44,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         drain_wanted=metadata.get("annotations", {}).get(labels.DRAIN) == "true",
         capacity=_flag(spec, "--max-num-seqs"),
         queue=_flag(spec, "--max-queued-requests") or MAX_QUEUED_REQUESTS,
+        served_names=tuple(_flag_values(spec, "--served-model-name")),
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
         download_seconds=_download_seconds(status),
         ended_reason=status.get("reason", "") if failed else "",
@@ -60,11 +61,19 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
 
 def _flag(spec: Mapping[str, Any], name: str) -> int | None:
     """The number that a flag of the engine's command has; None where it has none that an engine would accept."""
+    text = next(_flag_values(spec, name), "")
+    return int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+
+
+def _flag_values(spec: Mapping[str, Any], name: str) -> Iterator[str]:
+    """The values of a flag that the engine's command has once or several times, as ``Settings.to_flags`` writes it."""
     engine = _engine(spec)
     words = [*engine.get("command", []), *engine.get("args", [])]
-    if name in words[:-1] and re.fullmatch(r"[0-9]{1,10}", text := words[words.index(name) + 1]):
-        return int(text)
-    return None
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        if word == name:
+            yield following
+        elif word.startswith(f"{name}="):
+            yield word.removeprefix(f"{name}=")
 
 
 def _engine(spec: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """An engine pod as the operator sees it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -72,6 +72,8 @@ class PodView:
     """max_num_seqs in its command; None where that does not say."""
     queue: int = MAX_QUEUED_REQUESTS
     """max_queued_requests likewise; without it the default."""
+    served_names: tuple[str, ...] = ()
+    """served_model_name likewise; empty where its command does not say."""
     ended_reason: str = ""
     """Why a pod of phase Failed ended as a whole, such as Evicted; empty where its containers ended it."""
     ended_message: str = ""
@@ -95,6 +97,10 @@ class PodView:
     def serving(self) -> bool:
         """May be sent new requests."""
         return self.ready and not self.deleting and self.url is not None
+
+    def unserved(self, names: Sequence[str]) -> list[str]:
+        """Those of ``names`` that its engine was started without."""
+        return [name for name in names if self.served_names and name not in self.served_names]
 
     def age(self, now: str) -> float:
         """Seconds since its creation, at the RFC 3339 time ``now``; 0 where that is not known."""

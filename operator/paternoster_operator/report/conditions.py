@@ -26,19 +26,19 @@ Truth = Literal["True", "False", "Unknown"]
 class Access:
     """Whether clients reach the fleet, and what keeps the operator from seeing to it."""
 
-    served: str = ""
-    """The served name that the fleet has; empty for none."""
+    names: tuple[str, ...] = ()
+    """The served names that the fleet has; empty for none."""
     fault: StallReason | None = None
     """What the operator met when it acted."""
     knowing: int = 0
-    """Gateways that send requests for that name to this fleet."""
+    """Gateways that send requests for these names to this fleet."""
     gateways: int | None = None
     """Gateways that answered; None in an installation without any."""
 
     @property
     def waiting(self) -> bool:
-        """Some gateway does not know the name yet."""
-        return bool(self.served) and self.gateways is not None and self.knowing < self.gateways
+        """Some gateway does not know the names yet."""
+        return bool(self.names) and self.gateways is not None and self.knowing < self.gateways
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _ready(
     downloads: str,
 ) -> Condition:
     serving = len(observed.serving)
-    if not access.served and access.fault is not None:
+    if not access.names and access.fault is not None:
         return Condition("Ready", "False", access.fault.reason, access.fault.message)
     if access.waiting and (serving > 0 or state.replicas == 0):
         return Condition("Ready", "Unknown", "WaitingForGateways", _known(access))
@@ -161,7 +161,7 @@ def _contested(own: str, other: str) -> Condition:
 
 def _routed(access: Access) -> Condition:
     """Whether every gateway knows the fleet: then no client is told that there is no such model."""
-    if not access.served:
+    if not access.names:
         return Condition("Routed", "False", "NoServedName", "the fleet has no served name")
     if access.gateways == 0:
         return Condition("Routed", "Unknown", "NoGatewayAnswers", "no gateway says what it knows")
@@ -171,7 +171,7 @@ def _routed(access: Access) -> Condition:
 
 
 def _known(access: Access) -> str:
-    return f"{access.knowing} of {access.gateways} gateways know {access.served}"
+    return f"{access.knowing} of {access.gateways} gateways know {', '.join(access.names)}"
 
 
 def _reconciling(spec: LLMDeploymentSpec, observed: Observed, state: LawState, access: Access) -> Condition | None:

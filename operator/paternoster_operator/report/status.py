@@ -64,7 +64,8 @@ def build_status(
         "desiredReplicas": state.replicas,
         "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(resource).items())),
         "endpoint": endpoint,
-        "servedModel": access.served,
+        "servedModel": access.names[0] if access.names else "",
+        "servedAliases": list(access.names[1:]),
         "maxModelLen": signals.max_model_len or previous.get("maxModelLen", 0),
         "concurrency": {
             "capacity": signals.engine_capacity,

@@ -17,7 +17,7 @@ PAGE = "https://page.example"
 async def test_the_answer_is_like_all_others(
     table: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str, kind: str
 ) -> None:
-    def broken(*_: Any) -> None:
+    def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("a secret")
 
     monkeypatch.setattr(gateway, "admit", broken)

@@ -1,18 +1,22 @@
 """Which models a client is told of, and which one a request is for that names none."""
 
+import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import aiohttp
 import httpx
 import pytest
 from fakes import Behave, Door, FakeEngine, answer, route, stats, until
 from fastapi.routing import APIRoute
+from yarl import URL
 
 from paternoster_contract.access.keys import digest
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.http.routes import FORWARDED, ROUTES, AtGateway
-from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.admission import only_model
 from paternoster_gateway.app import create_app
 from paternoster_gateway.errors import GatewayError
@@ -54,6 +58,74 @@ async def test_a_model_is_shown_with_its_length_and_its_defaults(client: aiohttp
         assert await response.json() == listed["org/m"]
     async with client.get(f"{door.url}/v1/models/org") as response:
         assert (response.status, (await response.json())["error"]["param"]) == (404, "model")
+
+
+async def test_a_model_answers_under_each_of_its_names(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    """And is counted under the first, so that its metrics are one series."""
+    engine = await start("a", answer)
+    fleet = route(engine, aliases=["mistral:latest", "org/m"], fleet="f")
+    door.publish_models(m=fleet, closed=route(aliases=["secret:latest"], key_digests=[digest("k")]))
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+    async with client.get(f"{door.url}/v1/models") as response:
+        listed = {entry["id"]: entry["root"] for entry in (await response.json())["data"]}
+    assert listed == {"m": "m", "mistral:latest": "m", "org/m": "m"}, "names that no key opens are not told"
+    names = ("m", "mistral:latest", "org/m")
+    for name in names:
+        async with client.post(door.url + PATH, json={"model": name}) as response:
+            assert (response.status, await response.json()) == (200, {"from": "a"})
+        for path in (name, quote(name, safe="")):
+            async with client.get(URL(f"{door.url}/v1/models/{path}", encoded=True)) as response:
+                assert (response.status, (await response.json())["id"]) == (200, name)
+    assert [json.loads(body)["model"] for body in engine.bodies] == [*names], "as the client wrote it"
+    told = await stats(client, door)
+    assert told.keys() == {"m", "closed"}
+    assert (told["m"]["requests_total"], told["m"]["aliases"]) == (3, ["mistral:latest", "org/m"])
+    async with client.get(f"{door.url}/metrics") as response:
+        assert "mistral:latest" not in await response.text()
+    async with client.post(door.url + PATH, json={"model": "secret:latest"}) as response:
+        assert response.status == 401
+
+
+async def test_a_name_waits_for_a_replica_that_was_started_with_it(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    """During a rollout that adds a name, older replicas would answer 404."""
+    old, new = await start("old", answer), await start("new", answer)
+    older = Replica(name="old", url=old.url, ready=True, unserved_names=["m:new"])
+    door.publish_models(m=ModelRoute(replicas=[older], aliases=["m:new"]))
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+
+    async def ask(name: str | None) -> str:
+        async with client.post(door.url + PATH, json={} if name is None else {"model": name}) as response:
+            return str((await response.json())["from"])
+
+    assert await ask("m") == await ask(None) == "old", "nothing holds what every replica takes"
+    waiting = asyncio.create_task(ask("m:new"))
+    await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
+    newer = Replica(name="new", url=new.url, ready=True)
+    door.publish_models(m=ModelRoute(replicas=[older, newer], aliases=["m:new"]))
+    assert await waiting == "new"
+    assert {await ask("m:new") for _ in range(4)} == {"new"}
+    assert {await ask("m") for _ in range(4)} == {"old", "new"}
+
+
+async def test_a_held_name_that_passes_to_another_fleet_is_not_sent_there(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    other = await start("b", answer)
+    door.publish_models(m=route(aliases=["shared"], fleet="a"))
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+
+    async def ask() -> tuple[int, str]:
+        async with client.post(door.url + PATH, json={"model": "shared"}) as response:
+            return response.status, (await response.json())["error"]["message"]
+
+    waiting = asyncio.create_task(ask())
+    await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
+    door.publish_models(m=route(fleet="a"), n=route(other, aliases=["shared"], fleet="b"))
+    status, message = await waiting
+    assert (status, other.bodies) == (503, [])
+    assert "`shared` became the name of another fleet" in message
 
 
 async def test_one_model_needs_its_key(client: aiohttp.ClientSession, door: Door) -> None:

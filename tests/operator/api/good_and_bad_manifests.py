@@ -12,6 +12,8 @@ def schedule(name: str, **fields: Any) -> dict[str, Any]:
 
 GOOD: list[dict[str, Any]] = [
     {},
+    {"model": {"source": "file:///m", "servedName": "mistral:latest", "aliases": ["mistral", "org/m:7b-v0.3"]}},
+    {"model": {"source": "file:///m", "aliases": [f"m:{i}" for i in range(16)]}},
     {"replicas": 2},
     {"autoscaling": {"maxReplicas": 2}},
     {"replicas": 2, "autoscaling": {"maxReplicas": 2, "mode": "External"}},
@@ -262,6 +264,18 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     (
         {"autoscaling": {"maxReplicas": 2, "scaleToZero": {"coldRequestPolicy": "Drop"}}},
         "spec.autoscaling.scaleToZero.coldRequestPolicy: is 'Drop': must be one of 'Hold' or 'Reject'",
+    ),
+    (
+        {"model": {"source": "file:///m", "aliases": ["a b"]}},
+        "spec.model.aliases[0]: is 'a b': must match",
+    ),
+    (
+        {"model": {"source": "file:///m", "aliases": ["m" * 129]}},
+        "spec.model.aliases[0]: is 'mmm",
+    ),
+    (
+        {"model": {"source": "file:///m", "aliases": [f"m{i}" for i in range(17)]}},
+        "spec.model.aliases: is ",
     ),
     (
         {"autoscaling": {"maxReplicas": 2, "scaleToZero": {"idleSeconds": 0}}},

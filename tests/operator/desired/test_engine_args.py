@@ -67,7 +67,10 @@ ENGINE: dict[str, tuple[dict[str, Any], Any]] = {
 """By setting: what of ``spec.engine`` says it, and what the engine gets."""
 ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
     "model": ({"model": {"source": "file:///m"}}, "file:///m"),
-    "served_model_name": ({"model": {"source": "file:///m", "servedName": "m/8b"}}, "m/8b"),
+    "served_model_name": (
+        {"model": {"source": "file:///m", "servedName": "m/8b", "aliases": ["m:8b", "m", "m/8b"]}},
+        ("m/8b", "m:8b", "m"),
+    ),
     "chat_template": ({"model": {"source": "file:///m", "chatTemplate": "{{ messages }}"}}, "{{ messages }}"),
     "tool_parser": ({"model": {"source": "file:///m", "toolParser": "hermes"}}, "hermes"),
     "tool_template": ({"model": {"source": "file:///m", "toolTemplate": "none"}}, "none"),

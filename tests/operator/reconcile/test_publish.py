@@ -7,6 +7,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from paternoster_operator.desired.engine_args import engine_args
+from paternoster_operator.pods.reading import read_pod
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
@@ -70,3 +72,29 @@ async def test_who_does_not_act_tells_the_same_table(operator: tuple[Operator, s
     assert await status(f"{url}/healthz") == 200
     one.start()
     assert one.alive
+
+
+async def test_a_replica_is_told_with_the_names_that_it_was_started_without(document: Any) -> None:
+    """After an edit of the names gateways send it no request that it would answer with 404."""
+    cluster = FakeCluster()
+    cluster.resource = document(model={"source": "package://m", "servedName": "b", "aliases": ["-a", "b:latest"]})
+    args = {
+        "old": ["--served-model-name", "a", "--served-model-name=-a"],
+        "new": ["--served-model-name", "b", "--served-model-name=-a", "--served-model-name", "b:latest"],
+        "unknown": [],
+    }
+    for name, words in args.items():
+        pod = FakeEngine().pod(name)
+        pod["spec"]["containers"][0]["args"] = words
+        cluster.shown_pods.append(pod)
+    table = await Operator(cluster, Settings()).routing_table()
+    assert table.first_names == {"b": "b", "-a": "b", "b:latest": "b"}
+    unserved = {each.name.removeprefix("lifts/"): each.unserved_names for each in table.models["b"].replicas}
+    assert unserved == {"new": [], "old": ["b", "b:latest"], "unknown": []}
+
+
+async def test_the_names_in_args_are_those_that_are_read_from_them(document: Any, resource: Any) -> None:
+    named = {"source": "package://m", "servedName": "-x", "aliases": ["a:b", "--c", "d"]}
+    pod = FakeEngine().pod("a")
+    pod["spec"]["containers"][0]["args"] = engine_args(resource(model=named)).to_flags()
+    assert read_pod(pod).served_names == ("-x", "a:b", "--c", "d")

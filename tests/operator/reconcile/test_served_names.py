@@ -7,19 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.names.served_names import Claim, name_of, owners, refusal
+from paternoster_operator.names.served_names import Claim, assign, refusal
 from paternoster_operator.settings import Names
 
-A, B = Key("team-a", "llama"), Key("team-b", "copy")
+A, B, C = Key("team-a", "llama"), Key("team-b", "copy"), Key("team-b", "third")
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 
-_NAMES = st.sampled_from(["llama", "qwen", "team-a/llama", "team-b/llama"])
+_NAMES = st.sampled_from(["llama", "qwen", "llama:latest", "team-a/llama", "team-b/llama"])
+
+
+def _tuples(least: int) -> "st.SearchStrategy[tuple[str, ...]]":
+    return st.lists(_NAMES, min_size=least, max_size=3, unique=True).map(tuple)
+
+
 _CLAIMS = st.lists(
     st.builds(
         Claim,
         st.builds(Key, st.sampled_from(["team-a", "team-b"]), st.sampled_from("xyz")),
-        _NAMES,
-        st.one_of(st.just(""), _NAMES),
+        _tuples(1),
+        _tuples(0),
         st.sampled_from([OLD, NEW]),
     ),
     unique_by=lambda claim: claim.key,
@@ -27,53 +33,97 @@ _CLAIMS = st.lists(
 )
 
 
+def claim(key: Key, wanted: str, held: str = "", created: str = OLD) -> Claim:
+    """``wanted`` and ``held``: names with spaces between."""
+    return Claim(key, tuple(wanted.split()), tuple(held.split()), created)
+
+
+def owners(claims: list[Claim], names: Names = Names.GLOBAL) -> dict[str, Key]:
+    return dict(assign(claims, names).owners)
+
+
 def test_the_oldest_has_it_and_the_other_is_told_both_names() -> None:
-    claims = [Claim(B, "llama", "", NEW), Claim(A, "llama", "", OLD)]
-    owned = owners(claims, Names.GLOBAL)
-    assert owned == {"llama": A}
+    claims = [claim(B, "llama", created=NEW), claim(A, "llama")]
+    owned = assign(claims, Names.GLOBAL)
+    assert owned.owners == {"llama": A}
     assert refusal(claims[1], owned, Names.GLOBAL) is None
     reason, message = refusal(claims[0], owned, Names.GLOBAL) or ("", "")
     assert reason == "ServedNameTaken"
-    assert all(each in message for each in ("llama", "team-a/llama", "team-b/copy"))
+    assert message == (
+        "the served name llama belongs to LLMDeployment team-a/llama, which has claimed it before team-b/copy: "
+        "choose another"
+    )
 
 
 def test_at_equal_age_the_first_by_namespace_and_name_has_it() -> None:
-    assert owners([Claim(B, "llama", "", OLD), Claim(A, "llama", "", OLD)], Names.GLOBAL) == {"llama": A}
+    assert owners([claim(B, "llama"), claim(A, "llama")]) == {"llama": A}
 
 
 def test_an_older_fleet_gets_nobodys_name_by_an_edit() -> None:
-    thief = Claim(A, "llama", "qwen", OLD)
-    owned = owners([thief, Claim(B, "llama", "llama", NEW)], Names.GLOBAL)
-    assert owned == {"llama": B, "qwen": A}, "and it keeps what it had"
+    thief = claim(A, "llama", "qwen")
+    owned = assign([thief, claim(B, "llama", "llama", NEW)], Names.GLOBAL)
+    assert owned.owners == {"llama": B, "qwen": A}, "and it keeps what it had"
     assert (refusal(thief, owned, Names.GLOBAL) or ("",))[0] == "ServedNameTaken"
 
 
 def test_what_nobody_wants_any_more_is_free() -> None:
-    assert owners([Claim(A, "qwen", "llama", OLD), Claim(B, "llama", "", NEW)], Names.GLOBAL) == {"qwen": A, "llama": B}
+    assert owners([claim(A, "qwen", "llama"), claim(B, "llama", created=NEW)]) == {"qwen": A, "llama": B}
 
 
-@pytest.mark.parametrize("name", ["llama", "team-b/llama", "team-a", "team-ab/llama"])
-def test_namespaced_names_begin_with_their_namespace(name: str) -> None:
-    claim = Claim(A, name, name, OLD)
-    owned = owners([claim], Names.NAMESPACED)
-    assert owned == {}
-    reason, message = refusal(claim, owned, Names.NAMESPACED) or ("", "")
+def test_aliases_are_names_like_the_first() -> None:
+    """Whether a name is the first of one fleet or an alias of another, only one of the two has it."""
+    alias, first = claim(A, "llama-3.1 llama", "llama-3.1 llama", NEW), claim(B, "llama")
+    owned = assign([alias, first], Names.GLOBAL)
+    assert owned.names == {A: ("llama-3.1", "llama")}
+    assert (refusal(first, owned, Names.GLOBAL) or ("",))[0] == "ServedNameTaken"
+
+
+def test_a_fleet_has_all_of_its_names_or_those_that_it_had() -> None:
+    """And names that it then cannot use are free for others."""
+    greedy = claim(A, "qwen llama free", "qwen")
+    claims = [greedy, claim(B, "llama", "llama", NEW), claim(C, "free", created=NEW)]
+    owned = assign(claims, Names.GLOBAL)
+    assert owned.names == {A: ("qwen",), B: ("llama",), C: ("free",)}
+    _, message = refusal(greedy, owned, Names.GLOBAL) or ("", "")
+    assert "llama belongs to LLMDeployment team-b/copy" in message
+    assert "free belongs to LLMDeployment team-b/third" in message
+
+
+def test_the_first_name_and_an_alias_may_change_places() -> None:
+    owned = assign([claim(A, "b a", "a b")], Names.GLOBAL)
+    assert owned.names == {A: ("b", "a")}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "field"),
+    [
+        ("llama", "servedName is llama"), ("team-b/llama", "servedName is team-b/llama"),
+        ("team-a", "servedName is team-a"), ("team-ab/llama", "servedName is team-ab/llama"),
+        ("team-a/llama llama:latest", "aliases is llama:latest"),
+    ],
+)  # fmt: skip
+def test_namespaced_names_begin_with_their_namespace(wanted: str, field: str) -> None:
+    bad = claim(A, wanted, wanted)
+    owned = assign([bad], Names.NAMESPACED)
+    assert all(name.startswith("team-a/") for name in owned.owners)
+    reason, message = refusal(bad, owned, Names.NAMESPACED) or ("", "")
     assert reason == "ServedNameNotNamespaced"
-    assert "must begin with team-a/" in message
+    assert message.startswith(f"spec.model.{field}: must begin with team-a/,")
 
 
 @given(_CLAIMS, st.sampled_from(Names))
-def test_a_name_has_one_owner_that_claims_it_and_a_fleet_one_name(claims: list[Claim], names: Names) -> None:
-    owned = owners(claims, names)
-    assert len(set(owned.values())) == len(owned)
-    by_key = {claim.key: claim for claim in claims}
-    for name, key in owned.items():
-        assert name in (by_key[key].wanted, by_key[key].held)
-        assert names is Names.GLOBAL or name.startswith(f"{key.namespace}/")
-    for claim in claims:
-        has = name_of(claim.key, owned)
-        assert (refusal(claim, owned, names) is None) == (has == claim.wanted)
-        assert names is Names.NAMESPACED or claim.wanted in owned, "a name that is wanted is served"
+def test_a_name_has_one_owner_and_a_fleet_all_its_names_or_some_it_had(claims: list[Claim], names: Names) -> None:
+    owned = assign(claims, names)
+    assert owned.owners == {name: key for key, has in owned.names.items() for name in has}
+    assert len(owned.owners) == sum(map(len, owned.names.values()))
+    for each in claims:
+        has = owned.names.get(each.key, ())
+        assert has == each.wanted or set(has) <= set(each.held)
+        assert (refusal(each, owned, names) is None) == (has == each.wanted)
+        assert names is Names.GLOBAL or all(name.startswith(f"{each.key.namespace}/") for name in has)
+    for each in claims:
+        if names is Names.GLOBAL and len(each.wanted) == 1:
+            assert each.wanted[0] in owned.owners, "a name that is a fleet's only wish is served"
 
 
 @given(_CLAIMS, st.sampled_from(Names), st.randoms())
@@ -82,20 +132,23 @@ def test_the_order_in_which_fleets_are_seen_does_not_matter(
 ) -> None:
     shuffled = claims[:]
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert owners(shuffled, names) == owners(claims, names)
+    assert assign(shuffled, names) == assign(claims, names)
 
 
 @given(_CLAIMS, st.sampled_from(Names), st.data())
 def test_once_told_nobody_loses_a_name_to_another(claims: list[Claim], names: Names, data: st.DataObject) -> None:
     """A newcomer, or anybody's edit, takes no name from one that still wants it."""
-    owned = owners(claims, names)
-    told = [replace(claim, held=name_of(claim.key, owned)) for claim in claims]
-    assert owners(told, names) == owned
+    owned = assign(claims, names)
+    told = [replace(each, held=owned.names.get(each.key, ())) for each in claims]
+    again = assign(told, names)
+    for each in claims:
+        before = set(owned.names.get(each.key, ()))
+        assert before <= set(again.names.get(each.key, ())), "what is told is kept at the next look"
     if not told:
         return
     edited = data.draw(st.sampled_from(told))
-    wanted = data.draw(_NAMES)
-    after = owners([replace(each, wanted=wanted) if each is edited else each for each in told], names)
-    for claim in told:
-        if claim is not edited and claim.held == claim.wanted:
-            assert name_of(claim.key, after) == claim.held
+    wanted = data.draw(_tuples(1))
+    after = assign([replace(each, wanted=wanted) if each is edited else each for each in told], names)
+    for each in told:
+        if each is not edited and each.held == each.wanted:
+            assert after.names.get(each.key) == each.held

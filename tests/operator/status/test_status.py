@@ -52,7 +52,7 @@ def status_of(
     decision = made or Decision(None, None, LawState(replicas, 8, since=0))
     defaults = {"ready": len(observed.serving), "fresh": bool(observed.serving), "capacity": 16}
     seen = Signals(**{**defaults, **signals})
-    access = Access(served="ride")
+    access = Access(("ride",))
     return build_status(
         resource, observed, seen, decision, decision, now, access, age_of_load=age, endpoint="http://door"
     )

@@ -30,19 +30,20 @@ router = APIRouter()
 
 @router.get(paths.MODELS)
 async def models(state: State) -> ModelList:
-    return ModelList(data=[_card(state)])
+    return ModelList(data=[_card(state, name) for name in state.served.names])
 
 
 @router.get(paths.MODEL)
 async def model(model: str, state: State) -> ModelCard:
     state.named(model)
-    return _card(state)
+    return _card(state, model)
 
 
-def _card(state: ServerState) -> ModelCard:
+def _card(state: ServerState, name: str) -> ModelCard:
+    """``name``: one of the served model's; its ``root`` is the first of them."""
     served = state.served
     return ModelCard(
-        id=served.name,
+        id=name,
         created=int(state.started_at),
         root=served.name,
         max_model_len=served.max_model_len,

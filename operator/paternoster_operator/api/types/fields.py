@@ -18,6 +18,8 @@ Positive = Annotated[int, Field(ge=1, le=2**31 - 1, json_schema_extra=INT32)]
 Seconds = Annotated[int, Field(ge=0, le=86_400, json_schema_extra=INT32)]
 SubdomainName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
 """Name of another object (RFC 1123 subdomain)."""
+ServedName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/:-]{1,128}$")]
+"""Name of a model that clients use, such as org/name or name:tag."""
 Quantity = Annotated[
     str,
     Field(pattern=QUANTITY, max_length=32),

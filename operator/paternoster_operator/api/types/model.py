@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from paternoster_operator.api.types.fields import Bytes, Document, ImagePullPolicy, SubdomainName
+from paternoster_contract.limits import MAX_ALIASES
+from paternoster_operator.api.types.fields import Bytes, Document, ImagePullPolicy, ServedName, SubdomainName
 from paternoster_operator.api.types.scheduling import SecretName
 from paternoster_sources.address import is_remote, parse
 from paternoster_sources.errors import InvalidAddress
@@ -81,9 +82,12 @@ class Model(Document):
     image_pull_policy: ImagePullPolicy | None = None
     """When the node asks the registry of an oci:// source: Always, for IfNotPresent not if it has the image, for Never
     never; when unset Always for the tag latest or none, IfNotPresent for others."""
-    served_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._/-]{1,128}$")
+    served_name: ServedName | None = None
     """Name that clients use; when unset the resource's own name, after its namespace and a slash where the operator
     wants names to begin so. It belongs to the fleet that claimed it first."""
+    aliases: list[ServedName] = Field(default_factory=list, max_length=MAX_ALIASES)
+    """Further names that clients may use; answers and metrics have servedName. A fleet has all of its names or, where
+    one belongs to another fleet, those that it had."""
     chat_template: str | None = Field(default=None, min_length=1, max_length=65536, pattern=r"^([^$]|\$[^$(])*\$?$")
     """Chat template in place of the model's own: its text, or the path of a file in the engine's image. Without $( and
     $$, which in a container's args stand for something else."""

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from paternoster_contract.limits import MAX_ALIASES
 from paternoster_operator.api.types.fields import DATE_TIME, INT32, INT64, Count, Document, Positive
 
 
@@ -187,6 +188,9 @@ class LLMDeploymentStatus(Document):
     endpoint: str = ""
     """URL that clients use: the gateway's, or that of the engines' Service where there is no gateway."""
     served_model: str = ""
+    """Name that gateways send requests to this fleet by; empty for none."""
+    served_aliases: list[str] = Field(default_factory=list, max_length=MAX_ALIASES)
+    """Further such names."""
     installation: str | None = None
     """Installation that reconciles this, by the namespace and name of its operators' Lease; others leave it alone."""
     other_installation: OtherInstallationStatus | None = None

@@ -77,6 +77,13 @@ def test_the_model_is_named_once() -> None:
     ]
 
 
+def test_a_further_name_is_not_taken_for_the_model() -> None:
+    """As in ``serve --served-model-name mine org/model``, where the flag takes all that follows it."""
+    assert _refused("--served-model-name", "mine", "org/model") == [
+        "paternoster serve: --served-model-name is mine org/model: must follow MODEL, or MODEL is given with --model"
+    ]
+
+
 def test_the_model_without_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "here").mkdir(parents=True)

@@ -16,7 +16,9 @@ from paternoster_operator.scrape import Scraper, addresses, knowing
 @asynccontextmanager
 async def gateway(host: str, port: int, held: int, refused: int = 0) -> AsyncIterator[int]:
     """One gateway that holds ``held`` requests for model m of the fleet uid and has refused others; yields its port."""
-    model = GatewayModelStats(fleet="uid", in_flight=0, held=held, refused=refused, requests_total=0, failed_total=0)
+    model = GatewayModelStats(
+        fleet="uid", aliases=["m:latest"], in_flight=0, held=held, refused=refused, requests_total=0, failed_total=0
+    )
 
     async def stats(_: web.Request) -> web.Response:
         return web.json_response(text=GatewayStats(instance=host, time=0, models={"m": model}).model_dump_json())
@@ -47,7 +49,12 @@ async def test_every_gateway_behind_a_name_counts(monkeypatch: pytest.MonkeyPatc
         scraper = Scraper(timeout_seconds=2, gateway_url=f"http://gateways:{port}")
         assert await scraper.held_by_fleet() == {"uid": 7}, "the third does not answer and counts none"
         gateways = await scraper.gateways()
-        assert [knowing(gateways, *it) for it in (("m", "uid"), ("m", "other"), ("another", "uid"))] == [2, 0, 0]
+        assert [knowing(gateways, [name], uid) for name, uid in (("m", "uid"), ("m", "other"), ("n", "uid"))] == [
+            2,
+            0,
+            0,
+        ]
+        assert [knowing(gateways, names, "uid") for names in ((), ("m", "m:latest"), ("m", "m:other"))] == [0, 2, 0]
         await scraper.close()
 
 
