@@ -76,6 +76,11 @@ class EngineStats(BaseModel):
     )
     running: Sequences = Field(description="sequences that hold KV blocks")
     waiting: Sequences = Field(description="queued sequences, preempted ones included")
+    idle_seconds: Seconds | None = Field(
+        default=None,
+        description="since its last request ended, 0 while it has one; null where it had none yet, and from an engine "
+        "that does not tell",
+    )
 
     kv_block_size: Count = Field(ge=1, description="tokens per block")
     kv_blocks: Count = Field(ge=1, description="blocks in the pool")
@@ -140,6 +145,11 @@ class GatewayModelStats(BaseModel):
     held: Count = Field(description="requests waiting at the gateway for a replica")
     refused: Count = Field(
         default=0, description="requests refused for want of a replica, within the Retry-After they were told"
+    )
+    idle_seconds: Seconds | None = Field(
+        default=None,
+        description="since the last request for the fleet ended, 0 while one is here or was told to come again; null "
+        "where there was none yet, and from a gateway that does not tell",
     )
     requests_total: Count
     failed_total: Count = Field(description="requests answered with an error made by the gateway itself")

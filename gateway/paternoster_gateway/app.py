@@ -118,12 +118,11 @@ def create_app(
             peer = request.client.host if request.client else ""
             admission = admit(source.table, call.model, call.key, peer, named=call.named)
             details.tenant = "" if admission.identity is None else admission.identity.tenant
-            metrics.totals[model] += 1
-            metrics.in_flight[model] += 1
+            metrics.begin_request(model)
             try:
                 answer = await _unless_gone(request, proxy.send(call, admission))
             except BaseException:
-                metrics.in_flight[model] -= 1
+                metrics.end_request(model, admission.fleet)
                 raise
         except GatewayError as error:
             metrics.failures[model] += 1
@@ -134,7 +133,7 @@ def create_app(
         metrics.requests.labels(model, route, str(answer.status)).inc()
 
         def ended() -> None:
-            metrics.in_flight[model] -= 1
+            metrics.end_request(model, admission.fleet)
 
         response = ForwardedAnswer(answer, ended)
         if response.headers.get("Content-Type", "").startswith("text/event-stream"):

@@ -42,7 +42,8 @@ class TaskFailures:
 class GatewayMetrics:
     """One registry for one gateway."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
@@ -51,7 +52,9 @@ class GatewayMetrics:
         self.registry.register(TaskFailures("paternoster_gateway_task_failures"))
         self.instance = uuid.uuid4().hex
         self.in_flight: Counts[str] = Counts()
-        """Requests by model, held ones not included."""
+        """Requests by model, held ones included."""
+        self._last_requests: dict[str, tuple[str, float]] = {}
+        """By model: of which fleet the last request was that ended, and when."""
         self.totals: Counts[str] = Counts()
         self.failures: Counts[str] = Counts()
         prefix = "paternoster_gateway_"
@@ -93,13 +96,28 @@ class GatewayMetrics:
             f"{prefix}requests_held", "Requests waiting for a replica.", ["model"], registry=self.registry
         )
 
+    def begin_request(self, model: str) -> None:
+        self.totals[model] += 1
+        self.in_flight[model] += 1
+
+    def end_request(self, model: str, fleet: str) -> None:
+        self.in_flight[model] -= 1
+        self._last_requests[model] = fleet, self._clock()
+
+    def _idle_seconds(self, model: str, fleet: str, refused: int) -> float | None:
+        """Since the last request for the fleet; 0 while there is one, None where there was none yet."""
+        if self.in_flight[model] or refused:
+            return 0.0
+        of, last = self._last_requests.get(model, ("", 0.0))
+        return max(0.0, self._clock() - last) if of == fleet and model in self._last_requests else None
+
     def forget_all_but(self, models: Collection[str]) -> None:
         """End every series of other models, but for ``""``: alerts would fire on their last values for ever."""
         for metric in (self.requests, self.broken, self.first_byte, self.in_flight_gauge, self.held_gauge):
             seen = {sample.labels["model"] for family in metric.collect() for sample in family.samples}
             for model in seen - {"", *models}:
                 metric.remove_by_labels({"model": model})
-        for counts in (self.totals, self.failures):
+        for counts in (self.totals, self.failures, self._last_requests):
             for model in counts.keys() - {"", *models}:
                 del counts[model]
         # Requests that still run are counted down when they end.
@@ -117,6 +135,7 @@ class GatewayMetrics:
                 in_flight=max(0, self.in_flight[model] - held(model)),
                 held=held(model),
                 refused=refused(model),
+                idle_seconds=self._idle_seconds(model, route.fleet, refused(model)),
                 requests_total=self.totals[model],
                 failed_total=self.failures[model],
             )

@@ -31,7 +31,7 @@ from paternoster_operator.report.disruptions import new_disruptions
 from paternoster_operator.report.events import decision_event
 from paternoster_operator.report.model_fetch import kept
 from paternoster_operator.report.status import build_status, failed_status, invalid_status
-from paternoster_operator.scrape import Scraper, held_by_fleet, knowing
+from paternoster_operator.scrape import Scraper, held_by_fleet, idle_by_fleet, knowing
 from paternoster_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,8 @@ class Reconciler:
         names, refusal = self._directory.served_names(resource)
         fleet.autoscaler.policy = ScalingPolicy.from_spec(resource.spec, self._wall())
         await self._observe(key, fleet)
-        decision = fleet.autoscaler.decide(self._clock())
+        now = self._clock()
+        decision = fleet.autoscaler.decide(now)
         last_decision, recorded = fleet.remember(decision, self._timestamp())
         fault = None
         if refusal is None and not resource.spec.paused:
@@ -114,7 +115,10 @@ class Reconciler:
         refusal = refusal or self._route_refusal(key) or (None if fault is None else (fault.reason, str(fault)))
         access = self._access(fleet, names, refusal)
         await self._update_status(key, fleet, decision, last_decision, recorded, access)
-        return WAITING_SECONDS if access.waiting else self._settings.look_seconds
+        if access.waiting:
+            return WAITING_SECONDS
+        sleep = fleet.autoscaler.seconds_until_sleep(now)
+        return self._settings.look_seconds if sleep is None else min(self._settings.look_seconds, sleep)
 
     def _route_refusal(self, key: Key) -> tuple[str, str] | None:
         share = self._routes_share(key)
@@ -174,6 +178,7 @@ class Reconciler:
             pending=[pod.name for pod in observed.pending],
             others=[pod.name for pod in observed.pods],
             held=held_by_fleet(fleet.gateways).get(resource.metadata.uid, 0),
+            idle_seconds=idle_by_fleet(fleet.gateways).get(resource.metadata.uid),
             startup_seconds=fleet.startup.average,
             # Afterwards the fleet follows what is decided; a cached Deployment may be older than that.
             replicas=deployment.spec_replicas if deployment is not None and autoscaler.state is None else None,

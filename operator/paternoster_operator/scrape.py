@@ -173,6 +173,16 @@ def held_by_fleet(gateways: Iterable[GatewayStats]) -> dict[str, int]:
     return dict(held)
 
 
+def idle_by_fleet(gateways: Iterable[GatewayStats]) -> dict[str, float]:
+    """Seconds since the last request, by uid of the LLMDeployment, as far as any gateway has had one for it."""
+    idle: dict[str, float] = {}
+    for stats in gateways:
+        for numbers in stats.models.values():
+            if numbers.idle_seconds is not None:
+                idle[numbers.fleet] = min(numbers.idle_seconds, idle.get(numbers.fleet, numbers.idle_seconds))
+    return idle
+
+
 def knowing(gateways: Iterable[GatewayStats], names: Sequence[str], fleet: str) -> int:
     """How many of them send requests for all ``names`` of a model, its first name first, to the fleet with that uid."""
     if not names:

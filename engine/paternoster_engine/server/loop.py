@@ -56,6 +56,7 @@ class EngineLoop:
         self.clock = clock
         self._observer = observer
         self._last_tick = clock()
+        self._last_work: float | None = None
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._replies: list[Callable[[], object]] = []
         self._deliver: dict[str, Deliver] = {}
@@ -85,6 +86,13 @@ class EngineLoop:
     def last_tick_age(self) -> float:
         """Seconds since the loop last came round: small when healthy, busy or idle."""
         return max(0.0, self.clock() - self._last_tick)
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """Since it last had a request; 0 while it has one, None where it had none yet."""
+        if self.engine.scheduler.has_work:
+            return 0.0
+        return None if self._last_work is None else max(0.0, self.clock() - self._last_work)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run ``function`` in the engine's thread between two steps and give its result."""
@@ -125,6 +133,7 @@ class EngineLoop:
             woken = self._take_commands(pause)
             if scheduler.has_work:
                 pause, unchecked = self._step(), True
+                self._last_work = self.clock()
             else:
                 pause = IDLE_TICK
                 if unchecked and not woken:

@@ -14,7 +14,7 @@ from paternoster_operator.autoscaling.concurrency import (
 )
 from paternoster_operator.autoscaling.decision import Decision, LawState
 from paternoster_operator.autoscaling.policy import ScalingPolicy
-from paternoster_operator.autoscaling.replicas import decide_replicas
+from paternoster_operator.autoscaling.replicas import decide_replicas, seconds_idle
 from paternoster_operator.autoscaling.signals import Signals, SignalWindows
 from paternoster_operator.autoscaling.token_budget import decide_budget
 from paternoster_operator.autoscaling.trend import note
@@ -34,6 +34,8 @@ class Samples:
     """Pods that are there besides, such as those that finish what they have and go."""
     held: int = 0
     """Requests that gateways hold for want of a replica."""
+    idle_seconds: float | None = None
+    """Since the last request, as gateways tell it; None where none of them had one."""
     startup_seconds: float | None = None
     """Mean time from a pod's creation until it serves; None while no start was seen."""
     replicas: int | None = None
@@ -84,6 +86,8 @@ class Autoscaler:
         cap, windows = self.policy.cap, self._windows
         for pod, stats in samples.engines.items():
             windows.observe(pod, stats, now, longest_window(cap))
+        if samples.idle_seconds is not None:
+            windows.note_request(now - samples.idle_seconds)
         windows.keep({*samples.serving, *samples.pending, *samples.others})
         self._found = samples
         self.signals = windows.summarize(
@@ -93,6 +97,7 @@ class Autoscaler:
             ready_pods=samples.serving,
             pending_pods=len(samples.pending),
             held=samples.held,
+            current=samples.idle_seconds is not None or samples.engines.keys() >= set(samples.serving),
             startup_seconds=samples.startup_seconds,
             refused=samples.refused,
         )
@@ -112,6 +117,14 @@ class Autoscaler:
         decision = decide(self.policy, self.signals, state, now)
         self.state = decision.state
         return decision
+
+    def seconds_until_sleep(self, now: float) -> float | None:
+        """Until the fleet goes to zero where no request comes; None where that time has come, or will not."""
+        loop, state = self.policy.replicas, self.state
+        if loop is None or state is None or state.replicas == 0 or self.signals.demand > 0:
+            return None
+        idle = seconds_idle(self.signals, state, now)
+        return None if loop.idle_seconds is None or idle >= loop.idle_seconds else loop.idle_seconds - idle
 
     def latest(self, pod: str) -> EngineStats | None:
         """The last sample of a pod."""

@@ -114,8 +114,6 @@ class LawState:
     """What the last half hour asked for."""
     ordered: float | None = None
     """When replicas were last added."""
-    idle_since: float | None = None
-    """Since when nobody has asked for anything."""
     wants_replica: bool = False
     """The cap is at its floor and preemptions are still too many: only another replica can help."""
     recommendations: tuple[tuple[float, int], ...] = ()

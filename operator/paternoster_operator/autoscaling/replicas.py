@@ -43,10 +43,10 @@ def decide_replicas(
     loop = policy.replicas
     if loop is None:
         return None, replace(state, replicas=policy.fixed_replicas)
-    state = _note_idleness(signals, state, now)
     bounded = min(max(state.replicas, loop.lowest), loop.highest)
     wakes = state.replicas == 0 and signals.held > 0
-    if bounded == state.replicas and is_early(now, state.replicas_due, PERIOD_SECONDS) and not wakes:
+    urgent = wakes or (state.replicas > 0 and loop.mode is AutoscalingMode.AUTO and _sleeps(loop, signals, state, now))
+    if bounded == state.replicas and is_early(now, state.replicas_due, PERIOD_SECONDS) and not urgent:
         return None, state
     state = replace(state, replicas_due=now + PERIOD_SECONDS)
     if bounded != state.replicas:
@@ -79,12 +79,19 @@ def _decision(loop: ReplicaPolicy, signals: Signals, state: LawState, verdict: _
     )
 
 
-def _note_idleness(signals: Signals, state: LawState, now: float) -> LawState:
-    """Since when nobody has asked for anything; silence of a replica that serves is not idleness."""
-    idle = signals.demand == 0 and signals.arrived == 0 and (signals.fresh or signals.ready == 0)
-    if not idle:
-        return replace(state, idle_since=None)
-    return state if state.idle_since is not None else replace(state, idle_since=now)
+def seconds_idle(signals: Signals, state: LawState, now: float) -> float:
+    """Since the fleet last had a request; since this memory began where none is known of."""
+    return now - (state.since if signals.last_request is None else signals.last_request)
+
+
+def _sleeps(loop: ReplicaPolicy, signals: Signals, state: LawState, now: float) -> bool:
+    """Whether the fleet has had no request for as long as its user said, and has none now."""
+    return (
+        loop.idle_seconds is not None
+        and signals.demand == 0
+        and signals.current
+        and seconds_idle(signals, state, now) >= loop.idle_seconds
+    )
 
 
 def _into_bounds(loop: ReplicaPolicy, current: int, bounded: int) -> _Verdict:
@@ -110,7 +117,7 @@ def _judge(
     if signals.ready > 0 and not signals.fresh:
         said = f"no recent numbers from {', '.join(signals.stale_pods)}"
         return _Verdict(current, current, Reason.METRICS_STALE, said), state
-    if loop.idle_seconds is not None and state.idle_since is not None and now - state.idle_since >= loop.idle_seconds:
+    if loop.idle_seconds is not None and _sleeps(loop, signals, state, now):
         return _Verdict(0, 0, Reason.SCALE_TO_ZERO_IDLE, f"no request for {loop.idle_seconds:.0f} s"), state
     if current == 0 and signals.held == 0:
         return _Verdict(0, 0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), state

@@ -58,6 +58,10 @@ class Signals:
     waiting: int = 0
     held: int = 0
     """Requests that the gateway holds for want of a replica."""
+    current: bool = True
+    """Gateways or all serving replicas have reported in this very look: a request that is there now was seen."""
+    last_request: float | None = None
+    """When the fleet last had a request, by the caller's clock; None where none is known of."""
     above_cap: int = 0
     """Sequences that run above the live cap of their engine, since it was cut."""
     peak_running: int = 0
@@ -144,10 +148,18 @@ class SignalWindows:
     """The samples of one LLMDeployment's engines. Times are the caller's clock, in seconds."""
 
     _samples: dict[str, deque[tuple[float, EngineStats]]] = field(default_factory=dict)
+    _last_request: float | None = None
+    """When the fleet last had a request, as far as anything seen until now says so: silence moves it nowhere."""
+
+    def note_request(self, when: float) -> None:
+        """The fleet had a request at this time."""
+        self._last_request = when if self._last_request is None else max(when, self._last_request)
 
     def observe(self, pod: str, stats: EngineStats, now: float, keep_seconds: float = LONGEST_WINDOW_SECONDS) -> None:
         """Take in a sample; those older than ``keep_seconds`` are forgotten, but for the one a window begins at."""
         samples = self._samples.setdefault(pod, deque())
+        if (idle := _idle_seconds(stats, samples[-1][1] if samples else None)) is not None:
+            self.note_request(now - idle)
         samples.append((now, stats))
         while len(samples) > 2 and samples[1][0] < now - keep_seconds:
             samples.popleft()
@@ -174,6 +186,7 @@ class SignalWindows:
         ready_pods: Collection[str],
         pending_pods: int = 0,
         held: int = 0,
+        current: bool = True,
         flow_seconds: float | None = None,
         startup_seconds: float | None = None,
         refused: tuple[str, ...] = (),
@@ -183,6 +196,8 @@ class SignalWindows:
 
         What draining replicas still do counts as events of the window, not as capacity.
         """
+        if held:
+            self.note_request(now)
         recent = {pod: sample for pod in ready_pods if (sample := self._fresh(pod, now)) is not None}
         stats = list(recent.values())
         begin = now - window_seconds
@@ -199,6 +214,8 @@ class SignalWindows:
             running=sum(s.running for s in stats),
             waiting=sum(s.waiting for s in stats),
             held=held,
+            current=current,
+            last_request=self._last_request,
             above_cap=sum(max(s.running - s.live_cap, 0) for s in stats),
             peak_running=max((s.running for s in self._within(recent, flow)), default=0),
             capacity=sum(s.live_cap for s in stats),
@@ -286,6 +303,19 @@ class SignalWindows:
                 first = min(first, times[max(0, inside[0] - 1)])
                 last = max(last, times[-1])
         return max(last - first, 1.0)
+
+
+def _idle_seconds(stats: EngineStats, last: EngineStats | None) -> float | None:
+    """Since an engine's last request; None where it is not known to have had one since its ``last`` sample."""
+    if stats.running or stats.waiting:
+        return 0.0
+    if stats.idle_seconds is not None or last is None:
+        return stats.idle_seconds
+    # Of an engine that does not tell, its counters do: a request came or ended between the two samples.
+    before = last if last.instance == stats.instance else None
+    grown = stats.requests_total > (before.requests_total if before else 0)
+    ended = stats.requests_finished_total > (before.requests_finished_total if before else 0)
+    return 0.0 if grown or ended else None
 
 
 def _mean(total: float, count: int) -> float | None:

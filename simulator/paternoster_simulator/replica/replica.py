@@ -43,6 +43,8 @@ class Replica:
         self._cost = cost
         self._instance = instance or name
         self._started_at = started_at
+        self._idle_since: int | None = None
+        """When its last request ended; None where it had none yet."""
         self._batch: Batch | None = None
         """The real step under way; None while idle or in a run."""
         self._begin = 0
@@ -121,12 +123,18 @@ class Replica:
             started_at=seconds(self._started_at),
             time=seconds(now),
             last_tick_age_seconds=0.0,
+            idle_seconds=self._idle_seconds(now),
             first_token_seconds_total=seconds(first_time),
             first_token_count_total=first,
             inter_token_seconds_total=seconds(between_time),
             inter_token_count_total=between,
             **self.scheduler.stats(ticks_per_second=TICKS_PER_SECOND),
         )
+
+    def _idle_seconds(self, now: int) -> float | None:
+        if self.scheduler.has_work:
+            return 0.0
+        return None if self._idle_since is None else seconds(now - self._idle_since)
 
     def unfinished(self) -> list[Request]:
         """Requests that run or wait."""
@@ -154,7 +162,7 @@ class Replica:
         batch = scheduler.schedule(now)
         if not batch:
             assert not scheduler.has_work, f"{self.name} has work and schedules nothing"
-            self.end = None
+            self.end, self._idle_since = None, now
             return
         if self._fast_forward:
             self._ahead.scheduled(batch)

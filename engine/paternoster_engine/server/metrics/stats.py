@@ -19,6 +19,7 @@ def build_stats(state: ServerState) -> EngineStats:
         start_seconds=dict(served.start_seconds),
         time=time.time(),
         last_tick_age_seconds=served.loop.last_tick_age,
+        idle_seconds=served.loop.idle_seconds,
         first_token_seconds_total=first.seconds,
         first_token_count_total=first.count,
         inter_token_seconds_total=between.seconds,

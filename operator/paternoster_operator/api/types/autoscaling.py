@@ -21,7 +21,7 @@ class ScaleToZero(Document):
     enabled: bool = False
     """Goes with minReplicas 0, and only with it."""
     idle_seconds: int = Field(default=600, ge=1, le=86_400, json_schema_extra=INT32)
-    """Time without a request after which the last replicas go."""
+    """Time after the end of the last request at which the last replicas go."""
     activation_timeout_seconds: int = Field(default=900, ge=1, le=86_400, json_schema_extra=INT32)
     """Longest time for which a request that finds no replica is held."""
     cold_request_policy: ColdRequestPolicy = ColdRequestPolicy.HOLD

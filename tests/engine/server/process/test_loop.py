@@ -36,6 +36,23 @@ async def test_delivers_every_token_and_one_end(serve: Any) -> None:
             assert [output.finish_reason for output in own] == [None] * 4 + [FinishReason.LENGTH]
 
 
+async def test_it_tells_how_long_ago_its_last_request_was(serve: Any) -> None:
+    now = 100.0
+    async with serve(clock=lambda: now) as server:
+        assert server.loop.idle_seconds is None, "it had none yet"
+        server.runner.gate.clear()
+        pending = asyncio.create_task(_outputs(server.loop, [_request("a")]))
+        await asyncio.to_thread(server.runner.entered.wait)
+        now += 30
+        assert server.loop.idle_seconds == 0.0
+        server.runner.gate.set()
+        await pending
+        await server.loop.call(lambda: None)
+        now += 7
+        assert server.loop.idle_seconds == 7.0
+        assert (await server.client.get("/stats")).json()["idle_seconds"] == 7.0
+
+
 async def test_one_call_into_asyncio_a_step(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve() as server:
         delivered: list[int] = []

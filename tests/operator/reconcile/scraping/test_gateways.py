@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
-from paternoster_operator.scrape import Scraper, addresses, knowing
+from paternoster_operator.scrape import Scraper, addresses, idle_by_fleet, knowing
 
 
 @asynccontextmanager
@@ -66,3 +66,13 @@ async def test_a_name_nobody_knows_holds_nothing() -> None:
 async def test_addresses_are_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     name_stands_for(monkeypatch, "10.0.0.2", "fd00::1", "10.0.0.1", "10.0.0.1")
     assert await addresses("http://gateways:80") == ["http://10.0.0.1:80", "http://10.0.0.2:80", "http://[fd00::1]:80"]
+
+
+def test_the_gateway_with_the_latest_request_counts() -> None:
+    def told(idle: float | None, fleet: str = "uid") -> GatewayStats:
+        counts = {"in_flight": 0, "held": 0, "requests_total": 0, "failed_total": 0}
+        model = GatewayModelStats(fleet=fleet, idle_seconds=idle, **counts)
+        return GatewayStats(instance="i", time=0, models={"m": model})
+
+    assert idle_by_fleet([told(9), told(4), told(None), told(1, "other")]) == {"uid": 4, "other": 1}
+    assert idle_by_fleet([told(None)]) == {}
