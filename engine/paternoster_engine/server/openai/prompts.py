@@ -19,7 +19,7 @@ from paternoster_engine.server.openai.chat_prompts import encode_chat
 from paternoster_engine.server.openai.fields.body import with_defaults
 from paternoster_engine.server.openai.logprob_bounds import chat_limit, check_completion
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
-from paternoster_engine.server.openai.structure import NewMatcher, matcher_of_chat, matcher_of_text, within_budget
+from paternoster_engine.server.openai.structure import NewMatcher, matcher_of_chat, matchers_of_text, within_budget
 from paternoster_engine.server.openai.text_sizes import text_size
 from paternoster_engine.server.state import ServedModel
 
@@ -69,7 +69,7 @@ async def chat_requests(
     limit = chat_limit(body, prompt, asked, room)
     matcher = await matcher_of_chat(served, body, ending, sender.tenant(body))
     matcher = within_budget(served, body, ending, matcher)
-    return _requests(served, body, [prompt], limit, name, sender, matcher), ending
+    return _requests(served, body, [prompt], limit, name, sender, [matcher]), ending
 
 
 async def completion_requests(served: ServedModel, body: CompletionRequest, name: str, sender: Caller) -> list[Request]:
@@ -88,8 +88,8 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
             check_token_ids(served, "prompt", prompt)
             prompts.append(prompt if truncation is None else _cut(prompt, truncation))
     check_completion(body, prompts)
-    matcher = await matcher_of_text(served, body, sender.tenant(body))
-    return _requests(served, body, prompts, most, name, sender, matcher)
+    matchers = await matchers_of_text(served, body, prompts, sender.tenant(body))
+    return _requests(served, body, prompts, most, name, sender, matchers)
 
 
 def _truncation(served: ServedModel, body: GenerationRequest, output: int, around: int = 0) -> Truncation | None:
@@ -145,9 +145,9 @@ def _requests(
     max_tokens: int,
     name: str,
     sender: Caller,
-    new_matcher: NewMatcher | None,
+    new_matchers: Sequence[NewMatcher | None],
 ) -> list[Request]:
-    """All sequences of each prompt, next to each other, or its one search.
+    """All sequences of each prompt, next to each other, or its one search; ``new_matchers``: by prompt.
 
     Sequences share the prompt's blocks: the others fork from the first.
     """
@@ -181,7 +181,7 @@ def _requests(
             branching=None if beam is None else BeamSearch(beam, params, eos_token_ids),
             matcher=None if new_matcher is None else new_matcher(),
         )
-        for index, prompt in enumerate(prompts)
+        for index, (prompt, new_matcher) in enumerate(zip(prompts, new_matchers, strict=True))
         for choice in range(count)
     ]
     for index, request in enumerate(requests):

@@ -107,6 +107,11 @@ class GenerationRequest(StructuredFields, UnservedFields):
         max_length=MAX_WORDS,
         description="words that may not come: of the tokens that spell one, the last not behind the others",
     )
+    thinking_token_budget: int | None = Field(
+        default=None,
+        ge=-1,
+        description="tokens of thinking after which the mark that ends it is forced, as in vLLM; -1: no limit",
+    )
     truncate_prompt_tokens: int | None = Field(
         default=None,
         ge=-1,
@@ -283,7 +288,6 @@ class CompletionRequest(GenerationRequest):
     max_tokens: int = Field(default=16, ge=0, description="0, only with echo: nothing but the prompt")
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
     suffix: Annotated[Any, only("")] = ""
-    thinking_token_budget: Annotated[Any, only()] = Field(default=None, description="of chats alone")
 
     @field_validator("max_tokens")
     @classmethod

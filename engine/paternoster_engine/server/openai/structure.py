@@ -1,13 +1,16 @@
 """What the answers of a call are held to: a grammar of the client's, calls of tools, or both."""
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple, TypeVar, cast
 
 from paternoster_engine.core.request import Matcher
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.free_text import FreeText
+from paternoster_engine.sampling.grammars.free_text import FreeText, Thought
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.sampling.thinking_budget import ThinkingBudget
@@ -29,17 +32,48 @@ from paternoster_engine.server.state import ServedModel
 _Calls = TypeVar("_Calls", bound=RequiredCalls | None)
 NewMatcher = Callable[[], Matcher]
 """Makes that of one sequence."""
+NO_LIMIT = -1
+"""Of ``thinking_token_budget``, as in vLLM."""
 
 
-async def matcher_of_text(served: ServedModel, body: GenerationRequest, tenant: str) -> NewMatcher | None:
-    """Of a text completion; raises :class:`InvalidValue`, and what :meth:`GrammarWork.compile` raises besides."""
-    return await _compiled(served, body, body.structured(), _Made(), tenant)
+async def matchers_of_text(
+    served: ServedModel, body: GenerationRequest, prompts: Sequence[Sequence[int]], tenant: str
+) -> list[NewMatcher | None]:
+    """Of a text completion, for each of its prompts.
+
+    Raises :class:`InvalidValue`, and what :meth:`GrammarWork.compile` raises besides.
+    """
+    structured, field = body.structured(), "thinking_token_budget"
+    matcher = await _compiled(served, body, structured, _Made(), tenant)
+    thought = served.answer_format.thought("")
+    if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
+        return [matcher] * len(prompts)
+    if structured is not None:
+        other = structured.field
+        fault = f"not allowed together with {other}: the whole answer is held to that, and has no thought"
+        raise InvalidValue(field, f"{field}: {fault}", other=other)
+    begun = await asyncio.to_thread(lambda: [_begun_thought(served, thought, prompt) for prompt in prompts])
+    return [_limited(served, body, each, spent, None) for each, spent in begun]
+
+
+def _begun_thought(served: ServedModel, thought: Thought, prompt: Sequence[int]) -> tuple[Thought, int]:
+    """The thought in which a raw prompt ends, or with which its answer may begin, and its tokens in the prompt."""
+    spelled = [served.seen_tokens.spelled(token) for token in prompt]
+    text, begin = b"".join(spelled), thought.begin.encode()
+    before, mark, inside = text.rpartition(begin)
+    if not mark or thought.end.encode() in inside:
+        return replace(thought, begun=False), 0
+    if not inside.strip():
+        # As of a chat, whose template may write a line's end behind the mark.
+        return replace(thought, begun=True), 0
+    starts = list(accumulate(map(len, spelled), initial=0))[:-1]
+    return replace(thought, begun=True), len(prompt) - bisect_left(starts, len(before) + len(mark))
 
 
 async def matcher_of_chat(
     served: ServedModel, body: ChatCompletionRequest, ending: str, tenant: str
 ) -> NewMatcher | None:
-    """Of a chat whose prompt ends with ``ending``; raises as :func:`matcher_of_text`.
+    """Of a chat whose prompt ends with ``ending``; raises as :func:`matchers_of_text`.
 
     What is asked for comes after the thinking. Calls may come in place of JSON, unless the body says that none may;
     where they must, nothing is left to be JSON.
@@ -78,13 +112,21 @@ def within_budget(
 
     A model that does not think keeps within every limit.
     """
-    limit, thought = body.thinking_token_budget, served.answer_format.thought(ending)
-    if limit is None or thought is None:
+    thought = served.answer_format.thought(ending)
+    if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
         return matcher
+    return _limited(served, body, thought, 0, matcher)
+
+
+def _limited(
+    served: ServedModel, body: GenerationRequest, thought: Thought, spent: int, matcher: NewMatcher | None
+) -> NewMatcher:
+    """``spent``: tokens of the thought before the answer."""
     if body.use_beam_search:
         raise InvalidValue("thinking_token_budget", "thinking_token_budget: not allowed with use_beam_search=true")
+    left = max(0, (body.thinking_token_budget or 0) - spent)
     end, seen = served.tokenizer.encode(thought.end), served.seen_tokens
-    return lambda: ThinkingBudget(limit, thought, end, seen, None if matcher is None else matcher())
+    return lambda: ThinkingBudget(left, thought, end, seen, None if matcher is None else matcher())
 
 
 async def _outline(

@@ -55,7 +55,7 @@ CHAT = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
         ("completions", {"allowed_token_ids": [10**9]}, "allowed_token_ids"),
         ("completions", {"logprobs": 1, "logprob_token_ids": [1]}, "logprob_token_ids"),
         ("completions", {"repetition_detection": {"max_pattern_size": 4}}, "repetition_detection"),
-        ("completions", {"thinking_token_budget": 8}, "thinking_token_budget"),
+        ("completions", {"thinking_token_budget": -2}, "thinking_token_budget"),
         ("chat/completions", {"store": 1}, "store"),
         ("chat/completions", {"temperature": 3}, "temperature"),
         ("chat/completions", {"temperature": "1"}, "temperature"),

@@ -11,9 +11,6 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 class ReasoningFields(Body):
     include_reasoning: bool = Field(default=True, description="false: what the model thinks is not told, but counted")
-    thinking_token_budget: int | None = Field(
-        default=None, ge=0, description="tokens of thinking after which the mark that ends it is forced, as in vLLM"
-    )
     reasoning_effort: Effort | None = Field(
         default=None,
         description="for templates that read it, or enable_thinking, which none makes false; ignored by others",
