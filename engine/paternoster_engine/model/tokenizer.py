@@ -107,16 +107,31 @@ class Tokenizer:
         count: int = self._backend.num_special_tokens_to_add(is_pair=False)
         return count
 
-    def text_encoding(self, text: str, second: str | None = None, most: int | None = None) -> tokenizers.Encoding:
+    def text_encoding(
+        self,
+        text: str,
+        second: str | None = None,
+        most: int | None = None,
+        *,
+        each: Sequence[int | None] = (),
+        keep_first: bool = False,
+    ) -> tokenizers.Encoding:
         """With what the model puts around a text, or around two that it compares; of ``most`` tokens if not None.
 
-        What is too long is cut: the longer of two texts first.
+        What is too long is cut: the longer of two texts first, or with ``keep_first`` the second alone, of which one
+        token stays. ``each``: most tokens of each text by itself.
         """
         texts = [text] if second is None else [text, second]
         encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        for encoding, limit in zip(encodings, each, strict=False):
+            if limit is not None:
+                _shorten(encoding, limit)
         if most is not None:
             room = max(0, most - self._backend.num_special_tokens_to_add(second is not None))
-            _cut(encodings, room)
+            if keep_first and second is not None:
+                _shorten(encodings[1], max(1, room - len(encodings[0])))
+            else:
+                _cut(encodings, room)
         whole: tokenizers.Encoding = self._backend.post_process(*encodings)
         return whole
 

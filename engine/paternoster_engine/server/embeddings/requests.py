@@ -79,13 +79,36 @@ class EmbeddingRequest(VectorRequest):
         return self
 
 
+class PairsRequest(VectorRequest):
+    """Of queries and documents."""
+
+    max_tokens_per_query: int | None = Field(
+        default=None, ge=0, description="cut longer queries to so many tokens; 0 and null: none is cut"
+    )
+    max_tokens_per_doc: int | None = Field(
+        default=None, ge=0, description="the same of documents, as Cohere and vLLM have it"
+    )
+    truncate: bool = Field(
+        default=False, description="cut documents to what the model's length leaves; false: a longer one is refused"
+    )
+    truncation: bool | None = Field(default=None, description="other name of truncate, which it overrides")
+
+    @property
+    def cuts_documents(self) -> bool:
+        return self.truncate if self.truncation is None else self.truncation
+
+
 class Document(Body):
     text: NonEmpty
 
 
-class RerankRequest(VectorRequest):
+class RerankRequest(PairsRequest):
     """``POST /v1/rerank``."""
 
+    truncate: bool = Field(
+        default=True,
+        description="cut documents to what the model's length leaves, as Cohere; false: a longer one is refused",
+    )
     query: NonEmpty
     documents: list[NonEmpty | Document] = Field(min_length=1, max_length=MAX_TEXTS)
     top_n: int | None = Field(default=None, ge=0, description="answer with so many, the best ones; 0 and null for all")
@@ -96,7 +119,7 @@ class RerankRequest(VectorRequest):
         return [item if isinstance(item, str) else item.text for item in self.documents]
 
 
-class ScoreRequest(VectorRequest):
+class ScoreRequest(PairsRequest):
     """``POST /v1/score``: texts to compare, each under one of vLLM's names for them."""
 
     queries: Texts | None = Field(default=None, description="one text for all documents, or as many as those")
@@ -107,8 +130,8 @@ class ScoreRequest(VectorRequest):
     data_2: Texts | None = Field(default=None, description="the same")
     items: Texts | None = Field(default=None, description="the same")
 
-    def pairs(self) -> tuple[list[str], list[str], str]:
-        """The queries, the documents, and what the body calls those; raises :class:`InvalidValue`."""
+    def pairs(self) -> tuple[list[str], list[str], str, str]:
+        """The queries, the documents, and what the body calls the two; raises :class:`InvalidValue`."""
         first, queries = self._only("queries", "text_1", "data_1")
         second, documents = self._only("documents", "text_2", "data_2", "items")
         if len(queries) not in (1, len(documents)):
@@ -116,7 +139,7 @@ class ScoreRequest(VectorRequest):
                 first,
                 f"{first}: must be one text or as many as {second}, which are {len(documents)}, not {len(queries)}",
             )
-        return queries, documents, second
+        return queries, documents, first, second
 
     def _only(self, *names: str) -> tuple[str, list[str]]:
         given = [(name, texts) for name in names if (texts := getattr(self, name)) is not None]

@@ -21,11 +21,12 @@ from paternoster_engine.server.embeddings.objects import (
 )
 from paternoster_engine.server.embeddings.requests import (
     EmbeddingRequest,
+    PairsRequest,
     RerankRequest,
     ScoreRequest,
     VectorRequest,
 )
-from paternoster_engine.server.embeddings.texts import Text, text_requests
+from paternoster_engine.server.embeddings.texts import Cut, Given, text_requests
 from paternoster_engine.server.embeddings.vector_work import VectorWork
 from paternoster_engine.server.errors import InvalidValue, WrongTask
 from paternoster_engine.server.generation.streaming import unless_gone
@@ -44,7 +45,9 @@ async def embeddings(request: Request, body: EmbeddingRequest, state: State, sen
     prompt = _prompt(pooling, body.prompt_name)
     texts = [prompt + text if isinstance(text, str) else text for text in body.input]
     name = f"embd-{uuid.uuid4().hex}"
-    vectors, usage = await _vectors(request, served, text_requests(served, body, "input", texts, name, sender))
+    vectors, usage = await _vectors(
+        request, served, text_requests(served, body, "input", [*map(Given, texts)], name, sender)
+    )
     objects = [item.model_dump_json() async for item in embedding_objects(body, vectors)]
     whole = EmbeddingList(data=[], model=served.name, usage=usage).model_dump_json()
     # What is long was made piece by piece.
@@ -61,7 +64,7 @@ async def rerank(request: Request, body: RerankRequest, state: State, sender: Fr
     if not pooling.scores:
         query = _first_prompt(pooling, "query") + query
         documents = [_first_prompt(pooling, "document", "passage") + text for text in texts]
-    scores, usage = await _scores(request, served, body, [query], documents, "documents", name, sender)
+    scores, usage = await _scores(request, served, body, ("query", "documents"), ([query], documents), name, sender)
     best = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n or None]
     results = [
         RankedResult(
@@ -80,9 +83,9 @@ async def score(request: Request, body: ScoreRequest, state: State, sender: From
     served, pooling = _embedding(state, body)
     name = f"score-{uuid.uuid4().hex}"
     prompt = "" if pooling.scores else pooling.prompt
-    queries, documents, field = body.pairs()
+    queries, documents, *fields = body.pairs()
     first, second = ([prompt + text for text in texts] for texts in (queries, documents))
-    scores, usage = await _scores(request, served, body, first, second, field, name, sender)
+    scores, usage = await _scores(request, served, body, fields, (first, second), name, sender)
     data = [ScoreObject(index=index, score=each) for index, each in enumerate(scores)]
     return ScoreList(id=name, created=int(time()), model=served.name, data=data, usage=usage)
 
@@ -109,18 +112,32 @@ def _first_prompt(pooling: Pooling, *names: str) -> str:
 async def _scores(
     request: Request,
     served: ServedModel,
-    body: VectorRequest,
-    first: Sequence[str],
-    second: Sequence[str],
-    field: str,
+    body: PairsRequest,
+    fields: Sequence[str],
+    texts: tuple[Sequence[str], Sequence[str]],
     name: str,
     sender: Caller,
 ) -> tuple[list[float], TextUsage]:
-    """Of each of ``second`` with its own of ``first``, or with the only one: cosines, where the model only embeds."""
+    """Of each document with its own query, or with the only one: cosines, where the model only embeds.
+
+    ``fields``: what the body calls queries and documents. ``texts``: these.
+    """
     assert served.pooling is not None
-    pairs = [(first[index if len(first) > 1 else 0], text) for index, text in enumerate(second)]
-    texts: list[Text | list[int]] = [*pairs] if served.pooling.scores else [*first, *second]
-    vectors, usage = await _vectors(request, served, text_requests(served, body, field, texts, name, sender))
+    first, second = texts
+    of_query, of_document = body.max_tokens_per_query or None, body.max_tokens_per_doc or None
+    whole = served.max_model_len if body.cuts_documents else None
+    if served.pooling.scores:
+        pairs = [(first[index if len(first) > 1 else 0], text) for index, text in enumerate(second)]
+        given = [Given(pair, Cut(whole, (of_query, of_document), keep_first=True)) for pair in pairs]
+    else:
+        given = [Given(text, Cut(None, (of_query,))) for text in first]
+        given += [Given(text, Cut(whole, (of_document,))) for text in second]
+    if body.cuts_documents:
+        # Of documents nothing is too long then.
+        made = text_requests(served, body, fields[1], given, name, sender, too_long=fields[0])
+    else:
+        made = text_requests(served, body, fields[1], given, name, sender)
+    vectors, usage = await _vectors(request, served, made)
     if served.pooling.scores:
         return [vector[0] for vector in vectors], usage
     ahead = len(first)

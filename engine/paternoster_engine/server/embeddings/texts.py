@@ -1,7 +1,7 @@
 """From the texts of a call to requests that the scheduler takes."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tokenizers import Encoding
 
@@ -18,6 +18,22 @@ NOTHING = SamplingParams(max_tokens=0)
 """Is to be sampled."""
 Text = str | tuple[str, str]
 """One, or two that the model reads together."""
+
+
+class Cut(NamedTuple):
+    """How a text that is too long is cut where the body does not say it with ``truncate_prompt_tokens``."""
+
+    most: int | None = None
+    """Tokens of all of it; None: what is too long is refused."""
+    each: tuple[int | None, ...] = ()
+    """The same of each of its texts."""
+    keep_first: bool = False
+    """Whether of two texts only the second is cut to ``most``."""
+
+
+class Given(NamedTuple):
+    text: Text | list[int]
+    cut: Cut = Cut()
 
 
 class _Tokens(Protocol):
@@ -45,27 +61,28 @@ async def text_requests(
     served: ServedModel,
     body: VectorRequest,
     field: str,
-    texts: Sequence[Text | list[int]],
+    texts: Sequence[Given],
     name: str,
     sender: Caller,
+    too_long: str | None = None,
 ) -> list[Request]:
-    """One a text, which are the ``field`` of ``body``.
+    """One a text, which are the ``field`` of ``body``; ``too_long``: the only field whose texts may be too long.
 
     Raises :class:`InvalidValue` for what is too much for one call, :class:`PromptTooLong` and :class:`TextQueueFull`.
     """
     check_class(served, body.priority)
     sender.check_priority(body.priority)
     most = _cut_to(served, body)
-    written = [text for text in texts if not isinstance(text, list)]
+    written = [given for given in texts if not isinstance(given.text, list)]
     encodings = iter(await _encode(served, field, written, most) if written else [])
     prompts: list[_Tokens] = []
-    for text in texts:
+    for text, _ in texts:
         if isinstance(text, list):
             check_token_ids(served, field, text)
             prompts.append(_Given(text if most is None else text[:most]))
         else:
             prompts.append(next(encodings))
-    await _check_sizes(served, field, prompts)
+    await _check_sizes(served, field, prompts, too_long)
     arrival = served.loop.clock()
     limits, scope = sender.limits(served.scheduler.config), sender.cache_scope(body)
     return [
@@ -81,7 +98,7 @@ async def text_requests(
             deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
             second_text=prompt.type_ids.index(1) if isinstance(text, tuple) and 1 in prompt.type_ids else None,
         )
-        for index, (text, prompt) in enumerate(zip(texts, prompts, strict=True))
+        for index, ((text, _), prompt) in enumerate(zip(texts, prompts, strict=True))
     ]
 
 
@@ -93,8 +110,9 @@ def _cut_to(served: ServedModel, body: VectorRequest) -> int | None:
     return most if asked == -1 else asked
 
 
-async def _encode(served: ServedModel, field: str, texts: Sequence[Text], most: int | None) -> list[Encoding]:
-    size = sum(len(part.encode()) for text in texts for part in ([text] if isinstance(text, str) else text))
+async def _encode(served: ServedModel, field: str, texts: Sequence[Given], most: int | None) -> list[Encoding]:
+    """``most``: tokens to which the body asks for each to be cut."""
+    size = sum(len(part.encode()) for given in texts for part in _parts(given))
     if size > served.text_work.most:
         raise InvalidValue(
             field, f"{field}: has {size} bytes in all its texts, of at most {served.text_work.most} in one call"
@@ -102,24 +120,39 @@ async def _encode(served: ServedModel, field: str, texts: Sequence[Text], most: 
 
     lower = served.pooling is not None and served.pooling.lower_case
 
-    def encode(first: str, second: str | None = None) -> Encoding:
-        if lower:
-            first, second = first.lower(), None if second is None else second.lower()
-        return served.tokenizer.text_encoding(first, second, most)
+    def encode(given: Given) -> Encoding:
+        first, *second = (part.lower() for part in _parts(given)) if lower else _parts(given)
+        cut = given.cut if most is None else given.cut._replace(most=most, keep_first=False)
+        other = second[0] if second else None
+        return served.tokenizer.text_encoding(first, other, cut.most, each=cut.each, keep_first=cut.keep_first)
 
     def work() -> list[Encoding]:
-        return [encode(text) if isinstance(text, str) else encode(*text) for text in texts]
+        return [encode(given) for given in texts]
 
     return await served.text_work.run(size, work)
 
 
-async def _check_sizes(served: ServedModel, field: str, prompts: Sequence[_Tokens]) -> None:
+def _parts(given: Given) -> Sequence[str]:
+    """Its texts; token ids have none."""
+    text = given.text
+    return () if isinstance(text, list) else (text,) if isinstance(text, str) else text
+
+
+async def _check_sizes(
+    served: ServedModel, field: str, prompts: Sequence[_Tokens], too_long: str | None = None
+) -> None:
     """Before lists of ids are made, and before the first of the texts is computed."""
     longest, total = max(map(len, prompts)), sum(map(len, prompts))
     if longest > served.max_model_len:
         error = PromptTooLong(longest, 0, served.max_model_len)
         rejected = served.scheduler.counters.rejected
         await served.loop.call(lambda: rejected.update([error.reason]))
+        if too_long is not None:
+            raise InvalidValue(
+                too_long,
+                f"{too_long}: is too long: the shortest text with it that the model could read has {longest} "
+                f"tokens, of at most {served.max_model_len}",
+            )
         raise error
     if total > MAX_TOKENS:
         raise InvalidValue(field, f"{field}: has {total} tokens in all its texts, of at most {MAX_TOKENS} in one call")
