@@ -1,7 +1,8 @@
 """What pydantic finds wrong with a body, told by the fields and values that were sent, without names of ours."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -24,8 +25,32 @@ def describe_errors(errors: Sequence[Mapping[str, Any]], body: Any) -> tuple[str
 
     ``body`` None: it was another one, and the errors are in its words already.
     """
-    told = [_told(error, body) for error in list(_flat(errors))[:MAX_LISTED]]
-    return "; ".join(message for message, _ in told), told[0][1]
+    told = list(_joined(_told(error, body) for error in list(_flat(errors))[:MAX_LISTED]))
+    return "; ".join(map(str, told)), told[0].field
+
+
+class _Told(NamedTuple):
+    """What is wrong with one value."""
+
+    field: str | None
+    message: str
+    value: str = ""
+    """As it is shown; empty: it is missing."""
+
+    def __str__(self) -> str:
+        before = "" if self.field is None else f"{self.field}: "
+        return before + self.message + (f" (got {self.value})" if self.value else "")
+
+
+def _joined(told: Iterable[_Told]) -> Iterator[_Told]:
+    """Errors of one value as one: a value of several types is wrong by each of them."""
+    for (field, value), same in groupby(told, lambda each: (each.field, each.value)):
+        messages = list(dict.fromkeys(each.message for each in same))
+        rest = (message.removeprefix("Input should be ").removeprefix("must be ") for message in messages[1:])
+        if field is None:
+            yield from (_Told(None, message) for message in messages)
+        else:
+            yield _Told(field, " or ".join([messages[0], *rest]), value)
 
 
 def _flat(errors: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -38,23 +63,21 @@ def _flat(errors: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
             yield error
 
 
-def _told(error: Mapping[str, Any], body: Any) -> tuple[str, str | None]:
+def _told(error: Mapping[str, Any], body: Any) -> _Told:
     missing = error["type"] == "missing"
     path, value = [str(part) for part in error["loc"][1:]], error.get("input")
     if body is not None:
         path, value = _within(body, error["loc"][1:], missing=missing)
     field = ".".join(part[:MAX_SHOWN] for part in path)[:MAX_SHOWN] or None
     if error["type"] == "extra_forbidden":
-        return f"{field}: unknown field", field
+        return _Told(field, "unknown field")
     message = MESSAGES.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "union_tag_invalid":
         message = f"the field {error['ctx']['discriminator']} must be one of {error['ctx']['expected_tags']}"
     if error["type"] in ("too_long", "too_short") and isinstance(value, str):
         bound = "at most {max_length}" if error["type"] == "too_long" else "at least {min_length}"
         message = f"must have {bound} characters, not {{actual_length}}".format(**error["ctx"])
-    if field is None:
-        return message, None
-    return f"{field}: {message}" if missing else f"{field}: {message} (got {shown(value)})", field
+    return _Told(field, message, "" if missing or field is None else shown(value))
 
 
 def _within(body: Any, loc: Sequence[int | str], *, missing: bool) -> tuple[list[str], Any]:

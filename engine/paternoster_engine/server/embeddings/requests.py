@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.fields.body import Body, Text, only, texts_or_ids
+from paternoster_engine.server.openai.fields.body import Body, Text, only, text_or_list, texts_or_ids
 
 MAX_TEXTS = 2048
 """Texts of one call; OpenAI's limit of ``input``."""
@@ -15,11 +15,7 @@ MAX_TOKENS = 300_000
 
 Input = Annotated[list[str | list[int]], texts_or_ids(MAX_TEXTS)]
 NonEmpty = Annotated[Text, Field(min_length=1)]
-Texts = Annotated[
-    list[NonEmpty],
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]),
-    Field(min_length=1, max_length=MAX_TEXTS),
-]
+Texts = Annotated[list[NonEmpty], text_or_list(str), Field(min_length=1, max_length=MAX_TEXTS)]
 
 
 class VectorRequest(Body):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, StopStrings, Text, hint, only
+from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, StopStrings, Text, hint, only, text_or_list
 from paternoster_engine.server.openai.fields.template import MAX_TOOLS, JsonObject
 from paternoster_engine.server.translation.fields import PassedFields, TypedBody
 
@@ -60,10 +60,7 @@ class CacheMarked(Body):
 
 def _blocks_of(type: Any) -> BeforeValidator:
     """A text is one block."""
-    return BeforeValidator(
-        lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
-        json_schema_input_type=str | list[type],
-    )
+    return text_or_list(type, lambda text: [{"type": "text", "text": text}])
 
 
 class TextBlock(CacheMarked):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, only
+from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, only, text_or_list
 from paternoster_engine.server.openai.fields.template import FunctionName, Json, JsonObject, plain_json
 
 MAX_CALLS = 128
@@ -97,10 +97,7 @@ class TextPart(Body):
 
 Content = Annotated[
     list[TextPart],
-    BeforeValidator(
-        lambda value: [{"type": "text", "text": value}] if isinstance(value, str) else value,
-        json_schema_input_type=str | list[TextPart],
-    ),
+    text_or_list(TextPart, lambda text: [{"type": "text", "text": text}]),
     Field(max_length=MAX_MESSAGES),
 ]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text
+from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, text_or_list
 from paternoster_engine.server.openai.fields.template import JsonObject, plain_json
 from paternoster_engine.server.responses.tools import Tools
 from paternoster_engine.server.translation.fields import TypedBody
@@ -68,10 +68,7 @@ class InputPart(Body):
 
 def _parts_of(type: PartType) -> BeforeValidator:
     """A text is one part of ``type``."""
-    return BeforeValidator(
-        lambda value: [{"type": type, "text": value}] if isinstance(value, str) else value,
-        json_schema_input_type=str | list[InputPart],
-    )
+    return text_or_list(InputPart, lambda text: [{"type": type, "text": text}])
 
 
 Parts = Annotated[list[InputPart], Field(max_length=MAX_MESSAGES)]
@@ -85,7 +82,11 @@ def _output(value: Any) -> Any:
         isinstance(part, dict) and isinstance(part.get("type"), str) for part in value
     ):
         value = json.dumps(plain_json(value), ensure_ascii=False)
-    return [{"type": "input_text", "text": value}] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return [{"type": "input_text", "text": value}]
+    if not isinstance(value, list):
+        raise ValueError("must be a text, a list or an object")
+    return value
 
 
 class InputItem(TypedBody):

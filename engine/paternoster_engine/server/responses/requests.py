@@ -7,7 +7,7 @@ server runs itself are ignored, with what they wrote into earlier turns.
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainValidator, field_validator, model_validator
+from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from paternoster_engine.server.openai.fields.body import (
     MAX_LOGPROBS,
@@ -18,6 +18,7 @@ from paternoster_engine.server.openai.fields.body import (
     hint,
     ignored_value,
     only,
+    text_or_list,
 )
 from paternoster_engine.server.openai.fields.template import JsonObject
 from paternoster_engine.server.responses.items import InputItem
@@ -72,10 +73,7 @@ class ResponsesRequest(PassedFields):
     model: Text | None = Field(default=None, description="served model (default: the one there is)")
     input: Annotated[
         list[InputItem],
-        BeforeValidator(
-            lambda value: [{"role": "user", "content": value}] if isinstance(value, str) else value,
-            json_schema_input_type=str | list[InputItem],
-        ),
+        text_or_list(InputItem, lambda text: [{"role": "user", "content": text}]),
         Field(min_length=1, max_length=MAX_MESSAGES),
     ]
     instructions: Text | None = None

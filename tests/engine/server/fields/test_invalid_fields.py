@@ -157,3 +157,104 @@ def test_paths_and_values_are_those_of_the_body(changes: dict[str, Any], param: 
     message, told = describe_errors([{**each, "loc": ("body", *each["loc"])} for each in caught.value.errors()], body)
     assert told == param
     assert said in message
+
+
+WORDS = {
+    "string": ("text", "string", '"', "'"),
+    "array": ("list",),
+    "object": ("object", "{"),
+    "integer": ("integer", "ids"),
+    "number": ("number",),
+    "boolean": ("boolean",),
+}
+"""What a message calls the types of JSON."""
+OF_TYPE: dict[str, Any] = {"string": "x", "array": [], "object": {}, "integer": 5, "number": 2.5, "boolean": True}
+
+
+def types_of(schema: dict[str, Any], root: dict[str, Any]) -> set[str]:
+    if "$ref" in schema:
+        return types_of(root["$defs"][schema["$ref"].rpartition("/")[2]], root)
+    if "anyOf" in schema or "oneOf" in schema:
+        return {each for part in schema.get("anyOf") or schema["oneOf"] for each in types_of(part, root)}
+    if "enum" in schema or "const" in schema:
+        return {"string"}
+    return {schema["type"]} - {"null"} if "type" in schema else set(WORDS)
+
+
+def unions() -> Iterator[tuple[type[Body], str, set[str]]]:
+    for model in dict.fromkeys(model for model, _ in BODIES.values()):
+        root = model.model_json_schema()
+        for name, schema in root["properties"].items():
+            types = types_of(schema, root)
+            if len(types) > 1 and types != set(WORDS) and "x-unserved" not in schema:
+                yield model, name, types
+
+
+@pytest.mark.parametrize(("model", "field", "types"), [pytest.param(*each, id=each[1]) for each in unions()])
+def test_every_type_that_a_field_may_have_is_told(model: type[Body], field: str, types: set[str]) -> None:
+    wrong = [
+        value
+        for kind, value in OF_TYPE.items()
+        if kind not in types and not (kind in ("integer", "number") and types & {"integer", "number"})
+    ]
+    assert wrong
+    for value in wrong:
+        body = {"messages": [USER], "max_tokens": 5, "prompt": "p", "query": "q", "documents": ["d"], field: value}
+        with pytest.raises(ValidationError) as caught:
+            model.model_validate(body)
+        errors = [{**each, "loc": ("body", *each["loc"])} for each in caught.value.errors() if field in each["loc"]]
+        message, told = describe_errors(errors, body)
+        assert told == field
+        for kind in types:
+            assert any(word in message for word in WORDS[kind]), (field, value, kind, message)
+
+
+def test_fields_of_several_types_are_found() -> None:
+    found = {field for _, field, _ in unions()}
+    assert found >= {"stop", "prompt", "input", "system", "stop_sequences", "tool_choice", "early_stopping", "text_1"}
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "param", "told"),
+    [
+        (ChatCompletionRequest, {"messages": [USER], "stop": 5}, "stop", "must be a text or a list (got 5)"),
+        (
+            ChatCompletionRequest,
+            {"messages": [{"role": "user", "content": 5}]},
+            "messages.0.content",
+            "must be a text or a list (got 5)",
+        ),
+        (
+            MessagesRequest,
+            {"messages": [{"role": "user", "content": {}}], "max_tokens": 5},
+            "messages.0.content",
+            "must be a text or a list (got {})",
+        ),
+        (ResponsesRequest, {"input": [{"role": "user", "content": 5}]}, "input.0.content", "must be a text or a list"),
+        (
+            ResponsesRequest,
+            {"input": [{"type": "function_call_output", "call_id": "c", "output": 5}]},
+            "input.0.output",
+            "must be a text, a list or an object (got 5)",
+        ),
+        (
+            ChatCompletionRequest,
+            {"messages": [USER], "early_stopping": "always"},
+            "early_stopping",
+            "Input should be a valid boolean or 'never' (got 'always')",
+        ),
+        (
+            RerankRequest,
+            {"query": "q", "documents": [5]},
+            "documents.0",
+            "Input should be a valid string or an object (got 5)",
+        ),
+        (CompletionRequest, {"prompt": "p", "guided_json": 5}, "guided_json", "must be an object, or the text of one"),
+    ],
+)
+def test_messages_of_fields_of_several_types(model: type[Body], body: dict[str, Any], param: str, told: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(body)
+    message, field = describe_errors([{**each, "loc": ("body", *each["loc"])} for each in caught.value.errors()], body)
+    assert field == param
+    assert message.startswith(f"{param}: {told}"), message

@@ -68,7 +68,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"guided_choice": ["a", ""]}, "guided_choice.1", "at least 1"),
     ({"guided_choice": "a"}, "guided_choice", "list"),
     ({"guided_json": "no json"}, "guided_json", "is not JSON"),
-    ({"guided_json": True}, "guided_json", "must be a JSON schema that is an object"),
+    ({"guided_json": True}, "guided_json", "must be an object, or the text of one in JSON"),
     ({"guided_regex": ""}, "guided_regex", "at least 1"),
     ({"guided_regex": "(a"}, "guided_regex", "unclosed group"),
     ({"guided_regex": "a(?=b)"}, "guided_regex", "look-around"),

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -119,12 +119,21 @@ def texts_or_ids(most: int) -> Any:
     return PlainValidator(check, json_schema_input_type=str | list[str] | list[int] | list[list[int]])
 
 
+def text_or_list(item: Any, as_list: Callable[[str], list[Any]] = lambda text: [text]) -> BeforeValidator:
+    """For a list whose items are of type ``item``, for which a text may stand: ``as_list`` makes the list of it."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str):
+            return as_list(value)
+        if not isinstance(value, list):
+            raise ValueError("must be a text or a list")
+        return value
+
+    return BeforeValidator(check, json_schema_input_type=str | list[item])
+
+
 Prompts = Annotated[list[str | list[int]], texts_or_ids(MAX_PROMPTS)]
-StopStrings = Annotated[
-    list[Annotated[Text, Field(min_length=1)]],
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]),
-    Field(max_length=16),
-]
+StopStrings = Annotated[list[Annotated[Text, Field(min_length=1)]], text_or_list(str), Field(max_length=16)]
 TokenIds = list[Annotated[int, Field(ge=0)]]
 
 

@@ -23,7 +23,7 @@ def _schema(value: Any) -> Any:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ValueError("must be a JSON schema that is an object")
+        raise ValueError("must be an object, or the text of one in JSON")
     # What cannot be written is the field's fault, and would otherwise be seen only where nobody knows the field.
     _said(value)
     return value
