@@ -15,6 +15,8 @@ from paternoster_engine.model.vocabulary.from_gguf import read_gguf_vocabulary
 from paternoster_engine.model.vocabulary.from_json import TokenizerFiles, read_json_vocabulary
 from paternoster_engine.model.vocabulary.spelling import ByteLevel, Spelling
 
+DEFAULT, TOOL_USE = "default", "tool_use"
+"""Names of chat templates where a model has several; the second is of conversations with tools, as in transformers."""
 COMPOSED = 3
 """NFC makes at most so many bytes into one: three letters of Hangul with three bytes each are one syllable of three."""
 
@@ -38,12 +40,17 @@ class Tokenizer:
         chat_template: str | None,
         special_names: Mapping[str, str],
         spelling: Spelling | None = None,
+        tool_use_template: str | None = None,
     ) -> None:
-        """``special_names``: such as ``bos_token`` -> ``<s>``, for the template. ``spelling``: byte-level if None."""
+        """``special_names``: such as ``bos_token`` -> ``<s>``, for the template. ``spelling``: byte-level if None.
+
+        ``tool_use_template``: another chat template for conversations with tools.
+        """
         self._backend = backend
         self._spelling = spelling or ByteLevel()
         self.eos_token_ids = tuple(dict.fromkeys(eos_token_ids))
-        self.chat_template, self.special_names = chat_template, special_names
+        self.chat_template, self.tool_use_template = chat_template, tool_use_template
+        self.special_names = special_names
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.notes: Sequence[str] = ()
         """One line for each part of the files that has no effect."""
@@ -53,19 +60,25 @@ class Tokenizer:
     def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
         """From the ``tokenizer.*`` keys of a GGUF file; raises :class:`UnsupportedModelError`."""
         vocabulary = read_gguf_vocabulary(metadata)
-        return cls._from_vocabulary(vocabulary, vocabulary.chat_template)
+        return cls._from_vocabulary(vocabulary, vocabulary.chat_template, vocabulary.tool_use_template)
 
     @classmethod
-    def from_json(cls, files: TokenizerFiles, chat_template: str | None = None) -> "Tokenizer":
-        """From the files of a folder; ``chat_template``: of a file of its own. Raises :class:`ModelError`."""
+    def from_json(
+        cls, files: TokenizerFiles, chat_template: str | None = None, tool_use_template: str | None = None
+    ) -> "Tokenizer":
+        """From the files of a folder; templates: of files of their own. Raises :class:`ModelError`."""
         vocabulary = read_json_vocabulary(files)
-        default = _default_template(Fields(files.tokenizer_config, "tokenizer_config.json"))
-        return cls._from_vocabulary(vocabulary, chat_template or default)
+        config = Fields(files.tokenizer_config, "tokenizer_config.json")
+        if tool_use_template is None and chat_template is None:
+            tool_use_template = _named_template(config, TOOL_USE)
+        return cls._from_vocabulary(vocabulary, chat_template or _named_template(config), tool_use_template)
 
     @classmethod
-    def _from_vocabulary(cls, vocabulary: FileVocabulary, chat_template: str | None) -> "Tokenizer":
+    def _from_vocabulary(
+        cls, vocabulary: FileVocabulary, chat_template: str | None, tool_use_template: str | None
+    ) -> "Tokenizer":
         ends, names = vocabulary.eos_token_ids, vocabulary.special_names
-        made = cls(vocabulary.backend, ends, chat_template, names, vocabulary.spelling)
+        made = cls(vocabulary.backend, ends, chat_template, names, vocabulary.spelling, tool_use_template)
         made.notes = vocabulary.notes
         return made
 
@@ -173,7 +186,8 @@ class Tokenizer:
         added = self._backend.get_added_tokens_decoder().values()
         special = [token.content for token in added if token.special]
         others = [token.content for token in added if not token.special]
-        return Marker(special, others, (self.chat_template or "") + MARKS)
+        templates = (self.chat_template or "") + (self.tool_use_template or "")
+        return Marker(special, others, templates + MARKS)
 
     @cached_property
     def _unmarking(self) -> tokenizers.Tokenizer:
@@ -219,14 +233,19 @@ class Tokenizer:
         return frozenset(i for i, token in self._backend.get_added_tokens_decoder().items() if token.special)
 
 
-def _default_template(config: Fields) -> str | None:
-    """Of a tokenizer_config.json, which may have several by name; raises :class:`UnsupportedModelError`."""
+def _named_template(config: Fields, name: str = DEFAULT) -> str | None:
+    """Of a tokenizer_config.json, which may have several by name; raises :class:`UnsupportedModelError`.
+
+    Only that named ``default`` must be there.
+    """
     named = config.mappings("chat_template")
     if named is None:
-        return config.text("chat_template", default=None)
-    found = [item.get("template") for item in named if item.get("name") == "default"]
+        return config.text("chat_template", default=None) if name == DEFAULT else None
+    found = [item.get("template") for item in named if item.get("name") == name]
+    if not found and name != DEFAULT:
+        return None
     if len(found) != 1 or not isinstance(found[0], str):
-        raise config.refusal("chat_template", [item.get("name") for item in named], "a list with one named 'default'")
+        raise config.refusal("chat_template", [item.get("name") for item in named], f"a list with one named {name!r}")
     return found[0]
 
 

@@ -4,6 +4,7 @@ from itertools import islice
 from typing import Any
 
 from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.tokenizer import DEFAULT, TOOL_USE
 from paternoster_engine.model.vocabulary.from_json import TokenizerFiles
 from paternoster_engine.model.weights.model_folder import ModelFolder
 
@@ -39,11 +40,18 @@ def chat_template(folder: ModelFolder, files: TokenizerFiles) -> str | None:
     return None
 
 
+def tool_use_template(folder: ModelFolder) -> str | None:
+    """The template of conversations with tools that has a file of its own, as transformers writes it."""
+    name = f"additional_chat_templates/{TOOL_USE}.jinja"
+    return folder.text(name) if folder.has(name) else None
+
+
 def note_of_templates(folder: ModelFolder, files: TokenizerFiles) -> list[str]:
     """Return a note that names the templates beside the used one, if there are any."""
     named = Fields(files.tokenizer_config, "tokenizer_config.json").mappings("chat_template") or []
-    others = [str(item.get("name")) for item in named if item.get("name") != "default"]
+    others = [str(item.get("name")) for item in named]
     others += sorted(
         path.stem for path in islice((folder.path / "additional_chat_templates").glob("*.jinja"), MAX_TEMPLATES)
     )
-    return [f"chat templates that are not used: {shown(', '.join(dict.fromkeys(others)))}"] if others else []
+    unused = [name for name in dict.fromkeys(others) if name not in (DEFAULT, TOOL_USE)]
+    return [f"chat templates that are not used: {shown(', '.join(unused))}"] if unused else []

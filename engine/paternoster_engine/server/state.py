@@ -12,9 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from paternoster_contract.stats import EngineState, StartPart
 from paternoster_engine.chat.errors import RendererLost
-from paternoster_engine.chat.late_system import carries_late_system
-from paternoster_engine.chat.renderer import Renderer
-from paternoster_engine.chat.support import TemplateSupport, detect_template_support
+from paternoster_engine.chat.prompt_template import PromptTemplate
+from paternoster_engine.chat.support import TemplateSupport
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
@@ -84,8 +83,25 @@ class ServedModel:
         return TextWork(self.longest_text)
 
     @cached_property
-    def renderer(self) -> Renderer:
-        return Renderer(self.tokenizer.chat_template, self.tokenizer.special_names)
+    def chat_template(self) -> PromptTemplate:
+        return self._template(self.tokenizer.chat_template)
+
+    @cached_property
+    def tool_use_template(self) -> PromptTemplate | None:
+        """Another one for conversations with tools, where the model has one."""
+        source = self.tokenizer.tool_use_template
+        return None if source is None else self._template(source)
+
+    def _template(self, source: str | None) -> PromptTemplate:
+        return PromptTemplate(source, self.tokenizer.special_names, self.longest_text)
+
+    def template_for(self, *, tools: bool, calls: bool) -> PromptTemplate:
+        """Of a conversation with tools that may be called, or with calls: as transformers chooses for tools.
+
+        Calls without tools, which transformers would lose, are shown by the template that shows them.
+        """
+        other = self.tool_use_template
+        return self.chat_template if other is None or not (tools or (calls and not self.reads.calls)) else other
 
     @cached_property
     def answer_format(self) -> AnswerFormat:
@@ -102,7 +118,7 @@ class ServedModel:
         return self._format(self.tool_parser)
 
     def _format(self, tool_parser: str) -> AnswerFormat:
-        template = self.tokenizer.chat_template
+        template = (self.tokenizer.chat_template or "") + (self.tokenizer.tool_use_template or "")
         return AnswerFormat.of(template, self.tokenizer.special_token_id, tool_parser, self.reasoning_parser)
 
     @cached_property
@@ -113,20 +129,9 @@ class ServedModel:
 
     @cached_property
     def reads(self) -> TemplateSupport:
-        """What the chat template shows of tools; the first to ask waits for a process to render."""
-        return detect_template_support(self.renderer)
-
-    @cached_property
-    def carries_late_system(self) -> bool:
-        """Whether the chat template writes system messages where they stand. Renders, so it is asked in a thread."""
-        return carries_late_system(
-            lambda messages, begun: self.renderer.render(messages, self.longest_text, add_generation_prompt=begun)
-        )
-
-    @cached_property
-    def reads_developer(self) -> bool:
-        """Whether the chat template knows the role ``developer``, as that of gpt-oss does."""
-        return "developer" in (self.tokenizer.chat_template or "")
+        """What the chat templates show of tools; the first to ask waits for a process to render."""
+        other = self.tool_use_template
+        return self.chat_template.reads if other is None else self.chat_template.reads._replace(tools=other.reads.tools)
 
     @cached_property
     def grammars(self) -> GrammarWork:
@@ -146,7 +151,7 @@ class ServedModel:
 
     def warm_up(self) -> None:
         """Start the process that renders, and find out what the template reads; waits, and raises nothing."""
-        self.renderer.warm_up()
+        self.chat_template.renderer.warm_up()
         with suppress(RendererLost):
             _ = self.reads
 
@@ -154,7 +159,9 @@ class ServedModel:
         """End what reads texts; the loop is ended by itself."""
         self.text_work.close()
         self.grammars.close()
-        self.renderer.close()
+        for template in (self.chat_template, self.tool_use_template):
+            if template is not None:
+                template.renderer.close()
 
 
 class ServerState:

@@ -18,5 +18,7 @@ class FileVocabulary:
     special_names: Mapping[str, str]
     """Such as ``bos_token`` -> ``<s>``."""
     chat_template: str | None = None
+    tool_use_template: str | None = None
+    """Another one for conversations with tools."""
     notes: Sequence[str] = ()
     """One line for each part of the files that has no effect."""

@@ -70,6 +70,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
         [*(ids[name] for name in ("eos", "eot", "eom") if name in ids), *ends],
         {f"{_NAMES[name]}_token": tokens[i] for name, i in ids.items() if name not in ("eot", "eom")},
         fields.text("tokenizer.chat_template", default=None),
+        fields.text("tokenizer.chat_template.tool_use", default=None),
     )
 
 

@@ -14,7 +14,12 @@ from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.sampling_defaults import SamplingDefaults, defaults_of_generation_config
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.model.tokenizer_folder import chat_template, note_of_templates, tokenizer_files
+from paternoster_engine.model.tokenizer_folder import (
+    chat_template,
+    note_of_templates,
+    tokenizer_files,
+    tool_use_template,
+)
 from paternoster_engine.model.weights.model_folder import ModelFolder, add_tensors
 from paternoster_engine.model.weights.other_files import note_of_unused, notes_of_folder, quantization_of
 from paternoster_engine.model.weights.quantized import QuantizedMatrices
@@ -75,7 +80,7 @@ class SafetensorsCheckpoint:
         for config in (self._config, Fields(self._config, "config.json").mapping("text_config")):
             ends = config.get("eos_token_id") if ends is None else ends
         files = tokenizer_files(self._folder, ends, self.config.vocab_size)
-        tokenizer = Tokenizer.from_json(files, chat_template(self._folder, files))
+        tokenizer = Tokenizer.from_json(files, chat_template(self._folder, files), tool_use_template(self._folder))
         tokenizer.notes = [*tokenizer.notes, *note_of_templates(self._folder, files)]
         return tokenizer
 

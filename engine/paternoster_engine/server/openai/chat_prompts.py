@@ -49,12 +49,14 @@ async def encode_chat(
     if continues and (last.role != "assistant" or not last.text or last.tool_calls):
         raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
     told = for_template(messages, served.template_format.id_for_template)
-    if not served.reads_developer:
+    has_tools, calls = "tools" in variables, has_calls(told)
+    by_prompt = served.uses_tool_prompt and (has_tools or (calls and not served.reads.calls))
+    template = served.chat_template if by_prompt else served.template_for(tools=has_tools, calls=calls)
+    if not template.reads_developer:
         told = [message | {"role": "system"} if message["role"] == "developer" else message for message in told]
-    by_prompt = served.uses_tool_prompt and ("tools" in variables or (has_calls(told) and not served.reads.calls))
     if by_prompt:
         set_answer_header(TOOL_TEMPLATE, "built-in")
-    elif "tools" in variables and not served.reads.tools:
+    elif has_tools and not served.reads.tools:
         raise InvalidValue("tools", "tools: this model's chat template reads none: leave them out")
     given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
     size = text_size(served, "messages", ["".join(texts_of(told)) + "".join(given)], cut=truncation is not None)
@@ -69,10 +71,10 @@ async def encode_chat(
         return write_tools(conversation, values.get("tools")), others
 
     def work() -> _Prompt:
-        folds = has_late_system(told) and not served.carries_late_system
+        folds = has_late_system(told) and not template.carries_late_system
         conversation = fold_late_system(told) if folds else told
         skeleton = skeleton_of(*with_tools(conversation, variables))
-        found = served.renderer.fit(skeleton, add_generation_prompt=generates)
+        found = template.renderer.fit(skeleton, add_generation_prompt=generates)
         _check_shown(skeleton, found, None if by_prompt or folds else template_order(messages))
         marked, values = conversation, variables
         if not served.parse_special_tokens:
@@ -83,7 +85,7 @@ async def encode_chat(
         marked, values = with_tools(marked, values)
         marks = json.dumps([marked, values], ensure_ascii=False).count(MARK)
         most = longest + (marks + continues) * len(MARK.encode())
-        text = served.renderer.render(marked, most, found.steps, add_generation_prompt=generates, **values)
+        text = template.renderer.render(marked, most, found.steps, add_generation_prompt=generates, **values)
         if found.error is not None:
             _check_texts(marked, text)
         if continues:

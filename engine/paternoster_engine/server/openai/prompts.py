@@ -47,7 +47,9 @@ async def chat_prompt(
     served: ServedModel, body: ChatCompletionRequest, truncation: Truncation | None = None
 ) -> tuple[Encoding, str]:
     """The prompt of a chat call, as :func:`encode_chat`."""
-    variables = body.reasoning_variables(served.tokenizer.chat_template or "") | body.variables()
+    others = body.variables()
+    template = served.tokenizer.tool_use_template if "tools" in others else None
+    variables = body.reasoning_variables(template or served.tokenizer.chat_template or "") | others
     return await encode_chat(served, body.messages, body, variables, truncation=truncation)
 
 

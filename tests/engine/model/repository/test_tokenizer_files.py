@@ -84,7 +84,8 @@ def test_tokens_names_and_templates_are_those_of_transformers(files: dict[str, A
     for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
         assert ours.special_names.get(name) == getattr(theirs, name)
     template = theirs.chat_template
-    assert ours.chat_template == (template["default"] if isinstance(template, dict) else template)
+    named = template if isinstance(template, dict) else {"default": template}
+    assert (ours.chat_template, ours.tool_use_template) == (named["default"], named.get("tool_use"))
     assert theirs.eos_token_id in ours.eos_token_ids
 
 
@@ -162,5 +163,5 @@ def test_templates_that_are_not_used_are_told(tmp_path: Path) -> None:
         "additional_chat_templates/tool_use.jinja": "T",
     }
     tokenizer = tokenizer_of(write_repository(tmp_path, files))
-    assert tokenizer.chat_template == "D"
-    assert tokenizer.notes == ["chat templates that are not used: 'rag, tool_use'"]
+    assert (tokenizer.chat_template, tokenizer.tool_use_template) == ("D", "T")
+    assert tokenizer.notes == ["chat templates that are not used: 'rag'"]

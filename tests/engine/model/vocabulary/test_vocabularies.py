@@ -249,6 +249,8 @@ def test_a_control_token_that_merges_would_make_stays_text(tmp_path: Path) -> No
         ([{"name": "tool_use", "template": "b"}, {"name": "default", "template": "c"}], "c"),
         ([{"name": "tool_use", "template": "b"}], UnsupportedModelError),
         ([{"name": "default", "template": 1}], UnsupportedModelError),
+        ([{"name": "default", "template": "c"}, {"name": "tool_use", "template": 1}], UnsupportedModelError),
+        ([{"name": "default", "template": "c"}, *[{"name": "tool_use", "template": "b"}] * 2], UnsupportedModelError),
         (["x"], UnsupportedModelError),
     ],
 )
