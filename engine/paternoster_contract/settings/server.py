@@ -47,6 +47,11 @@ class ServerSettings(Settings):
         description="let what is spelled like a control token in chat messages, such as <|im_end|>, be that token; "
         "otherwise it is plain text",
     )
+    disable_any_whitespace: bool = Field(
+        default=False,
+        description="let JSON that answers are held to have no white space between its tokens, as under vLLM's "
+        "structured-outputs-config; otherwise blanks and indented lines, and a request may ask for it",
+    )
     drain_timeout: float = Field(default=300, ge=0, description="seconds that SIGTERM lets running requests finish in")
     vllm_metrics: bool = Field(
         default=False,

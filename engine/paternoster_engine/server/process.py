@@ -150,6 +150,7 @@ class EngineProcess:
             aliases=tuple(aliases),
             start_seconds=timer.seconds,
             parse_special_tokens=self._args.parse_special_tokens,
+            disable_any_whitespace=self._args.disable_any_whitespace,
             tool_parser=self._args.tool_parser,
             tool_template=self._args.tool_template,
             reasoning_parser=self._args.reasoning_parser,

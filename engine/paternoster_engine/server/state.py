@@ -39,6 +39,8 @@ class ServedModel:
     registry: CollectorRegistry
     parse_special_tokens: bool = False
     """Whether control tokens that are spelled in messages are those tokens."""
+    disable_any_whitespace: bool = False
+    """Whether JSON of every grammar has no white space between its tokens."""
     tool_parser: str = "auto"
     tool_template: str = "auto"
     reasoning_parser: str = "auto"
@@ -135,7 +137,7 @@ class ServedModel:
 
     @cached_property
     def grammars(self) -> GrammarWork:
-        return GrammarWork(self.tokenizer, self.histograms)
+        return GrammarWork(self.tokenizer, self.histograms, compact=self.disable_any_whitespace)
 
     @cached_property
     def seen_tokens(self) -> SeenTokens:

@@ -80,6 +80,7 @@ def _said(engine: Engine) -> dict[str, Any]:
         "max_batched_tokens": engine.max_batched_tokens,
         "max_queued_requests": engine.max_queued_requests,
         "parse_special_tokens": engine.parse_special_tokens,
+        "disable_any_whitespace": engine.disable_any_whitespace,
         "cache_isolation": engine.cache_isolation.lower(),
         "min_priority": engine.min_priority,
         "max_priority": engine.max_priority,

@@ -33,6 +33,7 @@ ENGINE: dict[str, tuple[dict[str, Any], Any]] = {
     "max_batched_tokens": ({"maxBatchedTokens": 300}, 300),
     "max_queued_requests": ({"maxQueuedRequests": 7}, 7),
     "parse_special_tokens": ({"parseSpecialTokens": True}, True),
+    "disable_any_whitespace": ({"disableAnyWhitespace": True}, True),
     "vllm_metrics": ({"vllmMetrics": True}, True),
     "cache_isolation": ({"cacheIsolation": "Fleet"}, "fleet"),
     "order": ({"order": "fair-share"}, "fair-share"),

@@ -9,7 +9,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from paternoster_engine.sampling.grammars.json_schema import COMPACT, OPTIONS, with_options
 from paternoster_engine.sampling.grammars.limits import ITEMS, ITEMS_OF_SCHEMAS
-from paternoster_engine.sampling.grammars.schemas.enforceable import make_enforceable
+from paternoster_engine.sampling.grammars.schemas.enforceable import Enforceable, make_enforceable
 from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure, Unenforced
 
 JSON_MARK = "%json "
@@ -71,17 +71,17 @@ def _json(source: GrammarSource, _: frozenset[str], failure: CompileFailure | No
 
 def _lark(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> Translation:
     """Return our own Lark, whose schemas are rewritten already, or rewrite these again after a failure."""
-    if failure is None:
+    if failure is None and not source.compact:
         return Translation(source.text)
     lines, unenforced = [], []
     for line in source.text.split("\n"):
         before, mark, after = line.partition(JSON_MARK)
         if mark:
             schema, end = json.JSONDecoder().raw_decode(after)
-            made = make_enforceable(schema, failure)
+            made = Enforceable(schema) if failure is None else make_enforceable(schema, failure)
             rule = before.partition(":")[0].strip()
             unenforced += [keyword._replace(path=(rule, *keyword.path)) for keyword in made.unenforced]
-            line = f"{before}{mark}{json.dumps(with_options(made.schema))}{after[end:]}"
+            line = f"{before}{mark}{json.dumps(with_options(made.schema, compact=source.compact))}{after[end:]}"
         lines.append(line)
     return Translation("\n".join(lines), tuple(unenforced))
 

@@ -44,9 +44,11 @@ class GrammarWork:
     work; what nobody waits for any more is left.
     """
 
-    def __init__(self, tokenizer: Tokenizer, histograms: Histograms) -> None:
+    def __init__(self, tokenizer: Tokenizer, histograms: Histograms, *, compact: bool = False) -> None:
+        """``compact``: JSON has no white space between its tokens, whatever a source says."""
         self._ends = bool(tokenizer.eos_token_ids)
         self._compiler = Compiler(lambda: Vocabulary.of(tokenizer), tokenizer.encode)
+        self._compact = compact
         self._cache = GrammarCache(CACHE)
         self._histograms = histograms
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=_be_nice)
@@ -63,6 +65,8 @@ class GrammarWork:
         """Raises :class:`GrammarError`, :class:`GrammarQueueFull` and :class:`GrammarProcessLost`."""
         if not self._ends:
             raise GrammarError("this model has no token that ends an answer")
+        if self._compact:
+            source = source._replace(compact=True)
         made = self._cache.get(source)
         if made is not None:
             self._histograms.grammars["cached"] += 1

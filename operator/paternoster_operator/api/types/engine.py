@@ -146,6 +146,8 @@ class Engine(Document):
     parse_special_tokens: bool = False
     """Let what is spelled like a control token in chat messages, such as <|im_end|>, be that token; otherwise it is
     plain text."""
+    disable_any_whitespace: bool = False
+    """Let JSON that answers are held to have no white space between its tokens, as if each request asked for that."""
     cache_isolation: Literal["Tenant", "Fleet"] = "Tenant"
     """Who is served from prefixes that a tenant's prompts left: Tenant, that tenant alone, as otherwise the time to a
     first token tells what others asked; Fleet, everybody. Without keys there is one tenant."""
