@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from paternoster_engine.server.messages.client_tools import CLIENT_TOOLS
 from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, StopStrings, Text, hint, only, text_or_list
 from paternoster_engine.server.openai.fields.template import MAX_TOOLS, JsonObject
 from paternoster_engine.server.translation.fields import PassedFields, TypedBody
@@ -226,7 +227,7 @@ def _can_go_on(messages: list[Message]) -> list[Message]:
 
 
 class MessagesTool(TypedBody, CacheMarked):
-    """A tool that the client runs, or one of a type that is ignored: those that a server would run."""
+    """A tool that the client runs, its own or one that Anthropic defines; those that a server would run are ignored."""
 
     type: Text = "custom"
     name: Text | None = None
@@ -235,15 +236,16 @@ class MessagesTool(TypedBody, CacheMarked):
     strict: bool | None = None
     defer_loading: bool = Field(default=False, description="offered once a result or a system message refers to it")
     allowed_callers: Any = Field(default=None, description="taken and not used: the model alone calls")
+    max_characters: Any = Field(default=None, description="taken and not used: the client cuts what it views")
     eager_input_streaming: Any = Field(default=None, description="taken and not used: inputs are always streamed")
 
     @classmethod
     def serves(cls, type: Any) -> bool:
-        return bool(type == "custom")
+        return type == "custom" or (isinstance(type, str) and type in CLIENT_TOOLS)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if self.served and (self.name is None or self.input_schema is None):
+        if self.type == "custom" and (self.name is None or self.input_schema is None):
             raise ValueError("a tool of type custom needs name and input_schema")
         return self
 

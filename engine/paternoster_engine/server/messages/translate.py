@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from paternoster_engine.server.messages.client_tools import CLIENT_TOOLS
 from paternoster_engine.server.messages.requests import (
     SEARCH_TOOLS,
     ContentBlock,
@@ -246,10 +247,11 @@ def _texts(blocks: Iterable[TextBlock | ResultBlock]) -> Iterator[str]:
 
 
 def _function(tool: MessagesTool) -> dict[str, Any]:
+    known = CLIENT_TOOLS.get(tool.type)
     given = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.input_schema,
+        "name": tool.name or (known and known.name),
+        "description": known.description if known else tool.description,
+        "parameters": known.input_schema if known else tool.input_schema,
         "strict": tool.strict,
     }
     return {name: value for name, value in given.items() if value is not None}
