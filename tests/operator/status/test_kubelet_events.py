@@ -61,6 +61,11 @@ def creating(*events: PodEvent, reason: str = "ContainerCreating") -> PodView:
             "ConfigurationMissing",
             'secret "s" not found',
         ),
+        (
+            [event("FailedMount", MOUNT + "hostPath type check failed: /models is not a directory", count=2)],
+            "VolumeMountFailed",
+            "; create /models on the node",
+        ),
         ([event("FailedMount", "mount failed: exit status 32", count=3)], "VolumeMountFailed", "exit status 32"),
         (
             [

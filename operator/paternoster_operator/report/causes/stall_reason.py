@@ -21,6 +21,7 @@ _WAITING = {
     "InvalidImageName": "ImagePullFailed",
     "ImageInspectError": "ImagePullFailed",
     "SignatureValidationFailed": "ImagePullFailed",
+    "RegistryUnavailable": "ImagePullFailed",
     "CreateContainerConfigError": "ConfigurationMissing",
     "CreateContainerError": "ContainerCannotRun",
     "PreCreateHookError": "ContainerCannotRun",
@@ -121,7 +122,11 @@ def _ends(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None
     if ended is None:
         return StallReason("EngineCrashLoop", pod.message)
     reason = _ENDED.get(ended.reason, "EngineCrashLoop")
-    return StallReason(reason, _out_of_memory(pod, spec) if reason == "OOMKilled" else _last_words(ended))
+    if reason == "OOMKilled":
+        return StallReason(reason, _out_of_memory(pod, spec))
+    words = _last_words(ended)
+    # Of a container that never ran, the words are the runtime's; else they are the last line of its own log.
+    return explain(reason, words) if reason == "ContainerCannotRun" else StallReason(reason, words)
 
 
 def _last_words(ended: Ended) -> str:
