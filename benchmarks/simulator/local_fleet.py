@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,22 @@ class FleetError(Exception):
 class LocalFleet:
     """Use as an async context manager: ready inside, drained after."""
 
-    def __init__(self, manifest: dict[str, Any], replicas: int, folder: Path) -> None:
+    def __init__(
+        self, manifest: dict[str, Any], replicas: int, folder: Path, secrets: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        """``secrets``: objects that the manifest names."""
         self.endpoint = ""
         self.samples: list[Sample] = []
         self._replicas = replicas
         self._folder = folder
-        self._manifest = folder / "manifest.json"
+        self._secrets = secrets
+        self._manifest = folder / "manifest.yaml"
         self.apply(manifest)
         self._engines: list[str] = []
 
     def apply(self, manifest: dict[str, Any]) -> None:
         """Another manifest of the same fleet, which ``paternoster up`` follows."""
-        self._manifest.write_text(json.dumps(manifest), encoding="utf-8")
+        self._manifest.write_text("\n---\n".join(map(json.dumps, (*self._secrets, manifest))), encoding="utf-8")
 
     async def __aenter__(self) -> "LocalFleet":
         # Folders of its own: another session on this machine keeps its state.
