@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from operator import length_hint
 
+from paternoster_engine.core.kv.block_residency import BlockResidency
+
 
 class BlockCount:
     """As ``paternoster_engine.core.kv.block_pool.BlockPool`` with an empty prefix cache; each block is number 0."""
@@ -11,6 +13,8 @@ class BlockCount:
         self.num_blocks = num_blocks
         self.num_available = num_blocks
         self.num_cached = 0
+        self.residency = BlockResidency()
+        """Of blocks by their numbers: there is none to record."""
 
     @property
     def num_free(self) -> int:
