@@ -35,7 +35,7 @@ def test_quotas_come_with_the_request_where_the_engine_has_none() -> None:
 def test_a_weight_comes_with_the_request() -> None:
     share = FairShare({"named": 4.0})
     for tenant, limits in (("heavy", TenantLimits(weight=8)), ("named", None), ("plain", None)):
-        share.admitted(request(tenant, tenant, limits=limits))
+        share.computed(request(tenant, tenant, limits=limits), 16)
     assert share.counters == {"heavy": 2.0, "named": 4.0, "plain": 16.0}
 
 
@@ -57,7 +57,7 @@ def test_names_do_not_fill_the_memory_of_fair_shares() -> None:
         each = request(str(i), f"name-{i}")
         share.insert(each)
         share.remove(each)
-        share.admitted(each)
+        share.computed(each, each.num_prompt)
         assert len(share.counters) <= MAX_COUNTERS + 2
     assert "waits" in share.counters
 
