@@ -286,8 +286,8 @@ class Scheduler:
         count = len(self._running)
         if admits:
             self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
-        if kept and builder.budget:
-            # A request that was to pass was not admitted, or found more in the cache. A step that admits does not
+        if cut_short is not None and builder.budget:
+            # A request that was to pass was not admitted, or another one was preempted. A step that admits does not
             # preempt for want of blocks.
             self._continue_prompts(builder, prompts, preempts=not builder.preempted and len(self._running) == count)
 

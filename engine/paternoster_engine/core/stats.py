@@ -22,9 +22,9 @@ class Counters:
     preemptions: int = 0
     """Preemption events."""
     requests_preempted: int = 0
-    """Distinct requests preempted at least once."""
+    """Distinct requests preempted at least once, but not those whose first one was for another tenant's share."""
     priority_preemptions: int = 0
-    """Preemptions that made way for a more important request."""
+    """Preemptions that made way for a more important request, or for one of a tenant that held less."""
     prefix_waits: int = 0
     """Steps that a request sat out because another one was computing its next block."""
     swapped_out_blocks: int = 0

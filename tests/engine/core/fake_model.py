@@ -238,11 +238,33 @@ class CheckedEngine:
         if not batch.preempted or not admitted:
             return
         config = self.scheduler.config
-        assert config.order == "priority", "admitted in a step that preempted"
+        assert config.order != "fcfs", "admitted in a step that preempted"
         assert not set(batch.preempted).intersection(admitted), "preempted and admitted at once"
         assert all(request.leader is request for request in batch.preempted), "a beam was preempted alone"
         # The last one preempted the others; those before it only stood ahead of it.
-        assert all(admitted[-1].priority < victim.priority for victim in batch.preempted)
+        if config.order == "priority":
+            assert all(admitted[-1].priority < victim.priority for victim in batch.preempted)
+        else:
+            self._check_shares(batch, admitted[-1])
+
+    def _check_shares(self, batch: Batch, admitted: Request) -> None:
+        """Whoever made way was of a tenant that still holds as much as the one that came, in slots or in blocks."""
+        running = self.scheduler.running
+        slots, blocks = Counter[str](), Counter[str]()
+        for request in running:
+            slots[request.tenant] += request.slots
+            blocks[request.tenant] += len(request.block_ids)
+        # A group makes way whole for a tenant that runs nothing else.
+        alone = any(victim.width > 1 for victim in batch.preempted) and [
+            request for request in running if request.tenant == admitted.tenant
+        ] == [admitted]
+        for victim in batch.preempted:
+            assert victim.tenant != admitted.tenant
+            weights = [self.scheduler.config.tenant_weights.get(each.tenant, 1.0) for each in (victim, admitted)]
+            shares = [
+                [held[victim.tenant] / weights[0], held[admitted.tenant] / weights[1]] for held in (slots, blocks)
+            ]
+            assert alone or victim.limits or any(left >= taken for left, taken in shares)
 
     def _check_deadlines(self, batch: Batch) -> None:
         for item in batch.scheduled:

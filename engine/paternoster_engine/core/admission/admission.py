@@ -3,7 +3,7 @@
 import math
 from itertools import islice
 
-from paternoster_engine.core.admission.preemption import Preemption, PriorityPreemption, Swap
+from paternoster_engine.core.admission.preemption import AdmissionPreemption, Preemption, Swap
 from paternoster_engine.core.admission.prompt_shares import PromptShares
 from paternoster_engine.core.admission.reservation import Slots, make_reservation
 from paternoster_engine.core.batch import BatchBuilder
@@ -17,7 +17,7 @@ from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 MAX_PREFIX_WAITS = 32
 """Requests a step passes over because others compute their next block, before it looks no further."""
 MAX_PASSING = 32
-"""Requests of the queue that are compared with running prompts in a step."""
+"""Requests of the queue that a step compares with those that run."""
 
 
 class Admission:
@@ -45,9 +45,10 @@ class Admission:
         self._swap = swap
         self._counters = counters
         self._preemption = preemption
+        self._shares_slots = config.order == "fair-share"
         self._shares = shares
         self._reservation = make_reservation(config)
-        self._priority_preemption = PriorityPreemption(queue, self._reservation, kv)
+        self._admission_preemption = AdmissionPreemption(config, queue, self._reservation, kv)
         self.num_deferred = 0
         """Requests that the last step passed over for their tenant's limit, or for a prefix that another computes."""
 
@@ -59,14 +60,18 @@ class Admission:
         """Admit in the queue's order until one does not fit. A ``whole_batch`` may need several steps for its prompts.
 
         Where running prompts take up the budget, it ends with the last one that passes them. A step that preempted for
-        want of blocks admits nobody; one that preempts for priority, nobody after that.
+        want of blocks admits nobody; one that preempts for priority or a tenant's share, nobody after that.
         """
         self.num_deferred = 0
         if builder.preempted:
             return
+        if self._shares_slots and self._slots.num_free <= 0 and self._running:
+            self._admit_for_share(builder, now)
+            return
         # A whole batch cannot wait for one of its own members.
         await_prefix = self._await_prefix and not whole_batch
         waits = 0
+        num_before = len(self._running)
         forked = kept_back = False
         full_tenants: set[str] = set()
         for request in self._queue.candidates():
@@ -106,13 +111,34 @@ class Admission:
                 forked |= fork is not None
                 continue
             # What a copy of this step is made from must not be given to anybody else.
-            victims = [] if forked else self._priority_preemption.victims_for(request, prefix, self._running, missing)
-            if victims:
-                for victim in victims:
-                    self._preemption.preempt(victim, builder)
-                self._counters.priority_preemptions += len(victims)
-                self._admit(request, prefix, builder, now)
+            if not forked:
+                self._displace(request, prefix, missing, num_before, builder, now)
             return
+
+    def _admit_for_share(self, builder: BatchBuilder, now: float) -> None:
+        """All slots are taken: admit the next request of a tenant that has fewer than another."""
+        for request in self._admission_preemption.due_a_slot(islice(self._queue.heads(), MAX_PASSING), self._running):
+            if not builder.allows(request) or self._slots.only_reserved_left(request):
+                continue
+            if self._slots.tenant_is_full(request):
+                continue
+            prefix = self._kv.find_prefix(request)
+            missing = self._slots.missing(request)
+            if self._displace(request, prefix, missing, len(self._running), builder, now):
+                return
+
+    def _displace(
+        self, request: Request, prefix: list[int], missing: int, num_before: int, builder: BatchBuilder, now: float
+    ) -> bool:
+        """Admit a request in the place of others, of the first ``num_before`` that run; False where none make way."""
+        running = self._running
+        victims = self._admission_preemption.victims_for(request, prefix, running, missing, running[:num_before])
+        for victim in victims:
+            self._preemption.preempt(victim, builder, for_share=self._shares_slots)
+        if victims:
+            self._counters.priority_preemptions += len(victims)
+            self._admit(request, prefix, builder, now)
+        return bool(victims)
 
     def find_passing(self, builder: BatchBuilder, cut_short: Request) -> int:
         """Which waiting requests are served before ``cut_short``, the first running prompt that the budget is too small

@@ -1,9 +1,10 @@
 """Who loses its KV blocks, for whom, and whether they are dropped or copied to the host."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from paternoster_contract.settings.scheduling import VictimName
 from paternoster_engine.core.admission.reservation import Reservation, Slots
+from paternoster_engine.core.admission.tenant_shares import TenantShares
 from paternoster_engine.core.batch import BatchBuilder, BlockCopy
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_cache import KVCache
@@ -64,6 +65,7 @@ class Preemption:
         self._deadlines = deadlines
         self._counters = counters
         self._choose_victim = VICTIMS[config.victim]
+        self._shares = TenantShares(config.tenant_weights, queue) if config.order == "fair-share" else None
 
     def make_room(self, request: Request, builder: BatchBuilder) -> None:
         """Preempt somebody, or ``request`` itself, because the pool has no block for it."""
@@ -73,8 +75,11 @@ class Preemption:
         """Preempt somebody although there is no need."""
         self.preempt(self._choose_victim(self._running), builder)
 
-    def preempt(self, request: Request, builder: BatchBuilder) -> None:
-        """Take all blocks of a running request, with those of its whole group, and put it into the queue."""
+    def preempt(self, request: Request, builder: BatchBuilder, *, for_share: bool = False) -> None:
+        """Take all blocks of a running request, with those of its whole group, and put it into the queue.
+
+        ``for_share``: for another tenant's, which says nothing of memory that is too small.
+        """
         request = request.leader
         for sequence in request.sequences:
             builder.remove(sequence)
@@ -90,38 +95,58 @@ class Preemption:
             self._slots.promised.discard(request.group)
         builder.preempted.append(request)
         self._counters.preemptions += 1
-        self._counters.requests_preempted += request.num_preemptions == 0
+        self._counters.requests_preempted += request.num_preemptions == 0 and not for_share
         request.num_preemptions += 1
         self._deadlines.watch(request)
         self._queue.insert(request)
 
     def _no_more_important(self, request: Request) -> Sequence[Request]:
-        """Running requests that may be preempted for ``request``: those below its class, else its equals and itself."""
-        if not self._config.uses_priority:
-            return self._running
-        below = [other for other in self._running if other.priority > request.priority]
-        return below or [other for other in self._running if other.priority == request.priority]
+        """Running requests that may be preempted for ``request``: those below its class, else its equals and itself.
+
+        With fair shares, of these the ones of the tenant that holds the most.
+        """
+        running: Sequence[Request] = self._running
+        if self._config.uses_priority:
+            below = [other for other in running if other.priority > request.priority]
+            running = below or [other for other in running if other.priority == request.priority]
+        return running if self._shares is None else self._shares.largest(running, request)
 
 
-class PriorityPreemption:
+class AdmissionPreemption:
     """Whom a waiting request preempts. All or nothing: only if that lets it in, and no more than it takes."""
 
-    def __init__(self, queue: WaitingQueue, reservation: Reservation, kv: KVCache) -> None:
+    def __init__(self, config: SchedulerConfig, queue: WaitingQueue, reservation: Reservation, kv: KVCache) -> None:
         self._queue = queue
         self._reservation = reservation
         self._kv = kv
+        self._shares = TenantShares(config.tenant_weights, queue) if config.order == "fair-share" else None
+
+    def due_a_slot(self, requests: Iterable[Request], running: Sequence[Request]) -> Iterator[Request]:
+        """Those of ``requests`` whose tenants have fewer slots than another one, where slots are shared by tenant."""
+        return iter(()) if self._shares is None else self._shares.due_a_slot(requests, running)
 
     def victims_for(
-        self, request: Request, prefix: list[int], running: Sequence[Request], missing: int
+        self,
+        request: Request,
+        prefix: list[int],
+        running: Sequence[Request],
+        missing: int,
+        eligible: Sequence[Request],
     ) -> list[Request]:
-        """Running requests to preempt so that ``request``, sharing the blocks ``prefix``, can run instead.
+        """Those of ``eligible`` to preempt so that ``request``, sharing the blocks ``prefix``, can run instead.
 
-        The least important first, of equals those with the least computed; empty when it outranks too few. ``missing``:
-        slots under the live cap that they must leave besides the memory; a group leaves one for each sequence.
+        The least important first, of equals those with the least computed; empty when it outranks too few. With fair
+        shares those of tenants that hold more. ``missing``: slots under the live cap that they must leave besides the
+        memory; a group leaves one for each sequence.
         """
         if not self._queue.preempts:
             return []
-        lower = [other for other in running if other.leader is other and self._queue.outranks(request, other)]
+        if self._shares is not None:
+            new = self._kv.new_blocks(request, prefix)
+            return self._shares.victims_for(
+                request, new, running, eligible, missing, lambda victims: self._fits(victims, request, prefix, running)
+            )
+        lower = [other for other in eligible if other.leader is other and self._queue.outranks(request, other)]
         lower.sort(key=lambda other: (-other.priority, other.num_computed))
 
         def enough(victims: Sequence[Request]) -> bool:
@@ -134,7 +159,7 @@ class PriorityPreemption:
         return next(lower[:count] for count in range(1, len(lower) + 1) if enough(lower[:count]))
 
     def _fits(
-        self, victims: Sequence[Request], request: Request, prefix: list[int], running: Sequence[Request]
+        self, victims: Collection[Request], request: Request, prefix: list[int], running: Sequence[Request]
     ) -> bool:
         pool = self._kv.pool
         freed = pool.freed_by(sequence.block_ids for victim in victims for sequence in victim.sequences)

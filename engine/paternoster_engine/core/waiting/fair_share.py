@@ -22,7 +22,7 @@ class FairShare:
     in order of arrival.
     """
 
-    preempts = False
+    preempts = True
 
     def __init__(self, weights: Mapping[str, float], running: Sequence[Request] = ()) -> None:
         """``weights``: share of tenants whose requests bring none, relative to others; 1 for those not named.
@@ -72,6 +72,10 @@ class FairShare:
             yield request
             if request.status is not RequestStatus.RUNNING:
                 passed[tenant] = passed.get(tenant, 0) + 1
+
+    def heads(self) -> Iterator[Request]:
+        tenants = sorted(self._queues, key=self.counters.__getitem__)
+        return (self._queues[tenant][0] for tenant in tenants)
 
     def outranks(self, request: Request, running: Request) -> bool:
         return False

@@ -5,7 +5,7 @@ from bisect import insort_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
@@ -19,7 +19,7 @@ class WaitingQueue(Protocol):
     """Requests without blocks."""
 
     preempts: bool
-    """A waiting request may preempt a running one that it :meth:`outranks`."""
+    """A waiting request may preempt running ones: those that it :meth:`outranks`, or of tenants that hold more."""
 
     @property
     def waiting(self) -> Sequence[Request]:
@@ -34,6 +34,10 @@ class WaitingQueue(Protocol):
 
     def candidates(self) -> Iterator[Request]:
         """In order of admission; those removed meanwhile were admitted, the others are passed over."""
+        ...
+
+    def heads(self) -> Iterator[Request]:
+        """Of each tenant the first to be admitted, or of all where tenants do not matter."""
         ...
 
     def outranks(self, request: Request, running: Request) -> bool:
@@ -90,6 +94,9 @@ class RankedQueue(ABC):
             yield request
             if index < len(queue) and queue[index] is request:
                 index += 1
+
+    def heads(self) -> Iterator[Request]:
+        return islice(self.candidates(), 1)
 
     def outranks(self, request: Request, running: Request) -> bool:
         return False
