@@ -1,6 +1,7 @@
 """Which requests may join the queue: those that can ever be served, and that a tenant has quota for."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,9 +49,21 @@ class RequestValidation:
             raise NeverFits(blocks, config.num_blocks, config.block_size)
         if request.width > config.max_num_seqs:
             raise TooManyBeams(request.width, config.max_num_seqs)
-        if len(waiting) >= config.max_queued_requests:
+        if len(waiting) >= config.max_queued_requests and not self._has_room_of_its_own(request, waiting):
             raise QueueFull(len(waiting))
         self.quota.check(request, waiting)
+
+    def _has_room_of_its_own(self, request: Request, waiting: Sequence[Request]) -> bool:
+        """Whether the request's tenant has less than an equal part of the queue, which others have filled.
+
+        That part comes on top: with ``n`` tenants there are never more than 1 + 1/2 + ... + 1/n times as many as one
+        may queue. Where nobody knows who a request is from, all are one tenant.
+        """
+        if self._config.order != "fair-share" and request.limits is None:
+            return False
+        queued = Counter(other.tenant for other in waiting)
+        own = queued.pop(request.tenant, 0)
+        return own < self._config.max_queued_requests // (len(queued) + 1)
 
 
 DEFAULT_BURST_SECONDS = 10.0
