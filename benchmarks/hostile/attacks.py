@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import os
+import secrets
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -38,6 +39,8 @@ class Attacks:
             "slow readers": self._slow_reader,
             "header floods": self._header_flood,
             "one tenant's flood": self._flood,
+            "prompts that fit": self._fitting_prompt,
+            "many choices": self._many_choices,
         }
 
     async def again(self, kind: str) -> None:
@@ -72,6 +75,15 @@ class Attacks:
     async def _flood(self) -> None:
         if await self._read("one tenant's flood", {"prompt": "up", "max_tokens": 32}) != 200:
             await asyncio.sleep(0.05)
+
+    async def _fitting_prompt(self) -> None:
+        # About 2,000 tokens that no cache has, for engines started with a context of 4,096.
+        start = secrets.randbelow(max(1, len(self._text) - 8_000))
+        prompt = secrets.token_hex(4) + self._text[start : start + 8_000]
+        await self._read("prompts that fit", {"prompt": prompt, "max_tokens": 8})
+
+    async def _many_choices(self) -> None:
+        await self._read("many choices", {"prompt": secrets.token_hex(4), "n": 64, "max_tokens": 128, "temperature": 1})
 
     async def _read(self, kind: str, fields: dict[str, object]) -> int:
         async with self._post(fields) as response:

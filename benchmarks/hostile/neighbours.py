@@ -27,7 +27,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from hostile.attacks import KEY_VARIABLE
-from hostile.fleet import MODEL, running
+from hostile.fleet import CONTEXT, MODEL, running
 from paternoster_contract.access.identity import Identity
 from paternoster_engine.bench.requests.prompts import default_text
 
@@ -104,7 +104,7 @@ async def measure(folder: Path, args: argparse.Namespace, answers: Counter[str])
     felt = {"quiet": Felt(), "hostile": Felt()}
     hostile = Identity(tenant="hostile", max_running=args.max_running, tokens_per_second=args.tokens_per_second)
     tenants = {KEYS["well-behaved"]: Identity(tenant="well-behaved"), KEYS["hostile"]: hostile}
-    flags = ("--max-batched-tokens", str(args.max_batched_tokens))
+    flags = ("--max-batched-tokens", str(args.max_batched_tokens), "--max-model-len", str(args.max_model_len))
     with running(folder, tenants=tenants, engine_flags=flags) as fleet:
         url, timeout = fleet.gateway.url, aiohttp.ClientTimeout(total=120)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -154,6 +154,7 @@ def main() -> int:
     parser.add_argument("--max-running", type=int, default=1, help="of the hostile key; 0: no limit (default: 1)")
     parser.add_argument("--tokens-per-second", type=float, default=0, help="of the hostile key (default: no limit)")
     parser.add_argument("--max-batched-tokens", type=int, default=64, help="of a step (default: %(default)s)")
+    parser.add_argument("--max-model-len", type=int, default=CONTEXT, help="of the engines (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
     answers: Counter[str] = Counter()
