@@ -186,9 +186,9 @@ async def test_texts_are_made_lower_case_where_the_model_says_so(serve, minilm):
         def __getattr__(self, name):
             return getattr(tokenizer, name)
 
-        def text_encoding(self, first, second=None, most=None):
+        def text_encoding(self, first, *rest, **cut):
             read.append(first)
-            return tokenizer.text_encoding(first, second, most)
+            return tokenizer.text_encoding(first, *rest, **cut)
 
     for lower in (True, False):
         pooling = Pooling("mean", 2, prompt="Query: ", prompts={"query": "Query: "}, lower_case=lower)

@@ -92,7 +92,7 @@ async def test_what_no_parser_takes(serve: Any, content: bytes, told: str) -> No
         ([{"role": "user", "content": None}], "messages.0.content"),
         ([{"role": "user", "content": []}], "messages.0.content"),
         ([USER, {"role": "system"}], "messages.1.content"),
-        ([{"role": "tool"}], "messages.0.content"),
+        ([{"role": "tool"}], "messages.0.tool_call_id"),
         ([{"role": "tool", "content": "4"}], "messages.0.tool_call_id"),
         ([{"role": "tool", "content": "4", "tool_call_id": "a"}], "messages"),
         ([USER, {"role": "tool", "content": "4", "tool_call_id": "a"}], "messages"),

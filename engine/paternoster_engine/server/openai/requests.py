@@ -232,8 +232,12 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
         default_factory=dict, description="taken and not used: nothing is stored"
     )
     audio: Annotated[Any, only()] = None
-    prediction: Annotated[Any, hint(None)] = Field(default=None, description="only saves time: ignored")
-    web_search_options: Annotated[Any, hint(None)] = Field(default=None, description="nothing is searched: ignored")
+    prediction: Annotated[dict[str, Any] | None, hint(None)] = Field(
+        default=None, description="only saves time: ignored"
+    )
+    web_search_options: Annotated[dict[str, Any] | None, hint(None)] = Field(
+        default=None, description="nothing is searched: ignored"
+    )
 
     def sampling_params(self, max_tokens: int) -> SamplingParams:
         """Where a call is required, its grammar says where the answer ends: stops are left out and reported."""
