@@ -27,8 +27,9 @@ KEY_VARIABLE = "HOSTILE_KEY"
 class Attacks:
     """Each kind of attack, once."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(self, url: str, session: aiohttp.ClientSession, max_model_len: int = CONTEXT) -> None:
         self._url = url
+        self._max_model_len = max_model_len
         self._session = session
         self._text = default_text()
         self._host, self._port = url.removeprefix("http://").split(":")
@@ -77,9 +78,10 @@ class Attacks:
             await asyncio.sleep(0.05)
 
     async def _fitting_prompt(self) -> None:
-        # About 2,000 tokens that no cache has, for engines started with a context of 4,096.
-        start = secrets.randbelow(max(1, len(self._text) - 8_000))
-        prompt = secrets.token_hex(4) + self._text[start : start + 8_000]
+        # About half of the context, by four characters a token, that no cache has.
+        size = 2 * self._max_model_len
+        start = secrets.randbelow(max(1, len(self._text) - size))
+        prompt = secrets.token_hex(4) + self._text[start : start + size]
         await self._read("prompts that fit", {"prompt": prompt, "max_tokens": 8})
 
     async def _many_choices(self) -> None:
@@ -93,15 +95,18 @@ class Attacks:
 
     def _post(self, fields: dict[str, object]) -> "aiohttp.client._RequestContextManager":
         body = {"model": MODEL, "temperature": 0, "ignore_eos": True, **fields}
-        headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get(KEY_VARIABLE)) else {}
-        return self._session.post(f"{self._url}/v1/completions", json=body, headers=headers)
+        return self._session.post(f"{self._url}/v1/completions", json=body, headers=_key())
 
 
-async def attack(url: str, kinds: list[str], attackers: int) -> Counter[str]:
+def _key() -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if (key := os.environ.get(KEY_VARIABLE)) else {}
+
+
+async def attack(url: str, kinds: list[str], attackers: int, max_model_len: int) -> Counter[str]:
     """So many of each of ``kinds``, until standard input ends; answers by kind and status."""
     timeout, connector = aiohttp.ClientTimeout(total=120), aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
-        attacks = Attacks(url, session)
+        attacks = Attacks(url, session, max_model_len)
         tasks = [
             asyncio.create_task(attacks.again(kind)) for kind in (kinds or attacks.kinds) for _ in range(attackers)
         ]
@@ -117,7 +122,8 @@ def main() -> int:
     parser.add_argument("url", help="of the gateway")
     parser.add_argument("--attackers", type=int, default=4, help="of each kind (default: %(default)s)")
     parser.add_argument("--kinds", nargs="*", default=[], help="these alone (default: all)")
+    parser.add_argument("--max-model-len", type=int, default=CONTEXT, help="of the engines (default: %(default)s)")
     args = parser.parse_args()
     os.nice(19)
-    print(json.dumps(asyncio.run(attack(args.url, args.kinds, args.attackers))))
+    print(json.dumps(asyncio.run(attack(args.url, args.kinds, args.attackers, args.max_model_len))))
     return 0

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +76,7 @@ async def behave(url: str, session: aiohttp.ClientSession, felt: Felt, number: i
 
 
 @contextmanager
-def attacked(url: str, kinds: Sequence[str], attackers: int, answers: Counter[str]) -> Iterator[None]:
+def attacked(url: str, args: argparse.Namespace, answers: Counter[str]) -> Iterator[None]:
     """Beside attackers, who tell at the end what ``answers`` they got."""
     command = [
         sys.executable,
@@ -84,9 +84,11 @@ def attacked(url: str, kinds: Sequence[str], attackers: int, answers: Counter[st
         "hostile.attacks",
         url,
         "--attackers",
-        str(attackers),
+        str(args.attackers),
+        "--max-model-len",
+        str(args.max_model_len),
         "--kinds",
-        *kinds,
+        *args.only,
     ]
     pipe = subprocess.PIPE
     environment = os.environ | {KEY_VARIABLE: KEYS["hostile"]}
@@ -112,7 +114,7 @@ async def measure(folder: Path, args: argparse.Namespace, answers: Counter[str])
                 await behave(url, session, Felt(), -number)  # the first batches are slow
             for turn in tqdm(range(args.rounds), unit="round"):
                 await _behave(url, session, felt["quiet"], args.seconds, 2 * turn)
-                with attacked(url, args.only, args.attackers, answers):
+                with attacked(url, args, answers):
                     await _behave(url, session, felt["hostile"], args.seconds, 2 * turn + 1)
                 await asyncio.sleep(10)  # what attackers left behind
     return felt
