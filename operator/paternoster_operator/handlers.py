@@ -19,8 +19,8 @@ from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.lease import Leadership
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.publish import build_app, serve
-from paternoster_operator.routes_published import PublishedTable
-from paternoster_operator.routes_secret import RoutesSecret
+from paternoster_operator.routes.copy_secret import RoutesSecret
+from paternoster_operator.routes.published import PublishedTable
 from paternoster_operator.runtime import Operator
 
 log = logging.getLogger(__name__)

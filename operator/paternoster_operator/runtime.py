@@ -16,7 +16,7 @@ from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.names.directory import Directory
 from paternoster_operator.queue import WorkQueue
 from paternoster_operator.reconcile import Reconciler
-from paternoster_operator.routes_table import RoutesTable
+from paternoster_operator.routes.table import RoutesTable
 from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
 

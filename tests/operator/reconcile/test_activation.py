@@ -12,7 +12,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LawState
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
-from paternoster_operator.routes import SOONEST_RETRY_SECONDS, build_route
+from paternoster_operator.routes.row import SOONEST_RETRY_SECONDS, build_route
 
 Resource = Callable[..., LLMDeployment]
 

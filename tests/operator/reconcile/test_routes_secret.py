@@ -8,8 +8,8 @@ from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import ModelRoute
 from paternoster_contract.routing_copy import CONFIRM_SECONDS, RoutingCopy
 from paternoster_operator.cluster.port import ClusterError, Key
-from paternoster_operator.routes_published import PublishedRow, PublishedTable
-from paternoster_operator.routes_secret import RoutesSecret
+from paternoster_operator.routes.copy_secret import RoutesSecret
+from paternoster_operator.routes.published import PublishedRow, PublishedTable
 
 
 class World:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_operator.routes_share import Sized, fair_share, rows_beyond_share
+from paternoster_operator.routes.share import Sized, fair_share, rows_beyond_share
 
 ROWS = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(1, 100), st.sampled_from(["2026-01-01", "2026-02-01"])), max_size=30

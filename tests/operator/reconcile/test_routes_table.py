@@ -9,9 +9,9 @@ import pytest
 
 from paternoster_contract.access.keys import digest
 from paternoster_contract.routing_rows import CONTENT_TYPE, End, Row
-from paternoster_operator import routes_table
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.publish import build_app, serve
+from paternoster_operator.routes import table as routes_table
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 

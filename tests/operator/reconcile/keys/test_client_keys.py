@@ -15,7 +15,7 @@ from paternoster_operator.desired.key_volumes import key_sources
 from paternoster_operator.keys.client_keys import LONGEST_LIST, read_key_list
 from paternoster_operator.keys.fleet_keys import MAX_KEYS, BadKeyList, FleetKeys, UnusableKeys
 from paternoster_operator.keys.key_secrets import KeySecrets
-from paternoster_operator.routes import build_route
+from paternoster_operator.routes.row import build_route
 from paternoster_operator.settings import Settings
 
 from ..world import FakeCluster

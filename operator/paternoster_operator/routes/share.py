@@ -1,0 +1,45 @@
+"""What of a routing table fits, shared out by namespace. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Sized(NamedTuple):
+    """One row's place in the table."""
+
+    name: str
+    namespace: str
+    size: int
+    """Bytes."""
+    created: str
+    """Of its LLMDeployment, in RFC 3339; rows of one namespace are kept from the oldest on."""
+
+
+def rows_beyond_share(rows: Sequence[Sized], capacity: int) -> dict[str, int]:
+    """Names of the rows that are left out so that the others have at most ``capacity`` bytes, each with its share.
+
+    Max-min fair over namespaces: while all fits, every namespace has what it wants. Otherwise the largest are cut to
+    one share, which is as large as possible, and lose their youngest rows.
+    """
+    wanted: dict[str, int] = {}
+    for row in rows:
+        wanted[row.namespace] = wanted.get(row.namespace, 0) + row.size
+    share = fair_share(wanted.values(), capacity)
+    used: dict[str, int] = dict.fromkeys(wanted, 0)
+    beyond: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: (row.created, row.name)):
+        if used[row.namespace] + row.size > share:
+            beyond[row.name] = share
+        else:
+            used[row.namespace] += row.size
+    return beyond
+
+
+def fair_share(wanted: Iterable[int], capacity: int) -> int:
+    """The largest share such that all that is ``wanted``, each cut to it, is at most ``capacity``."""
+    left, sizes = capacity, sorted(wanted)
+    for number, size in enumerate(sizes):
+        if size * (len(sizes) - number) > left:
+            return left // (len(sizes) - number)
+        left -= size
+    return capacity

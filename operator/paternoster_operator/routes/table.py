@@ -1,0 +1,94 @@
+"""The routing table, row by row: a row is built anew when what it is made of changed, and its fault stays its own."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paternoster_contract.routing import Replica
+from paternoster_contract.routing_rows import MOST_BYTES
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.cluster.port import Cluster, ClusterError, Key
+from paternoster_operator.keys.client_keys import ClientKeys
+from paternoster_operator.keys.fleet_keys import FleetKeys
+from paternoster_operator.names.directory import Directory
+from paternoster_operator.observe import Observed
+from paternoster_operator.routes.published import PublishedRow, PublishedTable
+from paternoster_operator.routes.row import build_route
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A row, and what it was built from: the same resource, pods and keys make the same row."""
+
+    row: PublishedRow
+    resource: LLMDeployment
+    clients: ClientKeys
+    pods: Sequence[Mapping[str, Any]]
+
+    def is_made_of(self, resource: LLMDeployment, clients: ClientKeys, pods: Sequence[Mapping[str, Any]]) -> bool:
+        return (
+            self.resource is resource
+            and self.clients.digests == clients.digests
+            and self.clients.identities == clients.identities
+            and len(self.pods) == len(pods)
+            and all(map(lambda a, b: a is b, self.pods, pods))
+        )
+
+
+class RoutesTable:
+    """Builds the table from the cluster's cache: a pod that is being deleted is out at once."""
+
+    def __init__(self, cluster: Cluster, directory: Directory, keys: FleetKeys) -> None:
+        self._cluster = cluster
+        self._directory = directory
+        self._keys = keys
+        self._built: dict[Key, _Built] = {}
+        self._faults: dict[Key, str] = {}
+        self.left_out: Mapping[Key, int] = {}
+        """Of the table that was built last."""
+
+    async def build(self) -> PublishedTable:
+        """The table now; what is wrong with one fleet leaves out its row alone."""
+        built: dict[Key, _Built] = {}
+        unread: list[str] = []
+        for names, resource in self._directory.served():
+            key = Key(resource.metadata.namespace, resource.metadata.name)
+            try:
+                built[key] = await self._build(key, names, resource)
+                self._faults.pop(key, None)
+            except Exception as error:
+                unread += names
+                self._log_once(key, error)
+        self._built = built
+        published = PublishedTable([each.row for each in built.values()], sorted(unread)).within(MOST_BYTES)
+        self.left_out = published.left_out
+        return published
+
+    async def _build(self, key: Key, names: Sequence[str], resource: LLMDeployment) -> _Built:
+        name, *aliases = names
+        clients = await self._keys.client_keys(resource)
+        pods = self._cluster.pods(key)
+        before = self._built.get(key)
+        if before is not None and before.row.names == tuple(names) and before.is_made_of(resource, clients, pods):
+            return before
+        route = build_route(resource, clients.digests, clients.identities, aliases)
+        # Names of pods are their namespace's own.
+        route.replicas += [
+            Replica(name=f"{key.namespace}/{pod.name}", url=pod.url, ready=True, unserved_names=pod.unserved(names))
+            for pod in Observed.from_cluster(None, pods).serving
+            if pod.url is not None
+        ]
+        row = PublishedRow(name, key, route, resource.metadata.creation_timestamp or "")
+        return _Built(row, resource, clients, tuple(pods))
+
+    def _log_once(self, key: Key, error: Exception) -> None:
+        fault = f"{type(error).__name__}: {error}"
+        if self._faults.get(key) != fault:
+            log.warning(
+                "%s: its row of the routing table cannot be built, so gateways keep the last one: %s", key, error,
+                exc_info=None if isinstance(error, ClusterError) else error,
+            )  # fmt: skip
+        self._faults[key] = fault
