@@ -95,7 +95,7 @@ def only_model(table: RoutingTable, key: str, clock: Callable[[], float] = time.
 
 
 def open_to(table: RoutingTable, key: str, clock: Callable[[], float] = time.time) -> list[str]:
-    """The models that whoever brings ``key`` may ask, by first names; of others not even the name is told."""
+    """The models that ``key`` opens, by their first names."""
     names = []
     for name in table.models:
         try:

@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
             return 2
         args.model = model_address(args.address)
     elif args.model is None and (names := _names_before_model(args.served_model_name or ())):
-        said = f"--served-model-name is {' '.join(names)}: must follow MODEL, or MODEL is given with --model"
-        print(f"paternoster serve: {said}", file=sys.stderr)
+        message = f"--served-model-name is {' '.join(names)}: must follow MODEL, or MODEL is given with --model"
+        print(f"paternoster serve: {message}", file=sys.stderr)
         return 2
     try:
         engine_args = EngineArgs.from_namespace(args)

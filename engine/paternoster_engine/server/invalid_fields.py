@@ -1,13 +1,13 @@
-"""What pydantic finds wrong with a body, told by the fields and values that were sent, without names of ours."""
+"""What pydantic finds wrong with a body, described by the fields and values that were sent."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 MAX_LISTED = 10
-"""Most errors told in one response."""
+"""Most errors described in one response."""
 MAX_SHOWN = 200
 """Most characters of a refused value, or of a field's path, shown in a response."""
 MESSAGES = {
@@ -25,11 +25,12 @@ def describe_errors(errors: Sequence[Mapping[str, Any]], body: Any) -> tuple[str
 
     ``body`` None: it was another one, and the errors are in its words already.
     """
-    told = list(_joined(_told(error, body) for error in list(_flat(errors))[:MAX_LISTED]))
-    return "; ".join(map(str, told)), told[0].field
+    listed = islice(_flat(errors), MAX_LISTED)
+    found = list(_join_by_value(_describe(error, body) for error in listed))
+    return "; ".join(map(str, found)), found[0].field
 
 
-class _Told(NamedTuple):
+class _FieldError(NamedTuple):
     """What is wrong with one value."""
 
     field: str | None
@@ -42,15 +43,15 @@ class _Told(NamedTuple):
         return before + self.message + (f" (got {self.value})" if self.value else "")
 
 
-def _joined(told: Iterable[_Told]) -> Iterator[_Told]:
+def _join_by_value(errors: Iterable[_FieldError]) -> Iterator[_FieldError]:
     """Errors of one value as one: a value of several types is wrong by each of them."""
-    for (field, value), same in groupby(told, lambda each: (each.field, each.value)):
+    for (field, value), same in groupby(errors, lambda each: (each.field, each.value)):
         messages = list(dict.fromkeys(each.message for each in same))
         rest = (message.removeprefix("Input should be ").removeprefix("must be ") for message in messages[1:])
         if field is None:
-            yield from (_Told(None, message) for message in messages)
+            yield from (_FieldError(None, message) for message in messages)
         else:
-            yield _Told(field, " or ".join([messages[0], *rest]), value)
+            yield _FieldError(field, " or ".join([messages[0], *rest]), value)
 
 
 def _flat(errors: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -63,21 +64,21 @@ def _flat(errors: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
             yield error
 
 
-def _told(error: Mapping[str, Any], body: Any) -> _Told:
+def _describe(error: Mapping[str, Any], body: Any) -> _FieldError:
     missing = error["type"] == "missing"
     path, value = [str(part) for part in error["loc"][1:]], error.get("input")
     if body is not None:
         path, value = _within(body, error["loc"][1:], missing=missing)
     field = ".".join(part[:MAX_SHOWN] for part in path)[:MAX_SHOWN] or None
     if error["type"] == "extra_forbidden":
-        return _Told(field, "unknown field")
+        return _FieldError(field, "unknown field")
     message = MESSAGES.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "union_tag_invalid":
         message = f"the field {error['ctx']['discriminator']} must be one of {error['ctx']['expected_tags']}"
     if error["type"] in ("too_long", "too_short") and isinstance(value, str):
         bound = "at most {max_length}" if error["type"] == "too_long" else "at least {min_length}"
         message = f"must have {bound} characters, not {{actual_length}}".format(**error["ctx"])
-    return _Told(field, message, "" if missing or field is None else shown(value))
+    return _FieldError(field, message, "" if missing or field is None else shown(value))
 
 
 def _within(body: Any, loc: Sequence[int | str], *, missing: bool) -> tuple[list[str], Any]:

@@ -18,9 +18,9 @@ class UnusableKeys(ClusterError):
     reason = "ConfigurationMissing"
 
     def __init__(self, namespace: str, field: str, secret: SecretKey, count: int) -> None:
-        said = f"has more keys there than the {MAX_KEYS} that a fleet may have" if count else "has no such key"
+        fault = f"has more keys there than the {MAX_KEYS} that a fleet may have" if count else "has no such key"
         super().__init__(
-            f"{field} names Secret {secret.name}, key {secret.key}: namespace {namespace} {said}", retriable=False
+            f"{field} names Secret {secret.name}, key {secret.key}: namespace {namespace} {fault}", retriable=False
         )
 
 

@@ -87,11 +87,11 @@ def refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, str] | N
     taken = {name: owner for name in claim.wanted if (owner := owned.owners.get(name, claim.key)) != claim.key}
     if not taken:
         return None
-    said = "; ".join(
+    conflicts = "; ".join(
         f"the served name {name} belongs to LLMDeployment {owner}, which has claimed it before {claim.key}"
         for name, owner in taken.items()
     )
-    return "ServedNameTaken", f"{said}: choose another"
+    return "ServedNameTaken", f"{conflicts}: choose another"
 
 
 def _field(claim: Claim, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 RENEW_SECONDS = 120.0
 VOID_SECONDS = 300.0
-"""A mark of this age says nothing of now. Two renewals and room for clocks that differ."""
+"""A mark of this age is no longer valid. Two renewals and room for clocks that differ."""
 
 
 def build_mark(name: str, now: str) -> dict[str, Any]:

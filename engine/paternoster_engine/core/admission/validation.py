@@ -57,7 +57,7 @@ class RequestValidation:
         """Whether the request's tenant has less than an equal part of the queue, which others have filled.
 
         That part comes on top: with ``n`` tenants there are never more than 1 + 1/2 + ... + 1/n times as many as one
-        may queue. Where nobody knows who a request is from, all are one tenant.
+        may queue. Requests without an identity are all of one tenant.
         """
         if self._config.order != "fair-share" and request.limits is None:
             return False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paternoster_contract.metrics import KV_RESIDENCY_BUCKETS
 
 MEAN_INTERVAL = 100
-"""One of so many allocated blocks is followed, as by the default of vLLM's ``--kv-cache-metrics-sample``."""
+"""One allocated block of this many is followed, as by the default of vLLM's ``--kv-cache-metrics-sample``."""
 
 
 class Distribution:

@@ -46,14 +46,14 @@ def compile_source(tokenizer: LLTokenizer, source: GrammarSource, specials: froz
         try:
             _compile(tokenizer, source, made)
         except GrammarError as error:
-            told = str(error)
-            found = [keywords for fault, keywords in KEYWORDS_OF_ERRORS.items() if re.search(fault, told)]
+            text = str(error)
+            found = [keywords for fault, keywords in KEYWORDS_OF_ERRORS.items() if re.search(fault, text)]
             written = source.kind in ("regex", "choice", "grammar") and not source.outline
             if written or attempt == ATTEMPTS - 1 or not (found or made.split):
                 raise
             counts = {"minProperties", "maxProperties"}
             keywords = frozenset(key for keys in found for key in keys if failure is not None or key in counts)
-            circular = CIRCULAR in told
+            circular = CIRCULAR in text
             if failure is not None:
                 keywords, circular = keywords | failure.left_out, circular or failure.circular
             failure = CompileFailure(failure.compiles if failure is not None else _SchemaChecks(), keywords, circular)
@@ -97,5 +97,5 @@ class _SchemaChecks:
         text = json.dumps(schema)
         if text not in self._known:
             fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(text, overrides=OPTIONS))
-            self._known[text] = not any(re.search(said, fault) for said in KEYWORDS_OF_ERRORS)
+            self._known[text] = not any(re.search(pattern, fault) for pattern in KEYWORDS_OF_ERRORS)
         return self._known[text]

@@ -40,8 +40,8 @@ class VectorRequest(Body):
     truncate_prompt_tokens: int | None = Field(
         default=None,
         ge=-1,
-        description="cut longer texts to so many tokens, those around a text counted; -1 is the model's length. A text "
-        "that is too long is refused without it",
+        description="cut longer texts to this many tokens, those around a text counted; -1 is the model's length. A "
+        "text that is too long is refused without it",
     )
     add_special_tokens: Annotated[Any, only(True)] = True
     normalize: Annotated[Any, only()] = None
@@ -79,7 +79,7 @@ class PairsRequest(VectorRequest):
     """Of queries and documents."""
 
     max_tokens_per_query: int | None = Field(
-        default=None, ge=0, description="cut longer queries to so many tokens; 0 and null: none is cut"
+        default=None, ge=0, description="cut longer queries to this many tokens; 0 and null: none is cut"
     )
     max_tokens_per_doc: int | None = Field(
         default=None, ge=0, description="the same of documents, as Cohere and vLLM have it"

@@ -115,8 +115,8 @@ class GenerationRequest(StructuredFields, UnservedFields):
     truncate_prompt_tokens: int | None = Field(
         default=None,
         ge=-1,
-        description="cut longer prompts to so many tokens, as vLLM; -1: to what the context leaves beside the limit of "
-        "output. A prompt that is too long is refused without it",
+        description="cut longer prompts to this many tokens, as vLLM; -1: to what the context leaves beside the limit "
+        "of output. A prompt that is too long is refused without it",
     )
     truncation_side: Literal["left", "right"] = Field(
         default="left", description="where longer prompts are cut: left keeps the last tokens, right the first ones"

@@ -113,6 +113,20 @@ def test_tenants_come_and_go_without_being_remembered_for_ever(monkeypatch: pyte
     assert len(quota._buckets) <= 16
 
 
+def _engine_with_queue(max_queued_requests: int, order: str = "fcfs") -> CheckedEngine:
+    return CheckedEngine(
+        SchedulerConfig(
+            max_num_seqs=2,
+            max_batched_tokens=64,
+            max_model_len=64,
+            block_size=4,
+            num_blocks=40,
+            order=order,
+            max_queued_requests=max_queued_requests,
+        )
+    )
+
+
 def _add_until_full(engine: CheckedEngine, tenant: str, limits: TenantLimits | None) -> int:
     for count in range(1000):
         try:
@@ -127,17 +141,7 @@ def _add_until_full(engine: CheckedEngine, tenant: str, limits: TenantLimits | N
 )
 def test_a_full_queue_has_an_equal_part_for_each_tenant_that_comes(order: str, limits: TenantLimits | None) -> None:
     """Who is alone may fill it; each tenant that comes finds room, and no more than its part."""
-    engine = CheckedEngine(
-        SchedulerConfig(
-            max_num_seqs=2,
-            max_batched_tokens=64,
-            max_model_len=64,
-            block_size=4,
-            num_blocks=40,
-            order=order,
-            max_queued_requests=12,
-        )
-    )
+    engine = _engine_with_queue(12, order)
     assert [_add_until_full(engine, tenant, limits) for tenant in "abcd"] == [12, 6, 4, 3]
     assert _add_until_full(engine, "a", limits) == 0
     assert _add_until_full(engine, "b", limits) == 0
@@ -148,28 +152,14 @@ def test_a_full_queue_has_an_equal_part_for_each_tenant_that_comes(order: str, l
 
 def test_a_full_queue_is_full_for_senders_of_whom_nothing_is_known() -> None:
     """Whatever ``user`` they say."""
-    engine = CheckedEngine(
-        SchedulerConfig(
-            max_num_seqs=2, max_batched_tokens=64, max_model_len=64, block_size=4, num_blocks=40, max_queued_requests=12
-        )
-    )
+    engine = _engine_with_queue(12)
     assert [_add_until_full(engine, tenant, None) for tenant in ("", "b")] == [12, 0]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=300), st.integers(1, 20))
 def test_a_queue_of_many_tenants_is_bounded(senders: list[int], most: int) -> None:
-    engine = CheckedEngine(
-        SchedulerConfig(
-            max_num_seqs=2,
-            max_batched_tokens=64,
-            max_model_len=64,
-            block_size=4,
-            num_blocks=40,
-            order="fair-share",
-            max_queued_requests=most,
-        )
-    )
+    engine = _engine_with_queue(most, "fair-share")
     for sender in senders:
         with suppress(QueueFull):
             engine.add([1], 2, tenant=str(sender))
