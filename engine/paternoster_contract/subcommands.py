@@ -1,8 +1,9 @@
 """Subcommands come from entry points, so each package brings its own.
 
-A subcommand is a module in the entry-point group ``paternoster.commands`` with ``HELP``,
-``add_arguments(parser)`` and ``run(args) -> int``. Such a module imports its heavy dependencies inside
-``run``, so that ``--help`` stays quick and an image without an extra can still say which one is missing.
+A subcommand is a module in the entry-point group ``paternoster.commands`` with ``HELP``, ``add_arguments(parser)``,
+``run(args) -> int`` and, where its log begins at another level than ``warning``, ``LOG_LEVEL``. Such a module imports
+its heavy dependencies inside ``run``, so that ``--help`` stays quick and an image without an extra can still say which
+one is missing.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
 from paternoster_contract import __version__
+from paternoster_contract.logs import add_log_flags, configure_logging
 
 GROUP = "paternoster.commands"
 
@@ -54,8 +56,14 @@ def run(argv: Sequence[str]) -> int:
             module = _load(entry)
             subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
             module.add_arguments(subparser)
+            add_log_flags(subparser, default_level=getattr(module, "LOG_LEVEL", "warning"))
             subparser.set_defaults(run=module.run)
         args = parser.parse_args(argv)
+        try:
+            configure_logging(args)
+        except ValueError as error:
+            print(f"paternoster {args.command}: {error}", file=sys.stderr)
+            return 2
         return int(args.run(args))
     except ModuleNotFoundError as error:
         if chosen is None or chosen not in commands or (error.name or "").startswith("paternoster"):

@@ -24,6 +24,7 @@ from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_contract.settings.engine_args import EngineArgs
 
 HELP = "serve a model over the OpenAI API"
+LOG_LEVEL = "info"
 
 STALL_TIMEOUT_ENV = "PATERNOSTER_STALL_TIMEOUT"
 DEFAULT_STALL_TIMEOUT = 60.0
@@ -101,8 +102,6 @@ def _serve(args: EngineArgs) -> int:
 
     from paternoster_engine.server.process import EngineLost, EngineProcess
     from paternoster_engine.server.state import ServerState
-
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     stall_timeout = _stall_timeout()
 

@@ -7,6 +7,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
+from paternoster_contract.logs import configure_child_logging
 from paternoster_engine.parallel.messages import CopyBlocks, LoadBlocks, Message, SaveBlocks, Start
 from paternoster_engine.parallel.rank import Rank
 from paternoster_engine.runner.kv_pool import copy_blocks
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 def obey() -> int:
     """Read messages from standard input, and return 0 at their end; a fault ends the process with 1."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_child_logging("warning")
     messages = Connection(os.dup(sys.stdin.fileno()), writable=False)
     try:
         with torch.inference_mode():

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import logging
 import signal
 import socket
 import sys
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from paternoster_gateway.process.tls import Certificate
 
 HELP = "route OpenAI requests to the replicas of a fleet"
+LOG_LEVEL = "info"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,6 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_gateway.process.access_log import write_line
     from paternoster_gateway.process.drain import Leaving, Server
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         limits = HttpLimits.from_namespace(args)
     except ValidationError as error:

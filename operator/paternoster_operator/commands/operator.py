@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from paternoster_operator.desired.network_policy import Peers
 
 HELP = "reconcile the LLMDeployments of a Kubernetes cluster"
+LOG_LEVEL = "info"
 GC_THRESHOLDS = (10_000, 20, 50)
 """Thousands of pods are millions of objects that stay. By Python's own thresholds (700, 10, 10) all of them were looked
 through for garbage 36 times in two minutes, and nothing else went on for 0.7 s each time: see docs/benchmarks.md."""
@@ -150,7 +151,6 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"paternoster operator: {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if not args.verbose:
         logging.getLogger("kopf").setLevel(logging.WARNING)
     gc.set_threshold(*GC_THRESHOLDS)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.logging import RichHandler
 
+from paternoster_contract.logs import log_through
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LoopDecision
@@ -37,9 +38,10 @@ async def run_interactive_session(
 ) -> int:
     """Run until SIGINT or SIGTERM, then drain; a second one ends everything at once. Returns the exit code."""
     console = Console(highlight=False, soft_wrap=not live)
-    logging.basicConfig(
-        level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=console, show_path=False)]
-    )
+    # The live view redraws the terminal: records must pass through its console.
+    handler = RichHandler(console=console, show_path=False)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log_through(handler)
     end = _End(session, console)
     try:
         await session.start(resources)

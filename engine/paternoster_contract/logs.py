@@ -1,0 +1,102 @@
+"""The level and the format of each command's log, set by two flags or two environment variables.
+
+In the format ``json`` every record is one line: ``time`` (RFC 3339, UTC), ``level``, ``logger``, ``message`` and, where
+there is one, ``exception`` with the traceback. JSON in ASCII escapes line breaks and control characters, so that no
+text of a client can begin a line of its own.
+"""
+
+import argparse
+import json
+import logging
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TextIO
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+LEVEL_VARIABLE = "PATERNOSTER_LOG_LEVEL"
+FORMAT_VARIABLE = "PATERNOSTER_LOG_FORMAT"
+TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def add_log_flags(parser: argparse.ArgumentParser, *, default_level: str) -> None:
+    """Add ``--log-level`` and ``--log-format``; without a flag the environment variables count."""
+    group = parser.add_argument_group("log")
+    group.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        help=f"the least severe records that are logged (default: ${LEVEL_VARIABLE}, else {default_level})",
+    )
+    group.add_argument(
+        "--log-format",
+        choices=FORMATS,
+        help=f"text, or a line of JSON for each record (default: ${FORMAT_VARIABLE}, else text)",
+    )
+    parser.set_defaults(default_log_level=default_level)
+
+
+def configure_logging(args: argparse.Namespace) -> None:
+    """Send the root logger's records to standard error, as the flags in ``args`` or the environment ask.
+
+    The values are written to the environment, which child processes inherit. Raises ``ValueError`` that names the
+    environment variable, its value and what is allowed.
+    """
+    level = args.log_level or _read_variable(os.environ, LEVEL_VARIABLE, LEVELS)
+    log_format = args.log_format or _read_variable(os.environ, FORMAT_VARIABLE, FORMATS)
+    for variable, value in ((LEVEL_VARIABLE, level), (FORMAT_VARIABLE, log_format)):
+        if value:
+            os.environ[variable] = value
+    _configure(level or args.default_log_level, log_format or "text")
+
+
+def configure_child_logging(default_level: str) -> None:
+    """Configure the log of a process that a command started: its parent's settings are in the environment."""
+    level = _read_variable(os.environ, LEVEL_VARIABLE, LEVELS)
+    _configure(level or default_level, _read_variable(os.environ, FORMAT_VARIABLE, FORMATS) or "text")
+
+
+def log_through(handler: logging.Handler) -> None:
+    """Send text records to ``handler`` in place of standard error; JSON stays where it is."""
+    root = logging.getLogger()
+    for former in root.handlers:
+        if isinstance(former, _StandardError) and not isinstance(former.formatter, JsonFormatter):
+            root.removeHandler(former)
+            root.addHandler(handler)
+            return
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """The handler of :func:`configure_logging`."""
+
+
+def _configure(level: str, log_format: str) -> None:
+    """Keep the handlers that are there: a program that calls a command's function has its own."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    if not root.handlers:
+        handler = _StandardError()
+        handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT_FORMAT))
+        root.addHandler(handler)
+
+
+def _read_variable(environment: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str | None:
+    value = environment.get(name)
+    if value and value not in allowed:
+        raise ValueError(f"environment variable {name}: {value[:40]!r} is not allowed; use one of {', '.join(allowed)}")
+    return value or None
