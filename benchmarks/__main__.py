@@ -34,6 +34,7 @@ RUNNERS = (
     "gpu.compile",
     "hostile.attacks",
     "hostile.neighbours",
+    "hostile.silence",
     "hostile.soak",
     "peers.compare",
     "scheduling.gains",

