@@ -15,9 +15,10 @@ from paternoster_operator.autoscaling.concurrency import (
 from paternoster_operator.autoscaling.decision import Decision, LawState
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.replicas import decide_replicas, seconds_idle
-from paternoster_operator.autoscaling.signals import Signals, SignalWindows
+from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.token_budget import decide_budget
 from paternoster_operator.autoscaling.trend import note
+from paternoster_operator.autoscaling.windows import SignalWindows
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_operator.autoscaling.signals import STALE_SECONDS, SignalWindows
+from paternoster_operator.autoscaling.windows import STALE_SECONDS, SignalWindows
 
 COUNTERS = [name for name in EngineStats.model_fields if name.endswith("_total")]
 
@@ -44,6 +45,50 @@ def test_restarts_never_make_a_count_negative_and_lose_nothing(steps: list[tuple
         windows.observe("p", stats(str(instance), requests_finished_total=counter), number)
     now = len(steps)
     assert windows.summarize(window_seconds=now, now=now, ready_pods=["p"]).finished == expected
+
+
+@given(st.lists(st.integers(1, 400), min_size=3, max_size=20), st.integers(5, 60))
+def test_a_gap_in_the_samples_is_no_burst(gaps: list[int], window: int) -> None:
+    """Two requests a second, however irregularly they are looked at: so many are of the window, and no more."""
+    windows, now = SignalWindows(), 0
+    for gap in gaps:
+        windows.observe("p", stats(requests_total=2 * now), now, keep_seconds=120)
+        now += gap
+    windows.observe("p", stats(requests_total=2 * now), now, keep_seconds=120)
+    signals = windows.summarize(window_seconds=window, now=now, ready_pods=["p"])
+    assert signals.arrived == 2 * min(window, now)
+    assert signals.arrival_rate == pytest.approx(2 * min(window, now) / window)
+
+
+@pytest.mark.parametrize("silent", [5, 10, STALE_SECONDS])
+def test_a_few_missing_samples_are_no_pause(silent: float) -> None:
+    windows = SignalWindows()
+    for second in range(0, 61, 5):
+        windows.observe("p", stats(requests_total=2 * second), second)
+    assert windows.summarize(window_seconds=30, now=60 + silent, ready_pods=["p"]).arrived == 60
+    assert windows.summarize(window_seconds=30, now=60 + STALE_SECONDS + 1, ready_pods=["p"]).arrived < 60
+
+
+def test_a_clock_set_back_moves_the_samples_with_it() -> None:
+    windows = SignalWindows()
+    for second in range(0, 301, 5):
+        windows.observe("p", stats(requests_total=2 * second), second if second < 300 else second - 3600)
+    assert windows.summarize(window_seconds=30, now=-3300, ready_pods=["p"]).arrived == 60
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 100), st.booleans()), min_size=2, max_size=20))
+def test_windows_side_by_side_count_everything_once(steps: list[tuple[int, int, bool]]) -> None:
+    windows, now, counter, instance, all_of_it = SignalWindows(), 0, 0, 0, 0
+    windows.observe("p", stats("0"), 0, keep_seconds=1e9)
+    for gap, done, restart in steps:
+        now += gap
+        counter, instance = (0, instance + 1) if restart else (counter, instance)
+        counter += done
+        all_of_it += done
+        windows.observe("p", stats(str(instance), requests_total=counter), now, keep_seconds=1e9)
+    grown = [windows.summarize(window_seconds=s, now=now, ready_pods=["p"]).arrived for s in range(now + 1)]
+    assert grown == sorted(grown)
+    assert (grown[0], grown[-1]) == (0, all_of_it)
 
 
 def test_a_silent_replica_is_named_and_its_gauges_do_not_count() -> None:

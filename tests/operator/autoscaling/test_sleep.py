@@ -11,7 +11,7 @@ from law_inputs import policy
 from paternoster_contract.stats import EngineStats
 from paternoster_operator.autoscaling.autoscaler import Autoscaler, Samples
 from paternoster_operator.autoscaling.decision import Reason
-from paternoster_operator.autoscaling.signals import STALE_SECONDS
+from paternoster_operator.autoscaling.windows import STALE_SECONDS
 
 IDLE = 40
 

@@ -1,0 +1,239 @@
+"""The windows that the law looks back over: samples of every engine, and what their counters grew by.
+
+A counter's growth between two samples is spread evenly over the time between them, and an engine's window ends with its
+last sample. So a gap in the samples is neither a pause of the traffic nor, when they come again, a burst. A restarted
+engine (another ``instance``) adds what it counted since its start instead of a negative jump.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from operator import add, attrgetter, lt, sub
+
+from paternoster_contract.default_parameters import DefaultParameters
+from paternoster_contract.stats import STEP_SUMS, EngineStats
+from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
+
+STALE_SECONDS = 15.0
+"""Age of an engine's last sample beyond which it says nothing of now: three missed scrapes."""
+LONGEST_WINDOW_SECONDS = 600.0
+_COUNTERS = (
+    "requests_total",
+    "requests_finished_total",
+    "requests_preempted_total",
+    "generation_tokens_total",
+    "computed_tokens_total",
+    "recomputed_tokens_total",
+    "first_token_seconds_total",
+    "first_token_count_total",
+    "inter_token_seconds_total",
+    "inter_token_count_total",
+)
+(
+    _ARRIVED, _FINISHED, _PREEMPTED, _GENERATED, _COMPUTED, _RECOMPUTED,
+    _FIRST_SECONDS, _FIRST_COUNT, _BETWEEN_SECONDS, _BETWEEN_COUNT,
+) = range(len(_COUNTERS))  # fmt: skip
+_read_counters = attrgetter(*_COUNTERS)
+_STEPS = slice(len(_COUNTERS), len(_COUNTERS) + STEP_SUMS)
+_EVENTS = slice(_RECOMPUTED + 1)
+_NO_SUMS = (0.0,) * STEP_SUMS
+
+Totals = tuple[float, ...]
+"""The counters, then the sums over steps."""
+_NOTHING: Totals = (0.0,) * _STEPS.stop
+
+
+@dataclass(slots=True)
+class _Track:
+    """The samples of one engine, oldest first."""
+
+    times: list[float] = field(default_factory=list)
+    stats: list[EngineStats] = field(default_factory=list)
+    totals: list[Totals] = field(default_factory=list)
+    """What was counted until each sample, by all processes together."""
+    _offset: Totals = _NOTHING
+    """What was counted before the present process."""
+
+    def add(self, now: float, stats: EngineStats, keep_seconds: float) -> None:
+        """Append a sample; those older than ``keep_seconds`` are forgotten, but for the one a window begins at."""
+        totals = _read_counters(stats) + (stats.step_sums or _NO_SUMS)
+        if self.times:
+            last = self.totals[-1]
+            if now < self.times[-1]:
+                # The clock was set back: the samples go with it.
+                back = self.times[-1] - now + (self.times[-1] - self.times[-2] if len(self.times) > 1 else 0.0)
+                self.times = [when - back for when in self.times]
+            if self.stats[-1].instance != stats.instance:
+                self._offset = last
+            if self._offset is not _NOTHING:
+                totals = tuple(map(add, totals, self._offset))
+            if any(map(lt, totals, last)):
+                totals = tuple(map(max, totals, last))
+        self.times.append(now)
+        self.stats.append(stats)
+        self.totals.append(totals)
+        old = bisect_right(self.times, now - keep_seconds, hi=len(self.times) - 1) - 1
+        if old > 0:
+            del self.times[:old], self.stats[:old], self.totals[:old]
+
+    def growth(self, begin: float, counters: slice = slice(None)) -> Totals:
+        """What ``counters`` grew by from ``begin`` to the last sample."""
+        after = bisect_right(self.times, begin)
+        last = self.totals[-1][counters]
+        if after == len(self.times):
+            return _NOTHING[counters]
+        before = self.totals[max(after - 1, 0)][counters]
+        if after == 0 or self.times[after - 1] == begin:
+            return tuple(map(sub, last, before))
+        share = (begin - self.times[after - 1]) / (self.times[after] - self.times[after - 1])
+        return tuple(
+            z - a - share * (b - a) for z, a, b in zip(last, before, self.totals[after][counters], strict=True)
+        )
+
+    def within(self, begin: float) -> list[EngineStats]:
+        """Samples after ``begin``; the last one in any case."""
+        return self.stats[min(bisect_right(self.times, begin), len(self.times) - 1) :]
+
+
+@dataclass(slots=True)
+class SignalWindows:
+    """The samples of one LLMDeployment's engines. Times are the caller's clock, in seconds."""
+
+    _tracks: dict[str, _Track] = field(default_factory=dict)
+    _last_request: float | None = None
+    """When the fleet last had a request, as far as anything seen until now says so: silence moves it nowhere."""
+
+    def note_request(self, when: float) -> None:
+        """The fleet had a request at this time."""
+        self._last_request = when if self._last_request is None else max(when, self._last_request)
+
+    def observe(self, pod: str, stats: EngineStats, now: float, keep_seconds: float = LONGEST_WINDOW_SECONDS) -> None:
+        """Take in a sample of a pod."""
+        if (idle := _idle_seconds(stats, self.latest(pod))) is not None:
+            self.note_request(now - idle)
+        self._tracks.setdefault(pod, _Track()).add(now, stats, keep_seconds)
+
+    def latest(self, pod: str) -> EngineStats | None:
+        return self._tracks[pod].stats[-1] if pod in self._tracks else None
+
+    def last_time(self, pod: str, default: float) -> float:
+        """When the latest sample of a pod was taken."""
+        return self._tracks[pod].times[-1] if pod in self._tracks else default
+
+    def keep(self, pods: Collection[str]) -> None:
+        """Forget the engines that are not in ``pods``."""
+        for pod in self._tracks.keys() - set(pods):
+            del self._tracks[pod]
+
+    def summarize(
+        self,
+        *,
+        window_seconds: float,
+        now: float,
+        ready_pods: Collection[str],
+        pending_pods: int = 0,
+        held: int = 0,
+        current: bool = True,
+        flow_seconds: float | None = None,
+        startup_seconds: float | None = None,
+        refused: tuple[str, ...] = (),
+    ) -> Signals:
+        """Numbers of the serving replicas ``ready_pods`` over the last ``window_seconds``, and of the traffic over the
+        last ``flow_seconds`` (as long, if None).
+
+        What draining replicas still do counts as events of the window, not as capacity.
+        """
+        if held:
+            self.note_request(now)
+        begin = now - window_seconds
+        flow_seconds = window_seconds if flow_seconds is None else flow_seconds
+        recent = {pod: self._tracks[pod] for pod in ready_pods if self._is_fresh(pod, now)}
+        stats = [track.stats[-1] for track in recent.values()]
+        flow_begin = {pod: self._end(pod, now) - flow_seconds for pod in self._tracks}
+        flow = {pod: track.growth(flow_begin[pod]) for pod, track in self._tracks.items()}
+        flowed, evidence = _sum(flow.values()), _sum(track.growth(begin, _EVENTS) for track in self._tracks.values())
+        inside = {pod: track.within(flow_begin[pod]) for pod, track in recent.items()}
+        return Signals(
+            ready=len(ready_pods),
+            pending=pending_pods,
+            fresh=bool(ready_pods) and len(recent) == len(ready_pods),
+            stale_pods=tuple(sorted(set(ready_pods) - recent.keys())),
+            refused=refused,
+            window_seconds=window_seconds,
+            running=sum(s.running for s in stats),
+            waiting=sum(s.waiting for s in stats),
+            held=held,
+            current=current,
+            last_request=self._last_request,
+            above_cap=sum(max(s.running - s.live_cap, 0) for s in stats),
+            peak_running=max((s.running for samples in inside.values() for s in samples), default=0),
+            capacity=sum(s.live_cap for s in stats),
+            lowest_cap=min((s.live_cap for s in stats), default=0),
+            highest_cap=max((s.live_cap for s in stats), default=0),
+            engine_capacity=min((s.capacity for s in stats), default=0),
+            token_capacity=min((s.max_batched_tokens for s in stats), default=0),
+            token_budget=min((s.token_budget for s in stats), default=0),
+            kv_blocks=min((s.kv_blocks for s in stats), default=0),
+            kv_block_size=min((s.kv_block_size for s in stats), default=0),
+            max_model_len=min((s.max_model_len for s in stats), default=0),
+            default_parameters=DefaultParameters.common(s.default_parameters for s in stats),
+            kv_usage=sum(s.kv_usage for s in stats) / len(stats) if stats else 0.0,
+            kv_peak_usage=max((s.kv_usage for samples in inside.values() for s in samples), default=0.0),
+            replicas=tuple(_load(samples, flow[pod]) for pod, samples in inside.items()),
+            flow_seconds=flow_seconds,
+            arrived=round(flowed[_ARRIVED]),
+            departed=round(flowed[_FINISHED]),
+            generated=round(flowed[_GENERATED]),
+            first_token_seconds=_mean(flowed[_FIRST_SECONDS], flowed[_FIRST_COUNT]),
+            startup_seconds=startup_seconds,
+            finished=round(evidence[_FINISHED]),
+            preempted=round(evidence[_PREEMPTED]),
+            computed_tokens=round(evidence[_COMPUTED]),
+            recomputed_tokens=round(evidence[_RECOMPUTED]),
+            generation_tokens_per_second=evidence[_GENERATED] / self._seen_since(begin),
+        )
+
+    def _is_fresh(self, pod: str, now: float) -> bool:
+        return pod in self._tracks and now - self._tracks[pod].times[-1] <= STALE_SECONDS
+
+    def _end(self, pod: str, now: float) -> float:
+        """Where the window of an engine ends: with its last sample, unless that says nothing of now."""
+        return self._tracks[pod].times[-1] if self._is_fresh(pod, now) else now
+
+    def _seen_since(self, begin: float) -> float:
+        """Seconds from ``begin``, or from the first sample after it, to the last sample."""
+        first = min((track.times[0] for track in self._tracks.values()), default=begin)
+        last = max((track.times[-1] for track in self._tracks.values()), default=begin)
+        return max(last - max(first, begin), 1.0)
+
+
+def _load(samples: Collection[EngineStats], growth: Totals) -> ReplicaLoad:
+    steps = growth[_STEPS]
+    return ReplicaLoad(
+        running=sum(s.running for s in samples) / len(samples),
+        kv_usage=sum(s.kv_usage for s in samples) / len(samples),
+        inter_token_seconds=_mean(growth[_BETWEEN_SECONDS], growth[_BETWEEN_COUNT]),
+        step_sums=steps if steps[0] > 0 else (),
+    )
+
+
+def _sum(growths: Iterable[Totals]) -> Totals:
+    """Over all engines."""
+    return tuple(map(sum, zip(*growths, strict=True))) or _NOTHING
+
+
+def _idle_seconds(stats: EngineStats, last: EngineStats | None) -> float | None:
+    """Since an engine's last request; None where it is not known to have had one since its ``last`` sample."""
+    if stats.running or stats.waiting:
+        return 0.0
+    if stats.idle_seconds is not None or last is None:
+        return stats.idle_seconds
+    # Of an engine that does not tell, its counters do: a request came or ended between the two samples.
+    before = last if last.instance == stats.instance else None
+    grown = stats.requests_total > (before.requests_total if before else 0)
+    ended = stats.requests_finished_total > (before.requests_finished_total if before else 0)
+    return 0.0 if grown or ended else None
+
+
+def _mean(total: float, count: float) -> float | None:
+    return total / count if count > 0 else None
