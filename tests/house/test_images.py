@@ -10,7 +10,7 @@ FILES = sorted(
     file
     for pattern in ("*/Dockerfile", "*/*/*/*.Dockerfile")
     for file in ROOT.glob(pattern)
-    if ".venv" not in file.parts
+    if not any(part.startswith(".") for part in file.relative_to(ROOT).parts)
 )
 
 

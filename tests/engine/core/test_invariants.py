@@ -1,4 +1,4 @@
-"""What must hold on any trace and for any combination of settings, by its number in the list of invariants.
+"""What must hold on any trace and for any combination of settings, by its number in docs/invariants.md.
 
 ``CheckedEngine`` checks at every step: the token budget (I1), the live cap (I2), that every block is accounted for
 (I3), that only full blocks are shared (I4), that nothing is admitted in a step that preempted, but for priority (I6),
