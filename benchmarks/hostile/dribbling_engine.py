@@ -1,0 +1,45 @@
+"""An engine in an attacker's hands, which answers in single bytes, after any number of 103 responses.
+
+python benchmarks hostile.dribbling_engine --port 9000
+"""
+
+import argparse
+import asyncio
+from contextlib import suppress
+
+EARLY_HINTS = 2_000
+"""Informational responses before an answer to a path that ends in ``hints``."""
+BYTES = 200_000
+"""Of other answers, each in a chunk of its own."""
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One connection: probes get an honest answer."""
+    with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), b":0")
+            body = await reader.readexactly(int(length.partition(b":")[2]))
+            if head.startswith(b"GET"):
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+                continue
+            if b'"hints"' in body:
+                writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * EARLY_HINTS)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for _ in range(BYTES // 1000):
+                writer.write(b"1\r\n:\r\n" * 1000)
+                await writer.drain()
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+    writer.close()
+
+
+async def serve(port: int) -> None:
+    server = await asyncio.start_server(answer, "127.0.0.1", port)
+    await server.serve_forever()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, required=True, help="to listen on, of 127.0.0.1")
+    asyncio.run(serve(parser.parse_args().port))
+    return 0
