@@ -1,7 +1,8 @@
 """The work queue: keys to look at, each handled by one worker at a time.
 
 As client-go's workqueue: a key added ten times is handled once, a key added while it is handled is handled again
-afterwards, and a key that fails comes back with exponential backoff.
+afterwards, and a key that fails comes back with exponential backoff. Keys that are due are handled in turn by group,
+such as their namespace: a group with a thousand of them delays another's by one.
 """
 
 import asyncio
@@ -9,7 +10,8 @@ import heapq
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from paternoster_contract.supervise import supervise
@@ -22,6 +24,27 @@ FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 300.0
 
 
+class RoundRobin(Generic[K]):
+    """Entries by group, first in, first out within one; groups take turns."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[Hashable, deque[tuple[float, K]]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def push(self, group: Hashable, due: float, key: K) -> None:
+        self._groups.setdefault(group, deque()).append((due, key))
+
+    def pop(self) -> tuple[float, K]:
+        """The first entry of the group whose turn it is."""
+        group, entries = self._groups.popitem(last=False)
+        first = entries.popleft()
+        if entries:
+            self._groups[group] = entries
+        return first
+
+
 class WorkQueue(Generic[K]):
     """``handle(key)`` returns the seconds until it wants to see the key again, or None; raising means: again later."""
 
@@ -31,13 +54,18 @@ class WorkQueue(Generic[K]):
         *,
         workers: int = 4,
         clock: Callable[[], float] = time.monotonic,
+        group: Callable[[K], Hashable] = lambda _: None,
     ) -> None:
         self._handle = handle
+        self._group = group
         self._workers = workers
         self._clock = clock
         self._due: dict[K, float] = {}
         """When each queued key is due; the earliest of all requests for it."""
         self._heap: list[tuple[float, int, K]] = []
+        """Those that are not due yet. Here and in the next two, an entry whose time is not that in ``_due`` is void."""
+        self._asked: RoundRobin[K] = RoundRobin()
+        self._overdue: RoundRobin[K] = RoundRobin()
         self._order = itertools.count()
         self._busy: set[K] = set()
         self._again: dict[K, float] = {}
@@ -60,7 +88,10 @@ class WorkQueue(Generic[K]):
             self._again[key] = min(due, self._again.get(key, due))
         elif key not in self._due or due < self._due[key]:
             self._due[key] = due
-            heapq.heappush(self._heap, (due, next(self._order), key))
+            if due == float("-inf"):
+                self._asked.push(self._group(key), due, key)
+            else:
+                heapq.heappush(self._heap, (due, next(self._order), key))
             self._changed.set()
 
     def start(self) -> None:
@@ -98,20 +129,27 @@ class WorkQueue(Generic[K]):
     async def _take(self) -> K:
         """Wait for the next due key and mark it busy."""
         while True:
-            delay = self._delay()
-            if delay is not None and delay <= 0:
-                due, _, key = heapq.heappop(self._heap)
-                if self._due.get(key) == due:
-                    del self._due[key]
-                    self._busy.add(key)
-                    return key
-                continue
+            key = self._next_due()
+            if key is not None:
+                self._busy.add(key)
+                return key
             self._changed.clear()
             try:
-                async with asyncio.timeout(delay):
+                async with asyncio.timeout(self._heap[0][0] - self._clock() if self._heap else None):
                     await self._changed.wait()
             except TimeoutError:
                 continue
 
-    def _delay(self) -> float | None:
-        return self._heap[0][0] - self._clock() if self._heap else None
+    def _next_due(self) -> K | None:
+        now = self._clock()
+        while self._heap and self._heap[0][0] <= now:
+            due, _, key = heapq.heappop(self._heap)
+            if self._due.get(key) == due:
+                self._overdue.push(self._group(key), due, key)
+        for entries in (self._asked, self._overdue):
+            while entries:
+                due, key = entries.pop()
+                if self._due.get(key) == due:
+                    del self._due[key]
+                    return key
+        return None

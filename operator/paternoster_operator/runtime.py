@@ -47,7 +47,9 @@ class Operator:
             cluster, self._scraper, self.settings, self.metrics, self._directory, self.keys,
             routes_share=lambda key: self.routes.left_out.get(key),
         )  # fmt: skip
-        self._queue: WorkQueue[Key] = WorkQueue(self._look, workers=self.settings.workers)
+        self._queue: WorkQueue[Key] = WorkQueue(
+            self._look, workers=self.settings.workers, group=lambda key: key.namespace
+        )
         self._waking: asyncio.Task[None] | None = None
         self.last_look = time.monotonic()
         """When a reconcile last ended, on the monotonic clock."""

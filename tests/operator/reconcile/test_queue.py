@@ -104,6 +104,36 @@ def test_failures_back_off_and_success_forgets_them() -> None:
 
 
 @settings(max_examples=50, deadline=None)
+@given(st.integers(1, 4), st.lists(st.booleans(), min_size=1, max_size=4), st.booleans(), st.booleans())
+def test_a_group_with_many_keys_delays_those_of_others_by_one_each(
+    workers: int, quiet: list[bool], periodic: bool, before: bool
+) -> None:
+    """``quiet`` has other groups, each with a key that is asked for (true) or merely due, a hundred are of one."""
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        handled: list[str] = []
+
+        async def handle(key: str) -> None:
+            handled.append(key)
+            await asyncio.sleep(1)
+
+        queue = WorkQueue(handle, workers=workers, clock=loop.time, group=lambda key: key[0])
+        many = [(f"b{number}", not periodic) for number in range(100)]
+        few = [(f"{number}-quiet", asked) for number, asked in enumerate(quiet)]
+        for key, asked in few + many if before else many + few:
+            queue.add(key) if asked else queue.add_after(key, 0)
+        queue.start()
+        await asyncio.sleep(200)
+        places = [handled.index(f"{number}-quiet") for number, asked in enumerate(quiet) if asked or periodic]
+        # Those that are asked for come before what is merely due; within each kind every group has its turn.
+        assert all(place <= len(quiet) for place in places), handled
+        assert [key for key in handled if key[0] == "b"] == [f"b{number}" for number in range(100)]
+        await queue.stop()
+
+    play(story)
+
+
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 30), st.floats(0, 20)), min_size=1, max_size=25),
     st.integers(1, 4),
