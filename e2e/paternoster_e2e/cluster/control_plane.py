@@ -86,6 +86,9 @@ class ControlPlane:
             # Nodes that a script keeps up send no heartbeats.
             "--node-monitor-grace-period=24h",
             "--horizontal-pod-autoscaler-sync-period=2s",
+            # A namespace with many objects is gone sooner.
+            "--kube-api-qps=200",
+            "--kube-api-burst=400",
             "--v=1",
         )
         self.scheduler = self._service("kube-scheduler", *self._as("scheduler"), "--leader-elect=false", "--v=1")
