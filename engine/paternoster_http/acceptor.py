@@ -103,6 +103,9 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
+                if error.errno == errno.EINVAL:  # the process that handed the socket over has shut it down
+                    self.close()
+                    return
                 self._exhausted = True
                 self._stop_for(PAUSE_SECONDS)
                 self._log(error)

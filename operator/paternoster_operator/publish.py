@@ -1,13 +1,13 @@
 """The operator's HTTP: the routing table, metrics, a probe, and the objects of a local cluster."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from paternoster_contract import labels
-from paternoster_contract.access.keys import bearer, matches
+from paternoster_contract.access.keys import bearer, digest, matches
 from paternoster_contract.http import paths
 from paternoster_contract.routing_rows import CONTENT_TYPE
 from paternoster_operator.cluster.port import ClusterError
@@ -19,10 +19,11 @@ READY = "/readyz"
 """200 once the routing table is whole, whether this operator acts or another."""
 
 Objects = Callable[[], Sequence[Mapping[str, Any]]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build_app(operator: Operator, objects: Objects | None = None) -> web.Application:
-    """``objects`` gives all LLMDeployments, where no API server does."""
+def build_app(operator: Operator, objects: Objects | None = None, key: str | None = None) -> web.Application:
+    """``objects`` gives all LLMDeployments, where no API server does; with ``key``, they and the metrics ask for it."""
 
     async def routes(request: web.Request) -> web.Response:
         if not operator.synced:
@@ -56,7 +57,19 @@ def build_app(operator: Operator, objects: Objects | None = None) -> web.Applica
     async def ready(_: web.Request) -> web.Response:
         return web.Response(status=200 if operator.synced else 503)
 
-    app = web.Application()
+    @web.middleware
+    async def check_key(request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Routes have keys of their own, and probes tell nothing."""
+        if key is None or request.path in (paths.ROUTES, HEALTH, READY):
+            return await handler(request)
+        if not matches(bearer(request.headers.get("Authorization", "")), {digest(key)}):
+            raise web.HTTPUnauthorized(
+                text="this is for the user who runs the operator: the key is in its state folder",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return await handler(request)
+
+    app = web.Application(middlewares=[check_key])
     app.add_routes(
         [
             web.get(paths.ROUTES, routes),

@@ -21,10 +21,10 @@ from paternoster_contract.labels import OBJECTS
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.local import pod
+from paternoster_operator.local.client import fetch_objects, running_server
 from paternoster_operator.local.private import session_folder
-from paternoster_operator.local.program import free_port
 from paternoster_operator.local.session import LocalSession
-from paternoster_operator.local.state import state_file, state_folder
+from paternoster_operator.local.state import SESSION_FILE, state_file, state_folder
 
 FAKE = Path(__file__).parents[1] / "operator" / "local" / "fake_engine.py"
 CANARY = "canary-key-of-a-client-0123456789"
@@ -66,7 +66,7 @@ async def running(
             },
         }
     )
-    running = LocalSession(free_port(), state_folder() / "logs")
+    running = LocalSession(0, state_folder() / "logs")
     running.cluster.put_secrets({Key("default", "clients"): {"keys": CANARY}})
     try:
         await running.start([resource])
@@ -109,6 +109,43 @@ async def test_the_admin_api_wants_this_sessions_key(running: Running) -> None:
         for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {CANARY}"}):
             async with client.patch(url, json={"live_cap": 1}, headers=headers) as response:
                 assert response.status == 401
+
+
+async def test_manifests_are_for_the_user_who_runs_the_session(
+    running: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = running.session.server
+    sender = derivation.derive((await running.session.operator.keys.roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR)
+    async with aiohttp.ClientSession() as client:
+        for path in (OBJECTS, "/metrics", "/no-such-path"):
+            for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {sender}"}):
+                async with client.get(server + path, headers=headers) as response:
+                    assert (response.status, "ride" in await response.text()) == (401, False), path
+        for path in ("/healthz", "/readyz"):
+            async with client.get(server + path) as response:
+                assert (response.status, await response.text()) == (200, "")
+    assert running_server() == server
+    (found,) = await asyncio.to_thread(fetch_objects, server)
+    assert found["metadata"]["name"] == "ride"
+    state_file().unlink()  # a later session's: the folder of this one has its key, too
+    assert running_server() is None
+    (found,) = await asyncio.to_thread(fetch_objects, server + "/")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another-user"))
+    with pytest.raises(OSError, match="does not answer: Unauthorized; it answers the user who runs it"):
+        await asyncio.to_thread(fetch_objects, server)
+
+
+def test_the_address_of_a_killed_session_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user may listen there by now, and would be sent its key."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    folder = session_folder()
+    reached = {"server": "http://127.0.0.1:1", "endpoint": "", "pid": 1, "key": "k", "folder": str(folder.path)}
+    for file in (folder.path / SESSION_FILE, state_file()):
+        file.write_text(json.dumps(reached))
+    assert running_server() == "http://127.0.0.1:1"
+    folder.close()
+    assert running_server() is None
 
 
 PATHS = ("/routes", "/metrics", "/stats", "/v1/models", "/health", OBJECTS)
@@ -154,6 +191,7 @@ async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
     seen["events"] = repr(running.session.cluster.events)
     seen["printed"] = "".join(capfd.readouterr())
     assert len(seen) > 20
+    running.secrets.append(json.loads(seen.pop("state"))["key"])
     told = {place for place, text in seen.items() for secret in running.secrets if secret in text}
     assert told == set()
 
@@ -161,17 +199,16 @@ async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
 def test_what_a_killed_session_left_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     code = (
-        "from paternoster_operator.local.state import state_folder\n"
         "from paternoster_operator.local.private import session_folder\n"
-        "folder = session_folder(state_folder()); (folder.path / 'key').write_text('x'); print(folder.path)\n"
+        "folder = session_folder(); (folder.path / 'key').write_text('x'); print(folder.path)\n"
         "import os; os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     left = Path(killed.stdout.strip())
     assert (left / "key").exists()
-    first = session_folder(state_folder())
+    first = session_folder()
     assert not left.exists()
-    second = session_folder(state_folder())
+    second = session_folder()
     assert first.path.exists(), "a session that lives keeps its own"
     for folder in (first, second):
         folder.close()

@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the model, as --model names it; also org/name of the hub, or the path of a file or a folder",
     )
     EngineArgs.add_flags(parser)
+    for flag, port in (("--fd", "--port"), ("--admin-fd", "--admin-port")):
+        parser.add_argument(
+            flag,
+            type=int,
+            metavar="DESCRIPTOR",
+            help=f"inherited descriptor of a bound TCP socket to listen on, in place of --host and {port}",
+        )
     parser.epilog = (
         f"${STALL_TIMEOUT_ENV} is the age in seconds of the engine loop's last tick from which /health answers 503 "
         f"(default: {DEFAULT_STALL_TIMEOUT:g}). SIGTERM drains, a second one ends at once. "
@@ -65,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     # Until the model is served: what is imported and loaded lives as long as the process.
     gc.disable()
     try:
-        return _serve(engine_args)
+        return _serve(engine_args, args.fd, args.admin_fd)
     except ValueError as error:
         from paternoster_engine.model.errors import ModelError, ModelUnavailable
 
@@ -94,7 +101,7 @@ def model_address(text: str) -> str:
     return f"hf://{text}"
 
 
-def _serve(args: EngineArgs) -> int:
+def _serve(args: EngineArgs, fd: int | None, admin_fd: int | None) -> int:
     """Raises ``ValueError`` for a setting or a model that cannot be served."""
     import asyncio
 
@@ -111,10 +118,12 @@ def _serve(args: EngineArgs) -> int:
 
     with contextlib.ExitStack() as opened:
         # Before the model: a port in use should not cost the time of loading it.
-        listener = opened.enter_context(_listen(args.host, "--port", args.port))
-        admin_listener = None
-        if args.admin_port is not None:
-            admin_listener = opened.enter_context(_listen(args.host, "--admin-port", args.admin_port))
+        listener = opened.enter_context(_inherit("--fd", fd) or _listen(args.host, "--port", args.port))
+        admin_listener = _inherit("--admin-fd", admin_fd)
+        if admin_listener is None and args.admin_port is not None:
+            admin_listener = _listen(args.host, "--admin-port", args.admin_port)
+        if admin_listener is not None:
+            opened.enter_context(admin_listener)
         runner = opened.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         try:
             runner.run(serve(listener, admin_listener))
@@ -122,6 +131,18 @@ def _serve(args: EngineArgs) -> int:
             print(f"paternoster serve: the engine cannot go on: {error}", file=sys.stderr)
             return 1
     return 0
+
+
+def _inherit(flag: str, descriptor: int | None) -> socket.socket | None:
+    """The socket that the flag names, None without one; raises ``ValueError`` naming the flag."""
+    from paternoster_http.inherited import inherited_listener
+
+    if descriptor is None:
+        return None
+    try:
+        return inherited_listener(descriptor)
+    except OSError as error:
+        raise ValueError(f"{flag} is {descriptor}: {error}: must be the descriptor of a bound TCP socket") from error
 
 
 def _listen(host: str, flag: str, port: int) -> socket.socket:

@@ -43,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=8080, help="port to listen on; 0 takes a free one (default: %(default)s)"
     )
     parser.add_argument(
+        "--fd",
+        type=int,
+        metavar="DESCRIPTOR",
+        help="inherited descriptor of a bound TCP socket to listen on, in place of --host and --port",
+    )
+    parser.add_argument(
         "--stats-port",
         type=int,
         metavar="PORT",
@@ -102,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     tls = None
     try:
-        listener = _bind(args.host, args.port)
+        listener = _bind(args.host, args.port) if args.fd is None else _inherit(args.fd)
         listeners = [listener]
         if args.stats_port is not None:
             listeners.append(_bind(args.host, args.stats_port))
@@ -125,7 +131,8 @@ def run(args: argparse.Namespace) -> int:
     server = Server(
         app, limits, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls
     )
-    print(f"listening on http://{args.host}:{listener.getsockname()[1]}", flush=True)
+    host, port = listener.getsockname()[:2] if args.fd is not None else (args.host, listener.getsockname()[1])
+    print(f"listening on http://{host}:{port}", flush=True)
     if args.stats_port is not None:
         print(f"statistics on http://{args.host}:{listeners[1].getsockname()[1]}", flush=True)
     if tls is not None:
@@ -147,6 +154,15 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise _Unusable(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return listener
+
+
+def _inherit(descriptor: int) -> socket.socket:
+    from paternoster_http.inherited import inherited_listener
+
+    try:
+        return inherited_listener(descriptor)
+    except OSError as error:
+        raise _Unusable(f"--fd is {descriptor}: {error}: must be the descriptor of a bound TCP socket") from error
 
 
 def _certificate(args: argparse.Namespace) -> "Certificate":

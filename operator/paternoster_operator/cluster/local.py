@@ -15,6 +15,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.ownership import refuse_foreign
 from paternoster_operator.cluster.port import Event, Key, Object
 from paternoster_operator.local.deployment import LocalDeployment
+from paternoster_operator.local.ports import PortPool
 from paternoster_operator.local.secrets import MountedSecrets
 
 KEPT_EVENTS = 200
@@ -38,6 +39,7 @@ class LocalCluster:
         self._secrets: dict[Key, dict[str, str]] = {}
         """Those that no LLMDeployment owns."""
         self._mounted = MountedSecrets(self._secret, private)
+        self._ports = PortPool()
         self._leaving: dict[Key, dict[LocalDeployment, asyncio.Task[None]]] = {}
         """Deleted, with pods that still finish their requests, and the task that waits for them."""
         self._version = 0
@@ -77,6 +79,7 @@ class LocalCluster:
         await asyncio.gather(*(self.remove(key) for key in list(self._resources)))
         await asyncio.gather(*(task for leaving in self._leaving.values() for task in leaving.values()))
         self._mounted.close()
+        self._ports.close()
 
     def kill(self) -> None:
         """End every process now; a deployment that is not being deleted starts its pods again."""
@@ -126,7 +129,9 @@ class LocalCluster:
             self._mounted.refresh()
         if kind == "Deployment":
             if name not in self._running:
-                self._running[name] = LocalDeployment(self.logs, self._mounted, lambda: self._on_change(owner.key))
+                self._running[name] = LocalDeployment(
+                    self.logs, self._mounted, self._ports, lambda: self._on_change(owner.key)
+                )
             self._running[name].apply(document)
             return {**document, "status": self._running[name].status()}
         return document

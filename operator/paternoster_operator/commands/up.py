@@ -28,12 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import asyncio
     import os
-    import socket
 
     from paternoster_contract.http.origins import checked
     from paternoster_operator.api.manifest import InvalidManifest
     from paternoster_operator.local.manifest_watch import ManifestWatch
-    from paternoster_operator.local.program import HOST, free_port
+    from paternoster_operator.local.ports import HOST
     from paternoster_operator.local.session import LocalSession
     from paternoster_operator.local.state import state_folder
     from paternoster_operator.local.unsupported import unused
@@ -55,15 +54,11 @@ def run(args: argparse.Namespace) -> int:
         return 2
     for line in unused(resources):
         print(line, file=sys.stderr)
-    port = args.port or free_port()
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except (OSError, OverflowError) as error:
-            print(f"--port {port}: cannot listen on {HOST}:{port}: {error}", file=sys.stderr)
-            return 2
-    session = LocalSession(port, args.log_dir or state_folder() / "logs", origins)
+    try:
+        session = LocalSession(args.port, args.log_dir or state_folder() / "logs", origins)
+    except (OSError, OverflowError) as error:
+        print(f"--port {args.port}: cannot listen on {HOST}:{args.port}: {error}", file=sys.stderr)
+        return 2
     live = not args.no_view and sys.stdout.isatty()
     session.cluster.put_secrets(secrets)
     return asyncio.run(run_interactive_session(session, watch, resources, live=live, record=args.record))

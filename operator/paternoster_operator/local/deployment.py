@@ -10,6 +10,7 @@ from secrets import token_hex
 from typing import Any
 
 from paternoster_operator.local.pod import LocalPod
+from paternoster_operator.local.ports import PortPool
 from paternoster_operator.local.rollout import PodFacts, plan_rollout
 from paternoster_operator.local.secrets import MountedSecrets
 
@@ -19,9 +20,10 @@ Document = Mapping[str, Any]
 class LocalDeployment:
     """What a Deployment's controller does, in small. ``on_change()`` is called when a pod changed."""
 
-    def __init__(self, logs: Path, secrets: MountedSecrets, on_change: Callable[[], None]) -> None:
+    def __init__(self, logs: Path, secrets: MountedSecrets, ports: PortPool, on_change: Callable[[], None]) -> None:
         self._logs = logs
         self._secrets = secrets
+        self._ports = ports
         self._on_change = on_change
         self._document: Document | None = None
         self._template_hash = ""
@@ -127,6 +129,7 @@ class LocalDeployment:
                 self._template_hash,
                 self._logs,
                 self._secrets,
+                self._ports,
                 self._pod_changed,
             )
         if step.end:

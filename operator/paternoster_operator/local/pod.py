@@ -12,12 +12,15 @@ from uuid import uuid4
 from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_PORT_NAME, MODELS_ENV
 from paternoster_contract.supervise import supervise
 from paternoster_operator.desired.model_fetch import OFFLINE_ENV
+from paternoster_operator.local.ports import HOST, PortPool, ReservedPort
 from paternoster_operator.local.probe import Probes
-from paternoster_operator.local.program import HOST, Launch, Program, find_program, free_port
+from paternoster_operator.local.program import Launch, Program, find_program
 from paternoster_operator.local.secrets import MountedSecrets
 
-_PORT_FLAGS = {ENGINE_PORT_NAME: "--port", ADMIN_PORT_NAME: "--admin-port"}
+_FD_FLAGS = {ENGINE_PORT_NAME: "--fd", ADMIN_PORT_NAME: "--admin-fd"}
 """By name of the container's port."""
+_ADDRESS_FLAGS = ("--host", "--port", "--admin-port")
+"""Of a container, which listens on ports of its own."""
 _OF_INIT_CONTAINERS = (MODELS_ENV, OFFLINE_ENV)
 """Variables of an engine whose model another container has fetched: here it fetches for itself."""
 
@@ -33,10 +36,14 @@ class LocalPod:
         template_hash: str,
         logs: Path,
         secrets: MountedSecrets,
+        ports: PortPool,
         on_change: Callable[[], None],
     ) -> None:
         self.name = name
         self._secrets = secrets
+        self._pool = ports
+        self._ports: dict[str, ReservedPort] = {}
+        """By name of the container's port; the same in each run."""
         self.template_hash = template_hash
         self.created = time.monotonic()
         self._deletion: asyncio.Task[None] | None = None
@@ -125,6 +132,9 @@ class LocalPod:
         if self._program.ready:
             await asyncio.sleep(self._pre_stop_seconds())
         await self._program.stop(self._spec["terminationGracePeriodSeconds"])
+        for port in self._ports.values():
+            self._pool.release(port)
+        self._ports.clear()
         self._secrets.unmount(self.name)
 
     def _last_transition(self) -> str:
@@ -139,18 +149,19 @@ class LocalPod:
         return float(hook.get("sleep", {}).get("seconds", 0))
 
     def _launch(self) -> Launch:
-        """The container's command on this machine, on ports of its own for each run: the last may be taken by now."""
+        """The container's command on this machine, on bound ports that it inherits. Raises ``OSError``."""
         command = [*self._container["command"], *self._container.get("args", [])]
         mounted = self._secrets.mount(self.name, self._metadata["namespace"], self._spec)
-        flags = [mounted.get(word, word) for word in _without(command[1:], ("--host", *_PORT_FLAGS.values()))]
+        flags = [mounted.get(word, word) for word in _without(command[1:], _ADDRESS_FLAGS)]
         for named in self._container["ports"]:
-            named["containerPort"] = free_port()
-            flags += [_PORT_FLAGS[named["name"]], str(named["containerPort"])]
+            port = self._ports.get(named["name"]) or self._ports.setdefault(named["name"], self._pool.acquire())
+            named["containerPort"] = port.number
+            flags += [_FD_FLAGS[named["name"]], str(port.fileno())]
         given = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
         own = {name: value for name, value in given.items() if name not in _OF_INIT_CONTAINERS}
         env = self._secrets.temporary | own
-        url = f"http://{HOST}:{self._container['ports'][0]['containerPort']}"
-        return Launch([find_program(command[0]), *flags, "--host", HOST], env, url)
+        ports = list(self._ports.values())
+        return Launch([find_program(command[0]), *flags], env, ports[0].url, ports)
 
 
 def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:

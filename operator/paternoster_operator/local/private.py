@@ -6,6 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from paternoster_operator.local.state import sessions_folder, state_folder
+
 
 class SessionFolder:
     """One folder for what a session must not leave behind; locked while its process lives."""
@@ -20,9 +22,10 @@ class SessionFolder:
         os.close(self._lock)
 
 
-def session_folder(state: Path) -> SessionFolder:
-    """A new folder below ``state``; those whose session has ended without taking theirs away are taken away."""
-    sessions = private_folder(private_folder(state) / "sessions")
+def session_folder() -> SessionFolder:
+    """A new folder of a session; those whose session has ended without taking theirs away are taken away."""
+    private_folder(state_folder())
+    sessions = private_folder(sessions_folder())
     for path in sessions.iterdir():
         if (lock := _lock(path)) is not None:
             SessionFolder(path, lock).close()
@@ -31,6 +34,14 @@ def session_folder(state: Path) -> SessionFolder:
     if lock is None:
         raise OSError(f"{path} is another session's")
     return SessionFolder(path, lock)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a session runs whose folder this is."""
+    lock = _lock(folder)
+    if lock is not None:
+        os.close(lock)
+    return lock is None and folder.is_dir()
 
 
 def private_folder(path: Path) -> Path:

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import ctypes
+import errno
 import os
 import signal
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,12 +15,12 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _TAIL_BYTES = 4096
 
 
-def _die_with(parent: int) -> Callable[[], None]:
-    """What a child does before it becomes the program: by Linux prctl(2), it is told to end when ``parent`` ends."""
+def _die_with(parent: int, number: signal.Signals) -> Callable[[], None]:
+    """What a child does before it becomes the program: by Linux prctl(2), it gets a signal when ``parent`` ends."""
 
     def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:  # it ended before the line above
             os._exit(1)
 
@@ -34,12 +36,23 @@ class Process:
         self._log_start = log_start
 
     @classmethod
-    async def start(cls, command: Sequence[str], env: Mapping[str, str], log: Path) -> "Process":
-        """Start ``command`` with ``env`` over this process's own environment; output is appended to ``log``."""
+    async def start(
+        cls,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        log: Path,
+        *,
+        inherited: Sequence[int] = (),
+        orphan_signal: signal.Signals = signal.SIGTERM,
+    ) -> "Process":
+        """Start ``command`` with ``env`` over this process's own environment; output is appended to ``log``.
+
+        ``inherited``: descriptors that it has under the same numbers. ``orphan_signal``: it gets this signal when this
+        process ends without ending it. Raises ``OSError``.
+        """
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        descriptor = open_log(log)
         try:
-            os.fchmod(descriptor, 0o600)  # an older version may have made it
             log_start = os.fstat(descriptor).st_size
             child = await asyncio.create_subprocess_exec(
                 *command,
@@ -48,7 +61,8 @@ class Process:
                 stderr=descriptor,
                 env={**os.environ, **env},
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),
+                pass_fds=inherited,
+                preexec_fn=_die_with(os.getpid(), orphan_signal),
             )
         finally:
             os.close(descriptor)
@@ -87,3 +101,21 @@ class Process:
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+
+
+def open_log(path: Path) -> int:
+    """Open ``path`` to append to it: a file of this user that no other one reads. Raises ``OSError`` that names it.
+
+    The folder may be one that every user writes to, such as /tmp, and the name can be guessed: what another user has
+    put there is neither written to nor given this user's permissions.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
+            raise PermissionError(errno.EPERM, "is no regular file of this user's under this name alone", str(path))
+        os.fchmod(descriptor, 0o600)  # an older version may have made it
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import shutil
-import socket
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,12 @@ from pathlib import Path
 import aiohttp
 
 from paternoster_contract.supervise import supervise
+from paternoster_operator.local.ports import ReservedPort
 from paternoster_operator.local.probe import Probes, http_check, run_probes
 from paternoster_operator.local.process import Process
 
 log = logging.getLogger(__name__)
 
-HOST = "127.0.0.1"
 FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 60.0
 STEADY_SECONDS = 60.0
@@ -32,6 +32,10 @@ class Launch:
     command: Sequence[str]
     env: Mapping[str, str]
     url: str
+    ports: Sequence[ReservedPort] = ()
+    """Those that it inherits."""
+    orphan_signal: signal.Signals = signal.SIGTERM
+    """What it gets when this process ends without ending it."""
 
 
 class Program:
@@ -109,11 +113,21 @@ class Program:
 
     async def _run_once(self, session: aiohttp.ClientSession) -> str:
         """One run from start to end; returns how it ended."""
-        launch = self._launch()
         try:
-            process = self._process = await Process.start(launch.command, launch.env, self.log_file)
+            launch = self._launch()
         except OSError as error:
-            return f"cannot start {launch.command[0]}: {error.strerror}"
+            return f"cannot start: {error}"
+        try:
+            process = self._process = await Process.start(
+                launch.command,
+                launch.env,
+                self.log_file,
+                inherited=[port.fileno() for port in launch.ports],
+                orphan_signal=launch.orphan_signal,
+            )
+        except OSError as error:
+            file = "" if error.filename in (None, launch.command[0]) else f"{error.filename}: "
+            return f"cannot start {launch.command[0]}: {file}{error.strerror}"
         if self._stopping:
             process.terminate()
         self._report_change()
@@ -121,6 +135,8 @@ class Program:
         # One that ends may have stopped listening while it finishes its answers: how long that takes is for stop().
         probes.add_done_callback(lambda _: None if self._stopping else process.kill())
         status = await process.wait()
+        for port in launch.ports:
+            port.refuse()
         killed = probes.result() if probes.done() else ""
         probes.cancel()
         await asyncio.gather(probes, return_exceptions=True)
@@ -147,14 +163,6 @@ def find_program(name: str) -> str:
     """The program beside this interpreter, else on PATH; a path stays as it is."""
     beside = Path(sys.executable).parent / name
     return str(beside) if beside.exists() else shutil.which(name) or name
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _ended(status: int) -> str:

@@ -4,20 +4,23 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 
 from paternoster_contract.http import paths
 from paternoster_contract.supervise import supervise
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.local import LocalCluster
 from paternoster_operator.cluster.port import Key
+from paternoster_operator.local.ports import HOST, listen_on
 from paternoster_operator.local.private import private_folder, session_folder
 from paternoster_operator.local.probe import Probe, Probes
-from paternoster_operator.local.program import HOST, Launch, Program, find_program
+from paternoster_operator.local.program import Launch, Program, find_program
 from paternoster_operator.local.secrets import write_privately
-from paternoster_operator.local.state import state_file, state_folder
+from paternoster_operator.local.state import SESSION_FILE, state_file
 from paternoster_operator.local.unsupported import unused, without_unused
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
@@ -42,12 +45,17 @@ class LocalSession:
     """Start it, put resources into it, close it."""
 
     def __init__(self, port: int, logs: Path, origins: str = "") -> None:
-        """``origins``: of web pages that may call the gateway, separated by commas."""
+        """Listen on ``port``, 0 for a free one; ``origins``: of web pages that may call, separated by commas.
+
+        Raises ``OSError`` or ``OverflowError`` for a port that cannot be had.
+        """
         self.logs = logs
         self._origins = origins
-        self.endpoint = f"http://{HOST}:{port}"
-        self._port = port
-        self._folder = session_folder(state_folder())
+        self._port = listen_on(port)
+        self.endpoint = self._port.url
+        self._key = token_hex(32)
+        """Of the operator's HTTP: whoever can read the session's files has it."""
+        self._folder = session_folder()
         self.cluster = LocalCluster(lambda key: self.operator.enqueue(key), logs, self._folder.path)
         self._settings = Settings(gateway_url=self.endpoint)
         self.operator = Operator(self.cluster, self._settings)
@@ -61,7 +69,7 @@ class LocalSession:
 
         Raises :class:`SessionError`.
         """
-        self._http, port = await serve(build_app(self.operator, self.cluster.objects), HOST, 0)
+        self._http, port = await serve(build_app(self.operator, self.cluster.objects, self._key), HOST, 0)
         self.server = f"http://{HOST}:{port}"
         self.operator.start()
         self.want(resources)
@@ -73,10 +81,11 @@ class LocalSession:
             reason = self._gateway.last_end
             await self.close()
             raise SessionError(f"the gateway does not start: {reason}; see {self._gateway.log_file}")
-        path = state_file()
-        private_folder(path.parent)
-        said = {"server": self.server, "endpoint": self.endpoint, "pid": os.getpid()}
-        write_privately(path, json.dumps(said) + "\n")
+        reached = {"server": self.server, "endpoint": self.endpoint, "pid": os.getpid()}
+        said = reached | {"folder": str(self._folder.path), "key": self._key}
+        for path in (self._folder.path / SESSION_FILE, state_file()):
+            private_folder(path.parent)
+            write_privately(path, json.dumps(said) + "\n")
 
     def want(self, resources: Sequence[LLMDeployment]) -> list[str]:
         """Make these the resources there are; returns a line for each that changed."""
@@ -99,11 +108,13 @@ class LocalSession:
         """Admit nothing new, drain every engine, end."""
         if self._gateway is not None:
             self._gateway.terminate()
+        self._port.stop_listening()
         await self.operator.stop()
         await self.cluster.close()
         if self._gateway is not None:
             await self._gateway.stop(GATEWAY_GRACE_SECONDS)
         await self._http.cleanup()
+        self._port.close()
         self._folder.close()
         self._forget()
 
@@ -122,11 +133,13 @@ class LocalSession:
 
     def _launch_gateway(self) -> Launch:
         command = [
-            find_program("paternoster"), "gateway", "--host", HOST, "--port", str(self._port),
+            find_program("paternoster"), "gateway", "--fd", str(self._port.fileno()),
             "--routes", self.server + paths.ROUTES, "--engine-key", str(self._gateway_key),
             f"--allowed-origins={self._origins}",
         ]  # fmt: skip
-        return Launch(command, {"TMPDIR": str(self._folder.path)}, self.endpoint)
+        env = {"TMPDIR": str(self._folder.path)}
+        # Once this process is killed, nobody keeps the ports of operator and engines, which a gateway goes on asking.
+        return Launch(command, env, self.endpoint, [self._port], signal.SIGKILL)
 
     def _forget(self) -> None:
         """Take the state file away, unless another session has written its own since."""

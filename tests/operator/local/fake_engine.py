@@ -1,6 +1,6 @@
 """An engine without a model: the probes, the numbers and the drain of a real one, and faults on demand.
 
-    fake_engine.py [ignored flags] --host HOST --port PORT --admin-port PORT --admin-keys FOLDER
+    fake_engine.py [ignored flags] --fd DESCRIPTOR --admin-fd DESCRIPTOR --admin-keys FOLDER
 
 Environment: CRASH=text ends it at start with that text; DEAF=1 ignores SIGTERM; FORK=1 starts a child of its own;
 SLOW_START=seconds until it is ready; DRAIN=seconds it takes to end; UNREADY=file and SICK=file make it unready and
@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -43,9 +44,8 @@ NAMES = [
 
 async def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--host")
-    parser.add_argument("--port", type=int)
-    parser.add_argument("--admin-port", type=int)
+    parser.add_argument("--fd", type=int)
+    parser.add_argument("--admin-fd", type=int)
     parser.add_argument("--admin-keys", type=Path)
     args, others = parser.parse_known_args()
     print("pid", os.getpid(), flush=True)
@@ -94,8 +94,9 @@ async def main() -> None:
     loop.add_signal_handler(signal.SIGTERM, (lambda: None) if "DEAF" in os.environ else ending.set)
     runner = web.AppRunner(app)
     await runner.setup()
-    for port in (args.port, args.admin_port):
-        await web.TCPSite(runner, args.host, port).start()
+    for descriptor in (args.fd, args.admin_fd):
+        if descriptor is not None:
+            await web.SockSite(runner, socket.socket(fileno=descriptor)).start()
     await ending.wait()
     print("draining", flush=True)
     await asyncio.sleep(float(os.environ.get("DRAIN", "0")))

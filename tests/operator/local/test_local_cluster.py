@@ -1,10 +1,12 @@
 """Objects in memory, pods as processes: what a Deployment's controller and a kubelet would do."""
 
 import asyncio
+import errno
 import json
 import os
 import re
 import signal
+import socket
 import stat
 import tempfile
 from pathlib import Path
@@ -73,6 +75,24 @@ async def test_the_command_runs_on_a_free_port_of_this_machine(fleet: Any) -> No
     assert '"--max-num-seqs", "8"' in log
     assert '"PATERNOSTER_TEST": "here"' in log
     assert "0.0.0.0" not in log
+
+
+async def test_an_engine_that_crashed_has_its_ports_again_and_nobody_else_had_them(fleet: Any) -> None:
+    await fleet.apply(1)
+    (pod,) = await fleet.until_ready(1)
+    os.kill(fleet.pid(pod.name), signal.SIGKILL)
+
+    def refused() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", pod.port)) == errno.ECONNREFUSED
+
+    await fleet.until(refused)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", pod.port))
+    await fleet.until(lambda: fleet.pods[0].restarts == 1 and fleet.ready)
+    assert fleet.pods[0].port == pod.port
 
 
 async def test_a_model_is_fetched_into_the_cache_of_this_machine(fleet: Any) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from paternoster_operator.local.ports import reserve_port
 from paternoster_operator.local.probe import Probe, Probes
 from paternoster_operator.local.program import (
     FIRST_BACKOFF_SECONDS,
@@ -17,7 +18,6 @@ from paternoster_operator.local.program import (
     Program,
     backoff_seconds,
     find_program,
-    free_port,
 )
 
 PARENT = """
@@ -34,14 +34,16 @@ asyncio.run(main())
 
 
 ENDING = """
-import http.server, signal, sys, threading, time
+import http.server, signal, socket, sys, threading, time
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
 
-server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
+server.socket = socket.socket(fileno=int(sys.argv[1]))
+server.server_activate()
 signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
 server.serve_forever()
 server.server_close()
@@ -52,14 +54,15 @@ print("answered all", flush=True)
 
 
 async def test_a_program_that_ends_is_not_killed_because_it_listens_no_more(tmp_path: Path) -> None:
-    port = free_port()
+    port = reserve_port()
     log = tmp_path / "log"
     probe = Probe("/", period_seconds=0.1, timeout_seconds=1, failure_threshold=100)
     probes = Probes(probe, probe, Probe("/", period_seconds=0.1, timeout_seconds=0.5, failure_threshold=2))
-    launch = Launch([sys.executable, "-c", ENDING, str(port)], {}, f"http://127.0.0.1:{port}")
+    launch = Launch([sys.executable, "-c", ENDING, str(port.fileno())], {}, port.url, [port])
     program = Program("ending", lambda: launch, probes, log, lambda: None)
     assert await program.first_run()
     await program.stop(grace_seconds=30)
+    port.close()
     assert log.read_text().endswith("answered all\n")
 
 
@@ -80,7 +83,7 @@ async def test_a_program_ends_with_its_parent_and_not_with_the_terminal(
     program: Path, tmp_path: Path, fleet: Any
 ) -> None:
     log = tmp_path / "logs" / "child.log"
-    command = [sys.executable, "-c", PARENT, str(log), str(program), "--host", "127.0.0.1", "--port", "0"]
+    command = [sys.executable, "-c", PARENT, str(log), str(program)]
     parent = await asyncio.create_subprocess_exec(*command)
     await fleet.until(lambda: log.exists() and "pid" in log.read_text())
     child = int(re.findall(r"pid (\d+)", log.read_text())[0])
