@@ -36,7 +36,7 @@ def test_the_operators_image_fetches_models_without_torch() -> None:
     assert not {"torch", "triton", "numpy"} & set(listed)
 
 
-@pytest.mark.parametrize("name", [*IMAGES, "build", "audit"])
+@pytest.mark.parametrize("name", [*IMAGES, "build", "audit", "dev", "setup"])
 def test_every_package_has_hashes(name: str) -> None:
     blocks = re.split(r"\n(?=\S)", (ROOT / f"requirements/{name}.txt").read_text().strip())
     bare = [block.splitlines()[0] for block in blocks if "==" in block and "--hash=sha256:" not in block]
@@ -47,6 +47,27 @@ def test_every_package_has_hashes(name: str) -> None:
 @pytest.mark.parametrize("image", IMAGES)
 def test_a_dockerfile_installs_by_hash_alone(image: str) -> None:
     text = (ROOT / image / "Dockerfile").read_text().replace("\\\n", " ")
-    installs = [words for words in re.findall(r"pip install (.*)", text) if "${MODELS}" not in words]
+    installs = re.findall(r"pip install (.*)", text)
     assert installs
     assert all("--require-hashes" in words or "--no-index" in words for words in installs)
+
+
+def test_the_venv_has_the_versions_of_the_constraints_by_hash_alone() -> None:
+    assert versions(ROOT / "requirements/dev.txt") == versions(ROOT / "constraints.txt")
+    setup = (ROOT / "scripts/setup").read_text().replace("\\\n", " ")
+    installs = re.findall(r"\binstall( .*(?:-r|-e) .*)", setup)
+    assert len(installs) == 4
+    assert [words for words in installs if "--require-hashes" not in words] == [" --offline --quiet -e ."]
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_a_base_image_is_named_by_its_digest(image: str) -> None:
+    """A tag is whatever the registry's owner has put there last."""
+    text = (ROOT / image / "Dockerfile").read_text()
+    assert re.findall(r"^ARG BASE=(.*)", text, re.MULTILINE) == [base_of("operator")]
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-bookworm@sha256:[0-9a-f]{64}", base_of(image))
+    assert {line.split()[1] for line in text.splitlines() if line.startswith("FROM ")} == {"${BASE}"}
+
+
+def base_of(image: str) -> str:
+    return re.search(r"^ARG BASE=(.*)", (ROOT / image / "Dockerfile").read_text(), re.MULTILINE)[1]
