@@ -27,7 +27,11 @@ class FleetSettings:
     @classmethod
     def from_spec(cls, spec: LLMDeploymentSpec, profile: Profile, *, prefix_cache: bool = False) -> "FleetSettings":
         """What a manifest says; settings of the engine that it leaves out are the profile's."""
-        said = spec.engine.model_fields_set
+        said, auto = spec.engine.model_fields_set, spec.autoscaling
+        hold = spec.admission.hold_timeout_seconds
+        if auto is not None and auto.scale_to_zero.enabled:
+            # As the operator's routing table tells gateways.
+            hold = auto.scale_to_zero.activation_timeout_seconds
         return cls(
             max_num_seqs=spec.engine.max_num_seqs if "max_num_seqs" in said else None,
             max_batched_tokens=spec.engine.max_batched_tokens,
@@ -35,7 +39,7 @@ class FleetSettings:
             max_queued_requests=spec.engine.max_queued_requests,
             prefix_cache=prefix_cache and spec.engine.prefix_cache,
             max_held_requests=spec.admission.max_held_requests,
-            hold_timeout_seconds=spec.admission.hold_timeout_seconds,
+            hold_timeout_seconds=hold,
             drain_timeout_seconds=spec.drain.timeout_seconds,
             objective=_objective(spec, profile),
         )
