@@ -93,6 +93,10 @@ class EngineStats(BaseModel):
     requests_total: Count = Field(description="requests admitted to the queue")
     requests_finished_total: Count = Field(description="requests that ended, whatever the reason")
     requests_rejected_total: Count = Field(description="requests refused before the queue")
+    requests_rejected_full_total: Count = Field(
+        default=0, description="of requests_rejected_total, those that the queue, or their tenant's share of it, had no"
+        " place for",
+    )  # fmt: skip
     requests_preempted_total: Count = Field(description="distinct requests preempted at least once")
     preemptions_total: Count = Field(description="preemption events")
     prompt_tokens_total: Count

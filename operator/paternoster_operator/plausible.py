@@ -27,7 +27,9 @@ SLACK_SECONDS = 60.0
 _BY_SEQUENCE = ("generation_tokens_total", "inter_token_count_total", "first_token_count_total", "preemptions_total",
                 "requests_preempted_total", "queue_count_total")  # fmt: skip
 _BY_TOKEN = ("prompt_tokens_total", "cached_prompt_tokens_total", "computed_tokens_total", "recomputed_tokens_total")
-_BY_REQUEST = ("requests_total", "requests_finished_total", "requests_rejected_total")
+_BY_REQUEST = (
+    "requests_total", "requests_finished_total", "requests_rejected_total", "requests_rejected_full_total",
+)  # fmt: skip
 _SECONDS = ("queue_seconds_total", "first_token_seconds_total", "inter_token_seconds_total")
 
 

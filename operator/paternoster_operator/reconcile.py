@@ -31,7 +31,7 @@ from paternoster_operator.report.disruptions import new_disruptions
 from paternoster_operator.report.events import decision_event
 from paternoster_operator.report.model_fetch import kept
 from paternoster_operator.report.status import build_status, failed_status, invalid_status
-from paternoster_operator.scrape import Scraper, held_by_fleet, idle_by_fleet, knowing
+from paternoster_operator.scrape import Scraper, held_by_fleet, idle_by_fleet, knowing, requests_by_gateway
 from paternoster_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -184,7 +184,8 @@ class Reconciler:
             replicas=deployment.spec_replicas if deployment is not None and autoscaler.state is None else None,
             # An engine that did not answer is no reason to lose the cap that was found for it.
             cap=_cap_in_status(resource),
-            refused=tuple(f"{pod}: {refusal}" for pod, refusal in sorted(refused.items())),
+            gateway_requests=requests_by_gateway(fleet.gateways, resource.metadata.uid),
+            refused_reports=tuple(f"{pod}: {refusal}" for pod, refusal in sorted(refused.items())),
         )
         autoscaler.observe(samples, now)
 

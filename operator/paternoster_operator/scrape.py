@@ -173,6 +173,14 @@ def held_by_fleet(gateways: Iterable[GatewayStats]) -> dict[str, int]:
     return dict(held)
 
 
+def requests_by_gateway(gateways: Iterable[GatewayStats], fleet: str) -> dict[str, int]:
+    """Requests for the LLMDeployment with the uid ``fleet`` that have come to each gateway process, by its instance."""
+    return {
+        stats.instance: sum(numbers.requests_total for numbers in stats.models.values() if numbers.fleet == fleet)
+        for stats in gateways
+    }
+
+
 def idle_by_fleet(gateways: Iterable[GatewayStats]) -> dict[str, float]:
     """Seconds since the last request, by uid of the LLMDeployment, as far as any gateway has had one for it."""
     idle: dict[str, float] = {}

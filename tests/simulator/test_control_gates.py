@@ -18,7 +18,7 @@ from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import Pattern, bursts, constant, spike, step, synthetic
-from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies
+from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import Fate
 from paternoster_simulator.policies.law import LawPolicy
@@ -226,6 +226,40 @@ def test_a_blackout_changes_no_decision_while_it_lasts_or_after(seconds: float, 
     assert changes(outcome) == changes(undisturbed(seed))
     assert outcome.series.wanted == undisturbed(seed).series.wanted
     assert changes(outcome, "Concurrency") == changes(undisturbed(seed), "Concurrency")
+
+
+@pytest.mark.parametrize(("factor", "seed"), [(20.0, 0), (1000.0, 1)])
+def test_no_pending_replica_is_called_back_while_requests_wait_or_are_refused(factor: float, seed: int) -> None:
+    """Twenty times the traffic; starts take ten minutes, five times what is assumed, or pods are stuck."""
+    outcome = run(
+        step(1.0, at=200, factor=20.0), duration=700, seed=seed, start=2,
+        faults=[SlowStartups(at=190, seconds=1000, factor=factor)],
+        autoscaling={"minReplicas": 1, "maxReplicas": 20}, engine={"maxQueuedRequests": 64},
+    )  # fmt: skip
+    series, records = outcome.series, outcome.records
+    refused = records.arrival[records.fate == Fate.REFUSED]
+    assert len(refused) > 300, "queues were full"
+    called_back = [
+        (time, ready + pending, wanted)
+        for time, ready, pending, wanted, waits, held in zip(
+            series.time, series.ready, series.pending, series.wanted[1:], series.waiting, series.held, strict=False
+        )
+        if 200 < time < 700 and wanted < ready + pending and pending
+        and (waits + held or np.any((refused > time - 30) & (refused <= time)))
+    ]  # fmt: skip
+    assert called_back == []
+    assert series.wanted[-1] >= 5, "what is refused is demand"
+
+
+def test_a_cold_request_waits_as_long_as_the_gateway_lets_it() -> None:
+    """A start of 300 s: longer than ``holdTimeoutSeconds``, shorter than ``activationTimeoutSeconds``."""
+    slow = PROFILE.model_copy(
+        update={"startup": Startup(schedule_seconds=1, pull_seconds=1, load_seconds=300, warm_seconds=1)}
+    )
+    to_zero = {"minReplicas": 0, "maxReplicas": 2, "scaleToZero": {"enabled": True, "activationTimeoutSeconds": 400}}
+    outcome = run(constant(1 / 20), duration=330, seed=0, start=0, profile=slow, autoscaling=to_zero)
+    assert outcome.lost == 0
+    assert outcome.records.ttft.max() > 200
 
 
 @pytest.mark.parametrize("seed", SEEDS)

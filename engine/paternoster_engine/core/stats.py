@@ -76,6 +76,7 @@ class Counters:
             "requests_total": self.requests,
             "requests_finished_total": sum(self.finished.copy().values()),
             "requests_rejected_total": sum(self.rejected.copy().values()),
+            "requests_rejected_full_total": self.rejected["queue_full"] + self.rejected["tenant_queue_full"],
             "requests_preempted_total": self.requests_preempted,
             "preemptions_total": self.preemptions,
             "prompt_tokens_total": self.prompt_tokens,

@@ -43,7 +43,9 @@ class Samples:
     """Replicas that are asked for, where that may differ from what was decided last; None where it does not."""
     cap: int | None = None
     """Live cap to begin with where no engine tells one."""
-    refused: tuple[str, ...] = ()
+    gateway_requests: Mapping[str, int] = field(default_factory=dict)
+    """Requests for the fleet that have come to each gateway process, by its instance."""
+    refused_reports: tuple[str, ...] = ()
     """What engines told and was not believed."""
 
 
@@ -87,6 +89,7 @@ class Autoscaler:
         cap, windows = self.policy.cap, self._windows
         for pod, stats in samples.engines.items():
             windows.observe(pod, stats, now, longest_window(cap))
+        windows.observe_gateways(samples.gateway_requests, now)
         if samples.idle_seconds is not None:
             windows.note_request(now - samples.idle_seconds)
         windows.keep({*samples.serving, *samples.pending, *samples.others})
@@ -100,7 +103,7 @@ class Autoscaler:
             held=samples.held,
             current=samples.idle_seconds is not None or samples.engines.keys() >= set(samples.serving),
             startup_seconds=samples.startup_seconds,
-            refused=samples.refused,
+            refused_reports=samples.refused_reports,
         )
         return self.signals
 

@@ -228,6 +228,10 @@ def _down(loop: ReplicaPolicy, signals: Signals, state: LawState, now: float, wa
     if target >= current:
         message = f"{said}, and {current} replicas are the fewest allowed"
         return _Verdict(current, wanted, Reason.MIN_REPLICAS, message, (Reason.MIN_REPLICAS,))
+    if signals.pending and signals.queued + signals.refused > 0:
+        unserved = f"{signals.waiting} wait, {signals.held} are held, {signals.refused} were refused"
+        message = f"{said}, but {unserved}, and {signals.pending} are on their way"
+        return _Verdict(current, wanted, Reason.PENDING_REPLICAS, message, (Reason.PENDING_REPLICAS,))
     window = down_window(loop, signals)
     if signals.pending:
         # Nothing is called back that may be wanted again before it would have served.
@@ -261,6 +265,7 @@ def _inputs(signals: Signals, cap: int, need: Need | None) -> dict[str, str]:
         "running": str(signals.running),
         "waiting": str(signals.waiting),
         "held": str(signals.held),
+        "refused": str(signals.refused),
         "arrived": str(signals.arrived),
         "departed": str(signals.departed),
         "ready": str(signals.ready),

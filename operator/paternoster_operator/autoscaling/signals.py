@@ -35,7 +35,7 @@ class Signals:
     fresh: bool = False
     """Every serving replica reported lately."""
     stale_pods: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
+    refused_reports: tuple[str, ...] = ()
     """What engines told and was not believed, by pod."""
     window_seconds: float = 0.0
 
@@ -80,7 +80,9 @@ class Signals:
     """The window of ``replicas`` to ``first_token_seconds``: a change of the cap, which
     begins the other window anew, is no change of the traffic."""
     arrived: int = 0
-    """Requests that engines took into their queues."""
+    """Requests that came, whether an engine admitted them to its queue or all queues were full."""
+    refused: int = 0
+    """Those of them that were refused because queues were full."""
     departed: int = 0
     """Requests that ended."""
     generated: int = 0
@@ -108,7 +110,7 @@ class Signals:
 
     @property
     def arrival_rate(self) -> float:
-        """Requests a second that engines took in."""
+        """Requests a second that came."""
         return self.arrived / self.flow_seconds if self.flow_seconds > 0 else 0.0
 
     @property

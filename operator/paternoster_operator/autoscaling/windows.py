@@ -1,4 +1,4 @@
-"""The windows that the law looks back over: samples of every engine, and what their counters grew by.
+"""The windows that the law looks back over: samples of engines and gateways, and what their counters grew by.
 
 A counter's growth between two samples is spread evenly over the time between them, and an engine's window ends with its
 last sample. So a gap in the samples is neither a pause of the traffic nor, when they come again, a burst. A restarted
@@ -6,9 +6,10 @@ engine (another ``instance``) adds what it counted since its start instead of a 
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import add, attrgetter, lt, sub
+from typing import Generic, TypeVar
 
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.stats import STEP_SUMS, EngineStats
@@ -19,6 +20,7 @@ STALE_SECONDS = 15.0
 LONGEST_WINDOW_SECONDS = 600.0
 _COUNTERS = (
     "requests_total",
+    "requests_rejected_full_total",
     "requests_finished_total",
     "requests_preempted_total",
     "generation_tokens_total",
@@ -30,7 +32,7 @@ _COUNTERS = (
     "inter_token_count_total",
 )
 (
-    _ARRIVED, _FINISHED, _PREEMPTED, _GENERATED, _COMPUTED, _RECOMPUTED,
+    _ADMITTED, _REJECTED, _FINISHED, _PREEMPTED, _GENERATED, _COMPUTED, _RECOMPUTED,
     _FIRST_SECONDS, _FIRST_COUNT, _BETWEEN_SECONDS, _BETWEEN_COUNT,
 ) = range(len(_COUNTERS))  # fmt: skip
 _read_counters = attrgetter(*_COUNTERS)
@@ -39,42 +41,44 @@ _EVENTS = slice(_RECOMPUTED + 1)
 _NO_SUMS = (0.0,) * STEP_SUMS
 
 Totals = tuple[float, ...]
-"""The counters, then the sums over steps."""
+"""Of an engine the counters, then the sums over steps; of a gateway the requests that came to it."""
 _NOTHING: Totals = (0.0,) * _STEPS.stop
+Sample = TypeVar("Sample")
 
 
 @dataclass(slots=True)
-class _Track:
-    """The samples of one engine, oldest first."""
+class _Track(Generic[Sample]):
+    """The samples of one engine or gateway, oldest first."""
 
     times: list[float] = field(default_factory=list)
-    stats: list[EngineStats] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     totals: list[Totals] = field(default_factory=list)
     """What was counted until each sample, by all processes together."""
+    _instance: str = ""
     _offset: Totals = _NOTHING
     """What was counted before the present process."""
 
-    def add(self, now: float, stats: EngineStats, keep_seconds: float) -> None:
+    def add(self, now: float, instance: str, totals: Totals, sample: Sample, keep_seconds: float) -> None:
         """Append a sample; those older than ``keep_seconds`` are forgotten, but for the one a window begins at."""
-        totals = _read_counters(stats) + (stats.step_sums or _NO_SUMS)
         if self.times:
             last = self.totals[-1]
             if now < self.times[-1]:
                 # The clock was set back: the samples go with it.
                 back = self.times[-1] - now + (self.times[-1] - self.times[-2] if len(self.times) > 1 else 0.0)
                 self.times = [when - back for when in self.times]
-            if self.stats[-1].instance != stats.instance:
+            if self._instance != instance:
                 self._offset = last
             if self._offset is not _NOTHING:
                 totals = tuple(map(add, totals, self._offset))
             if any(map(lt, totals, last)):
                 totals = tuple(map(max, totals, last))
+        self._instance = instance
         self.times.append(now)
-        self.stats.append(stats)
+        self.samples.append(sample)
         self.totals.append(totals)
         old = bisect_right(self.times, now - keep_seconds, hi=len(self.times) - 1) - 1
         if old > 0:
-            del self.times[:old], self.stats[:old], self.totals[:old]
+            del self.times[:old], self.samples[:old], self.totals[:old]
 
     def growth(self, begin: float, counters: slice = slice(None)) -> Totals:
         """What ``counters`` grew by from ``begin`` to the last sample."""
@@ -90,16 +94,24 @@ class _Track:
             z - a - share * (b - a) for z, a, b in zip(last, before, self.totals[after][counters], strict=True)
         )
 
-    def within(self, begin: float) -> list[EngineStats]:
+    def within(self, begin: float) -> list[Sample]:
         """Samples after ``begin``; the last one in any case."""
-        return self.stats[min(bisect_right(self.times, begin), len(self.times) - 1) :]
+        return self.samples[min(bisect_right(self.times, begin), len(self.times) - 1) :]
+
+    def is_fresh(self, now: float) -> bool:
+        return now - self.times[-1] <= STALE_SECONDS
+
+    def window_begin(self, now: float, seconds: float) -> float:
+        """A window ends with the last sample, unless that is stale."""
+        return (self.times[-1] if self.is_fresh(now) else now) - seconds
 
 
 @dataclass(slots=True)
 class SignalWindows:
-    """The samples of one LLMDeployment's engines. Times are the caller's clock, in seconds."""
+    """The samples of one LLMDeployment's engines and gateways. Times are the caller's clock, in seconds."""
 
-    _tracks: dict[str, _Track] = field(default_factory=dict)
+    _tracks: dict[str, _Track[EngineStats]] = field(default_factory=dict)
+    _gateways: dict[str, _Track[None]] = field(default_factory=dict)
     _last_request: float | None = None
     """When the fleet last had a request, as far as anything seen until now says so: silence moves it nowhere."""
 
@@ -111,10 +123,18 @@ class SignalWindows:
         """Take in a sample of a pod."""
         if (idle := _idle_seconds(stats, self.latest(pod))) is not None:
             self.note_request(now - idle)
-        self._tracks.setdefault(pod, _Track()).add(now, stats, keep_seconds)
+        totals = _read_counters(stats) + (stats.step_sums or _NO_SUMS)
+        self._tracks.setdefault(pod, _Track()).add(now, stats.instance, totals, stats, keep_seconds)
+
+    def observe_gateways(self, requests: Mapping[str, int], now: float) -> None:
+        """Take in, by gateway process, how many requests for the fleet have come to it."""
+        for instance, count in requests.items():
+            self._gateways.setdefault(instance, _Track()).add(now, instance, (count,), None, LONGEST_WINDOW_SECONDS)
+        for instance in [i for i, track in self._gateways.items() if now - track.times[-1] > LONGEST_WINDOW_SECONDS]:
+            del self._gateways[instance]
 
     def latest(self, pod: str) -> EngineStats | None:
-        return self._tracks[pod].stats[-1] if pod in self._tracks else None
+        return self._tracks[pod].samples[-1] if pod in self._tracks else None
 
     def last_time(self, pod: str, default: float) -> float:
         """When the latest sample of a pod was taken."""
@@ -136,7 +156,7 @@ class SignalWindows:
         current: bool = True,
         flow_seconds: float | None = None,
         startup_seconds: float | None = None,
-        refused: tuple[str, ...] = (),
+        refused_reports: tuple[str, ...] = (),
     ) -> Signals:
         """Numbers of the serving replicas ``ready_pods`` over the last ``window_seconds``, and of the traffic over the
         last ``flow_seconds`` (as long, if None).
@@ -147,18 +167,22 @@ class SignalWindows:
             self.note_request(now)
         begin = now - window_seconds
         flow_seconds = window_seconds if flow_seconds is None else flow_seconds
-        recent = {pod: self._tracks[pod] for pod in ready_pods if self._is_fresh(pod, now)}
-        stats = [track.stats[-1] for track in recent.values()]
-        flow_begin = {pod: self._end(pod, now) - flow_seconds for pod in self._tracks}
-        flow = {pod: track.growth(flow_begin[pod]) for pod, track in self._tracks.items()}
-        flowed, evidence = _sum(flow.values()), _sum(track.growth(begin, _EVENTS) for track in self._tracks.values())
-        inside = {pod: track.within(flow_begin[pod]) for pod, track in recent.items()}
+        tracks = self._tracks
+        recent = {pod: tracks[pod] for pod in ready_pods if pod in tracks and tracks[pod].is_fresh(now)}
+        stats = [track.samples[-1] for track in recent.values()]
+        flow = {pod: track.growth(track.window_begin(now, flow_seconds)) for pod, track in tracks.items()}
+        flowed, evidence = _sum(flow.values()), _sum(track.growth(begin, _EVENTS) for track in tracks.values())
+        inside = {pod: track.within(track.window_begin(now, flow_seconds)) for pod, track in recent.items()}
+        came = _sum(track.growth(track.window_begin(now, flow_seconds)) for track in self._gateways.values())[0]
+        # A gateway asks several engines before it refuses a request; each of them has counted it.
+        refused = max(came - flowed[_ADMITTED], 0) if came else flowed[_REJECTED]
+        refused = min(refused, flowed[_REJECTED])
         return Signals(
             ready=len(ready_pods),
             pending=pending_pods,
             fresh=bool(ready_pods) and len(recent) == len(ready_pods),
             stale_pods=tuple(sorted(set(ready_pods) - recent.keys())),
-            refused=refused,
+            refused_reports=refused_reports,
             window_seconds=window_seconds,
             running=sum(s.running for s in stats),
             waiting=sum(s.waiting for s in stats),
@@ -181,7 +205,8 @@ class SignalWindows:
             kv_peak_usage=max((s.kv_usage for samples in inside.values() for s in samples), default=0.0),
             replicas=tuple(_load(samples, flow[pod]) for pod, samples in inside.items()),
             flow_seconds=flow_seconds,
-            arrived=round(flowed[_ARRIVED]),
+            arrived=round(flowed[_ADMITTED] + refused),
+            refused=round(refused),
             departed=round(flowed[_FINISHED]),
             generated=round(flowed[_GENERATED]),
             first_token_seconds=_mean(flowed[_FIRST_SECONDS], flowed[_FIRST_COUNT]),
@@ -192,13 +217,6 @@ class SignalWindows:
             recomputed_tokens=round(evidence[_RECOMPUTED]),
             generation_tokens_per_second=evidence[_GENERATED] / self._seen_since(begin),
         )
-
-    def _is_fresh(self, pod: str, now: float) -> bool:
-        return pod in self._tracks and now - self._tracks[pod].times[-1] <= STALE_SECONDS
-
-    def _end(self, pod: str, now: float) -> float:
-        """Where the window of an engine ends: with its last sample, unless that says nothing of now."""
-        return self._tracks[pod].times[-1] if self._is_fresh(pod, now) else now
 
     def _seen_since(self, begin: float) -> float:
         """Seconds from ``begin``, or from the first sample after it, to the last sample."""

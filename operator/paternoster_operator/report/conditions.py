@@ -208,9 +208,9 @@ def _metrics_fresh(signals: Signals) -> Condition:
         return Condition("MetricsFresh", "True", "AllPodsReporting")
     if signals.ready == 0:
         return Condition("MetricsFresh", "Unknown", "NoPodsReporting", "no replica serves")
-    if signals.refused:
+    if signals.refused_reports:
         return Condition(
-            "MetricsFresh", "False", "ReportsRefused", f"not believed: {'; '.join(signals.refused)[:1000]}"
+            "MetricsFresh", "False", "ReportsRefused", f"not believed: {'; '.join(signals.refused_reports)[:1000]}"
         )
     reason = "NoPodsReporting" if len(signals.stale_pods) == signals.ready else "SomePodsStale"
     return Condition("MetricsFresh", "False", reason, f"no recent numbers from {', '.join(signals.stale_pods)}")

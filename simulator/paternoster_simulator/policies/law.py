@@ -35,6 +35,7 @@ class LawPolicy:
             pending=observation.pending,
             others=observation.draining,
             held=observation.held,
+            gateway_requests={"gateway": observation.requests_total},
             startup_seconds=self._startup.average,
             replicas=observation.replicas,
         )

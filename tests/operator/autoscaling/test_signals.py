@@ -91,6 +91,39 @@ def test_windows_side_by_side_count_everything_once(steps: list[tuple[int, int, 
     assert (grown[0], grown[-1]) == (0, all_of_it)
 
 
+def test_what_full_queues_refuse_has_arrived() -> None:
+    """Thirty of 130 requests were refused, each by both engines; the gateway has counted them once."""
+    windows = SignalWindows()
+    for second, part in ((0, 0.0), (30, 1.0)):
+        for pod in ("p", "q"):
+            counts = {"requests_total": int(50 * part), "requests_rejected_full_total": int(30 * part)}
+            windows.observe(pod, stats(**counts), second)
+    by_engines = windows.summarize(window_seconds=30, now=30, ready_pods=["p", "q"])
+    assert (by_engines.arrived, by_engines.refused) == (160, 60)
+    for second, part in ((0, 0.0), (30, 1.0)):
+        windows.observe_gateways({"g": int(130 * part), "h": 0}, second)
+    signals = windows.summarize(window_seconds=30, now=30, ready_pods=["p", "q"])
+    assert (signals.arrived, signals.refused, signals.arrival_rate) == (130, 30, 130 / 30)
+
+
+def test_what_gateways_refuse_for_other_reasons_is_no_demand() -> None:
+    windows = SignalWindows()
+    for second, count, came in ((0, 0, 0), (30, 20, 500)):
+        windows.observe("p", stats(requests_total=count, requests_rejected_total=came), second)
+        windows.observe_gateways({"g": came}, second)
+    signals = windows.summarize(window_seconds=30, now=30, ready_pods=["p"])
+    assert (signals.arrived, signals.refused) == (20, 0)
+
+
+def test_a_gateway_that_began_anew_or_was_silent_is_no_burst() -> None:
+    windows = SignalWindows()
+    for second in (*range(0, 101, 5), 400):
+        windows.observe("p", stats(requests_total=second, requests_rejected_full_total=second), second)
+        windows.observe_gateways({"g": 2 * second} if second <= 100 else {"g": 2 * second, "new": 10_000}, second)
+    signals = windows.summarize(window_seconds=30, now=400, ready_pods=["p"])
+    assert (signals.arrived, signals.refused) == (60, 30)
+
+
 def test_a_silent_replica_is_named_and_its_gauges_do_not_count() -> None:
     windows = SignalWindows()
     windows.observe("old", stats(running=5), 0)

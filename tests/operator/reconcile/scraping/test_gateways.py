@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
-from paternoster_operator.scrape import Scraper, addresses, idle_by_fleet, knowing
+from paternoster_operator.scrape import Scraper, addresses, idle_by_fleet, knowing, requests_by_gateway
 
 
 @asynccontextmanager
@@ -76,3 +76,12 @@ def test_the_gateway_with_the_latest_request_counts() -> None:
 
     assert idle_by_fleet([told(9), told(4), told(None), told(1, "other")]) == {"uid": 4, "other": 1}
     assert idle_by_fleet([told(None)]) == {}
+
+
+def test_requests_are_counted_by_fleet_and_gateway_process() -> None:
+    def model(fleet: str, requests: int) -> GatewayModelStats:
+        return GatewayModelStats(fleet=fleet, in_flight=0, held=0, requests_total=requests, failed_total=0)
+
+    first = GatewayStats(instance="a", time=0, models={"m": model("uid", 7), "n": model("other", 5)})
+    second = GatewayStats(instance="b", time=0, models={"m": model("uid", 2)})
+    assert requests_by_gateway([first, second], "uid") == {"a": 7, "b": 2}
