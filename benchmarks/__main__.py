@@ -35,6 +35,7 @@ RUNNERS = (
     "hostile.attacks",
     "hostile.dribbling_engine",
     "hostile.neighbours",
+    "hostile.pieces",
     "hostile.silence",
     "hostile.soak",
     "peers.compare",

@@ -21,6 +21,10 @@ PIECE = 64 * 1024
 """Bytes of a body or an answer whose time is bounded."""
 MAX_PIPELINED = 8
 """Requests that a client may send ahead of an answer."""
+FREE_PIECES = 1024
+"""Chunks and segments of a body, however small: each costs a call of Python, whatever its length."""
+BYTES_PER_PIECE = 64
+"""Of a body for each piece beyond :data:`FREE_PIECES`."""
 LINGER_SECONDS = 2.0
 """After a refusal, for a client that still sends: closing at once would take the answer from it (RFC 9112, 9.6)."""
 PROBES = frozenset(path.encode() for path in routes.PROBES | routes.NUMBERS)
@@ -66,6 +70,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._in_body = False
         self._body_bytes = 0
+        self._body_pieces = 0
+        self._body_parts: list[bytes] = []
+        """What was parsed of a body since bytes were last fed: given on as one piece."""
         self._piece_bytes = 0
         self._waiting_since: float | None = None
         """For what the client has to send next; None between requests."""
@@ -125,6 +132,14 @@ class LimitedHttpProtocol(HttpToolsProtocol):
                 raise error.__context__ from None
             raise Refusal(400, "Invalid HTTP request received.") from None
         self._kept = 0 if self._parsed else self._kept + len(data)
+        self._pass_body_on()
+
+    def _pass_body_on(self) -> None:
+        """Append to the body once for all pieces that were fed together: each time it is copied whole."""
+        if self._body_parts:
+            body = b"".join(self._body_parts)
+            self._body_parts.clear()
+            super().on_body(body)
 
     def _refuse(self, refusal: Refusal) -> None:
         """Answer, unless that would stand in another answer's place; read no more requests and let the client go."""
@@ -184,7 +199,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             raise self._body_too_long()
         super().on_headers_complete()
         self._in_body = True
-        self._body_bytes = self._piece_bytes = 0
+        self._body_bytes = self._body_pieces = self._piece_bytes = 0
         self._waiting_since = self.loop.time()
         self._parsed = True
 
@@ -193,15 +208,20 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.max_body_bytes:
             raise self._body_too_long()
+        self._body_pieces += 1
+        if self._body_pieces > FREE_PIECES + self._body_bytes // BYTES_PER_PIECE:
+            raise Refusal(400, f"The body came in too small pieces: {self._body_pieces} for {self._body_bytes} bytes; "
+                               f"beyond {FREE_PIECES}, one for each {BYTES_PER_PIECE} bytes is allowed.")  # fmt: skip
         if not self._place.hold(len(body)):
             raise Refusal(503, "The server holds as many bytes of bodies as it may.")
         self._piece_bytes += len(body)
         if self._piece_bytes >= PIECE:
             self._piece_bytes = 0
             self._waiting_since = self.loop.time()
-        super().on_body(body)
+        self._body_parts.append(body)
 
     def on_message_complete(self) -> None:
+        self._pass_body_on()
         super().on_message_complete()
         self._in_body = False
         self._waiting_since = None

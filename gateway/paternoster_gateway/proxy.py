@@ -29,6 +29,7 @@ from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.retry_budget import RetryBudget, RetryBudgets
+from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,8 @@ class Proxy:
 
     async def open(self) -> None:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=bounded_connector(limit=0),
+            read_bufsize=READ_BUFFER,
             timeout=aiohttp.ClientTimeout(total=None, connect=5),
             auto_decompress=False,
             skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),

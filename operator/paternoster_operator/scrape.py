@@ -18,6 +18,7 @@ from paternoster_contract.error_text import error_text
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineStats, GatewayStats
+from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +146,11 @@ class Scraper:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                timeout=self._timeout, auto_decompress=False, headers={"Accept-Encoding": "identity"}
+                connector=bounded_connector(),
+                read_bufsize=READ_BUFFER,
+                timeout=self._timeout,
+                auto_decompress=False,
+                headers={"Accept-Encoding": "identity"},
             )
         return self._session
 

@@ -1,0 +1,190 @@
+"""How long a gateway's /health waits while clients or engines send what they say in the smallest pieces.
+
+    python benchmarks hostile.pieces --seconds 10 --connections 4
+
+Attackers are processes of their own and have no key; the engine that they are answered by is hostile too. Each line
+has the median, the 99th percentile and the longest wait of a /health that is asked every 10 ms, and the gateway's
+processor time by the second.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from hostile.fleet import PATERNOSTER, Server
+from paternoster_contract.access import keys
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+
+PERIOD_SECONDS = 0.01
+MODEL, KEYED = "open", "keyed"
+PIECE = b"1\r\na\r\n"
+INTERIM = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+BODY = json.dumps({"model": MODEL, "prompt": "up"}).encode()
+CHUNKED = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+SIZED = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+
+
+def send_chunks_of_a_byte(port: int) -> None:
+    """Bodies in chunks of a byte, one after another."""
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(CHUNKED)
+            for _ in range(1024):
+                client.sendall(PIECE * 1024)
+
+
+def send_segments_of_a_byte(port: int) -> None:
+    """Bodies whose every byte leaves by itself."""
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.sendall(SIZED % 2**22)
+            for _ in range(2**22):
+                client.send(b"a")
+
+
+def ask(port: int) -> None:
+    """A call of the open model whose answer is read and dropped, over and over."""
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(SIZED % len(BODY) + BODY)
+            while client.recv(2**20):
+                pass
+
+
+def be_engine(listener: socket.socket, answer: bytes, piece: bytes) -> None:
+    """Serve the answer ``answer`` followed by ``piece`` without an end; probes are answered."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, ValueError):
+            while line := await reader.readline():
+                while (await reader.readline()).strip():
+                    pass
+                if line.startswith(b"GET"):
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                    continue
+                writer.write(answer)
+                while True:
+                    writer.write(piece * 1024)
+                    await writer.drain()
+
+    async def run() -> None:
+        async with await asyncio.start_server(serve, sock=listener) as server:
+            await server.serve_forever()
+
+    asyncio.run(run())
+
+
+Attack = tuple[Callable[[int], None], bytes, bytes]
+ATTACKS: dict[str, Attack] = {
+    "bodies in chunks of a byte": (send_chunks_of_a_byte, HEAD, b""),
+    "bodies in segments of a byte": (send_segments_of_a_byte, HEAD, b""),
+    "answers in chunks of a byte": (ask, HEAD, PIECE),
+    "answers in chunks of 32 bytes": (ask, HEAD, b"20\r\n" + b"a" * 32 + b"\r\n"),
+    "answers of 64 KiB a chunk": (ask, HEAD, b"10000\r\n" + b"a" * 2**16 + b"\r\n"),
+    "103s without an end": (ask, b"", INTERIM),
+    "103s with long headers": (ask, b"", b"HTTP/1.1 103 Early Hints\r\nLink: " + b"a" * 100 + b"\r\n\r\n"),
+}
+"""The attacker, and the engine's answer with what it repeats."""
+
+
+@contextmanager
+def gateway(folder: Path, engine_port: int, *, keyed: bool) -> Iterator[Server]:
+    """A gateway before an engine of the model, which needs a key or not."""
+    route = ModelRoute(
+        replicas=[Replica(name="hostile", url=f"http://127.0.0.1:{engine_port}", ready=True)],
+        key_digests=[keys.digest("a" * 32)] if keyed else None,
+    )
+    routes = folder / "routes.json"
+    routes.write_text(RoutingTable(models={MODEL: route}).model_dump_json())
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = int(probe.getsockname()[1])
+    command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
+    server = Server("gateway", command, port, folder / "gateway.log")
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.end()
+
+
+def waits(port: int, seconds: float) -> list[float]:
+    """Of /health, asked every :data:`PERIOD_SECONDS` on one connection, in seconds."""
+    found: list[float] = []
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    end = time.monotonic() + seconds
+    while (started := time.monotonic()) < end:
+        try:
+            connection.request("GET", "/health")
+            connection.getresponse().read()
+        except (OSError, HTTPException):
+            connection.close()
+        found.append(time.monotonic() - started)
+        time.sleep(PERIOD_SECONDS)
+    return found
+
+
+def measure(name: str, attack: Attack | None, connections: int, seconds: float, *, keyed: bool) -> dict[str, object]:
+    """One attack on a gateway of its own; without one, what it does alone."""
+    context = multiprocessing.get_context("fork")
+    processes = []
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
+        attacker, answer, piece = attack or (None, HEAD, b"")
+        engine_port = int(listener.getsockname()[1])
+        processes.append(context.Process(target=be_engine, args=(listener, answer, piece), daemon=True))
+        with gateway(Path(folder), engine_port, keyed=keyed) as server:
+            if attacker is not None:
+                processes += [
+                    context.Process(target=attacker, args=(server.port,), daemon=True) for _ in range(connections)
+                ]
+            for process in processes:
+                process.start()
+            time.sleep(1)
+            gateway_process = psutil.Process(server.pid)
+            before, started = gateway_process.cpu_times(), time.monotonic()
+            found = waits(server.port, seconds)
+            after, took = gateway_process.cpu_times(), time.monotonic() - started
+            for process in processes:
+                process.kill()
+                process.join()
+    cpu = (after.user + after.system - before.user - before.system) / took
+    p50, p99 = (float(np.percentile(found, percent)) * 1000 for percent in (50, 99))
+    return {"name": name, "p50_ms": p50, "p99_ms": p99, "max_ms": max(found) * 1000, "cpu": cpu}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=10, help="of each attack (default: %(default)s)")
+    parser.add_argument("--connections", type=int, default=4, help="of attackers (default: %(default)s)")
+    parser.add_argument("--only", nargs="*", default=[], help="attacks with one of these words in their names")
+    parser.add_argument("--keyed", action="store_true", help="the model needs a key, which attackers lack")
+    args = parser.parse_args()
+    attacks = [("alone", None), *ATTACKS.items()]
+    for name, attack in attacks:
+        if args.only and not any(word in name for word in args.only):
+            continue
+        row = measure(name, attack, args.connections, args.seconds, keyed=args.keyed)
+        print(
+            f"{row['name']:<32} p50 {row['p50_ms']:7.1f} ms  p99 {row['p99_ms']:7.1f} ms  "
+            f"longest {row['max_ms']:7.1f} ms  processor {row['cpu']:.2f}",
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
