@@ -79,6 +79,18 @@ class RoutingTable(BaseModel):
         aliases = {alias: name for name, route in self.models.items() for alias in route.aliases}
         return {**aliases, **{name: name for name in self.models}}
 
+    @cached_property
+    def all_key_digests(self) -> frozenset[str] | None:
+        """Of every key that opens any model; None where a model needs none, or it is not known which keys it has."""
+        if self.unread or not self.models:
+            return None
+        digests: set[str] = set()
+        for route in self.models.values():
+            if route.key_digests is None:
+                return None
+            digests.update(route.key_digests)
+        return frozenset(digests)
+
     def has(self, url: str) -> bool:
         """Whether any model has a replica at ``url``."""
         return any(replica.url == url for route in self.models.values() for replica in route.replicas)

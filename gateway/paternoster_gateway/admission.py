@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from paternoster_contract.access.identity import Identity
-from paternoster_contract.access.keys import matches
+from paternoster_contract.access.keys import digest, matches
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.errors import (
     GatewayError,
@@ -79,6 +79,11 @@ def admit(
     admission = Admission(first, route.fleet if route else "", key, identity, peer, clock, model if named else "")
     admission.route(table)
     return admission
+
+
+def may_open_a_model(table: RoutingTable, key: str) -> bool:
+    """Whether ``key`` is one of any fleet's, or some model needs none."""
+    return table.all_key_digests is None or digest(key) in table.all_key_digests
 
 
 def only_model(table: RoutingTable, key: str, clock: Callable[[], float] = time.time) -> str:

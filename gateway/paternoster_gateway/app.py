@@ -18,10 +18,10 @@ from paternoster_contract.http.headers import REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
-from paternoster_gateway.admission import admit, only_model, open_to
+from paternoster_gateway.admission import admit, may_open_a_model, only_model, open_to
 from paternoster_gateway.balancer import Balancer
-from paternoster_gateway.body import named_model
-from paternoster_gateway.errors import GatewayError, client_gone, install
+from paternoster_gateway.body import bound_containers, named_model
+from paternoster_gateway.errors import GatewayError, client_gone, install, unauthorized
 from paternoster_gateway.forwarded_answer import ForwardedAnswer
 from paternoster_gateway.headers import PASSED_ON
 from paternoster_gateway.keys import SentKeys
@@ -41,6 +41,8 @@ from paternoster_http.unforeseen import UnforeseenErrors
 
 STARTED = int(time.time())
 """``created`` of a model whose table does not say when its LLMDeployment was made."""
+READ_WITHOUT_KEY = 64 * 2**10
+"""Bytes of a body that is read although its key opens no model; of a longer one, the headers alone."""
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -206,14 +208,22 @@ def _card(table: RoutingTable, name: str) -> dict[str, object]:
 
 
 async def _read(request: Request, table: RoutingTable) -> Call:
-    """The request, whole: it may have to be sent twice. Raises :class:`GatewayError`."""
+    """The request, whole: it may have to be sent twice. Raises :class:`GatewayError`.
+
+    With a key that opens no model, only a short body is read, for the name of the model that metrics have.
+    """
+    key = client_key(request.headers)
+    length = request.headers.get("content-length", "")
+    short = length.isdecimal() and int(length) <= READ_WITHOUT_KEY
+    if not short and not may_open_a_model(table, key):
+        raise unauthorized()
     try:
         body = await request.body()
     except ClientDisconnect:
         raise client_gone() from None
     headers = {name: value for name, value in request.headers.items() if name in PASSED_ON}
     headers[REQUEST_ID] = current_request_id.get()
-    key = client_key(request.headers)
+    await bound_containers(body)
     named = named_model(body)
     model = only_model(table, key) if named is None else named
     return Call(request.scope["path"], model, body, headers, key, named is not None)

@@ -91,6 +91,41 @@ async def test_whoever_has_no_key_of_it_is_refused_before_anything_else(
         assert f'{counted}{{code="401",model="m",route="{path}"}} {times}.0' in text
 
 
+async def test_a_long_body_is_not_read_for_a_key_that_opens_nothing(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engine = await start("a", chat)
+    door.publish_models(m=route(engine, key_digests=KNOWN), n=route(engine, key_digests=[digest("n")]))
+    await known(client, door)
+
+    async def ask(key: str, head: str) -> int:
+        reader, writer = await asyncio.open_connection(*door.url.removeprefix("http://").split(":"))
+        writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Api-Key: {key}\r\n{head}\r\n\r\n".encode())
+        async with asyncio.timeout(10):
+            line = await reader.readline()
+        writer.close()
+        return int(line.split()[1])
+
+    for key in ("", "another"):
+        for head in ("Content-Length: 65537", "Transfer-Encoding: chunked"):
+            assert await ask(key, head) == 401, "without a byte of the body"
+    for key, head in (("n", "Content-Length: 65537"), ("another", "Content-Length: 65536")):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await ask(key, head)
+    door.publish_models(m=route(engine, key_digests=KNOWN), n=route(engine))
+
+    async def waits() -> bool:
+        try:
+            async with asyncio.timeout(0.3):
+                await ask("another", "Transfer-Encoding: chunked")
+        except TimeoutError:
+            return True
+        return False
+
+    await until(waits, bool)
+
+
 async def test_an_empty_list_lets_nobody_in_and_none_everybody(
     client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk
 ) -> None:

@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_gateway import app
 from paternoster_gateway.app import FORWARDED, create_app
+from paternoster_gateway.body import MAX_CONTAINERS, TOKENS_AT_ONCE, bound_containers, named_model
 from paternoster_http.anthropic_paths import is_anthropic
 
 PATH = "/v1/chat/completions"
@@ -22,10 +24,10 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     """Of a gateway whose model ``m`` has no replica and holds nobody."""
     routes = tmp_path / "routes.json"
     routes.write_text(RoutingTable(models={"m": ModelRoute(hold=False)}).model_dump_json())
-    app = create_app(str(routes))
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    gateway = create_app(str(routes))
+    transport = httpx.ASGITransport(gateway, raise_app_exceptions=False)
     async with (
-        app.router.lifespan_context(app),
+        gateway.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://gateway") as client,
     ):
         while (await client.get("/ready")).status_code != 200:
@@ -59,6 +61,9 @@ def error(answer: httpx.Response) -> str:
         b"",
         b"\xff\xfe",
         b"null",
+        b"[" + b",".join([b"1"] * 100_000) + b"]",
+        b"  [{}]",
+        b'"' + b"a" * 100_000 + b'"',
         b'{"model": ["m"]}',
         b'{"model": 1}',
     ],
@@ -84,6 +89,50 @@ async def test_unknown_methods_are_an_openai_error(client: httpx.AsyncClient) ->
         assert answer.status_code == 405
         assert answer.headers["Allow"]
         assert error(answer)
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        (b"[" + b",".join([b"[]"] * MAX_CONTAINERS) + b"]", 400),
+        (b'["[{", ' + b",".join([b'{"a":[]}'] * (MAX_CONTAINERS // 2)) + b"]", 400),
+        (b'"' + b"[{" * MAX_CONTAINERS + b'"', 503),
+        (b'"' + rb"\\\"[{" * MAX_CONTAINERS + b'"', 503),
+        (b"[" + b",".join([b"1"] * 1_000_000) + b"]", 503),
+        (b"[" + b",".join([b"[]"] * (MAX_CONTAINERS - 2)) + b"]", 503),
+    ],
+    ids=["arrays", "objects", "brackets in a text", "escapes in a text", "numbers", "the most"],
+)
+async def test_arrays_and_objects_are_counted_before_they_are_parsed(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, value: bytes, status: int
+) -> None:
+    parsed: list[int] = []
+
+    def parse(data: bytes) -> str | None:
+        parsed.append(len(data))
+        return named_model(data)
+
+    monkeypatch.setattr(app, "named_model", parse)
+    answer = await client.post(PATH, content=b'{"prompt": ' + value + b', "model": "m"}')
+    assert answer.status_code == status
+    assert bool(parsed) == (status != 400)
+    assert status != 400 or f"more than {MAX_CONTAINERS} arrays and objects" in error(answer)
+
+
+async def test_counting_gives_others_their_turn() -> None:
+    body = b'{"a": "' + b"[" * (MAX_CONTAINERS + 1) + b'", "b": [' + b",".join([b'""'] * 100_000) + b"]}"
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    await bound_containers(body)
+    counting.cancel()
+    assert turns >= 100_000 // TOKENS_AT_ONCE - 1
 
 
 async def test_a_long_name_is_told_shortened(client: httpx.AsyncClient) -> None:
