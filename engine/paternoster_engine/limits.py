@@ -83,5 +83,7 @@ def scheduler_config(args: EngineArgs, **sizes: Any) -> SchedulerConfig:
 
     Raises ``ValueError`` for sizes that contradict them.
     """
+    # Several keys are several tenants, none of which is to wait for another's requests.
+    sizes["order"] = args.order or ("fcfs" if args.api_keys is None else "fair-share")
     shared = (SchedulerConfig.model_fields.keys() & EngineArgs.model_fields.keys()) - sizes.keys()
     return SchedulerConfig(**{name: getattr(args, name) for name in shared}, **sizes)

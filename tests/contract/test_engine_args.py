@@ -106,7 +106,7 @@ def test_a_bad_value_names_its_field(flags: list[str], field: str) -> None:
         (["--token-budget", "99", "--max-batched-tokens", "64"], ["token_budget is 99", "max_batched_tokens", "64"]),
         (["--token-budget", "7", "--live-cap", "8"], ["token_budget is 7", "at least 8"]),
         (["--reserved-slots", "8", "--max-num-seqs", "8"], ["reserved_slots is 8", "max_num_seqs"]),
-        (["--pause-lower-classes"], ["pause_lower_classes", "order 'fcfs'"]),
+        (["--pause-lower-classes"], ["pause_lower_classes", "order 'priority'"]),
         (["--pause-lower-classes", "--order", "priority", "--prefill-first"], ["pause_lower_classes", "prefill_first"]),
         (["--tenant-weights", "alice=0"], ["tenant_weights", "'alice'", "above 0"]),
         (["--speculative", "draft"], ["speculative is 'draft'", "without draft_model"]),

@@ -78,10 +78,25 @@ def test_every_setting_of_scheduling_reaches_the_scheduler() -> None:
     assert {name for name in shared if getattr(config, name) == getattr(defaults, name)} == {"prefill_first"}
 
 
+@pytest.mark.parametrize(
+    ("settings", "order"),
+    [
+        ({}, "fcfs"),
+        ({"api_keys": "keys"}, "fair-share"),
+        ({"api_keys": "keys", "order": "fcfs"}, "fcfs"),
+        ({"order": "priority"}, "priority"),
+    ],
+)
+def test_engines_with_keys_share_themselves_out_by_tenant(settings: dict[str, Any], order: str) -> None:
+    sizes = {"max_batched_tokens": 64, "max_model_len": 99, "num_blocks": 50}
+    assert scheduler_config(EngineArgs(**settings), **sizes).order == order
+
+
 def test_defaults_of_engine_and_scheduler_are_the_same() -> None:
     args, config = EngineArgs(), SchedulerConfig(max_batched_tokens=512, max_model_len=4096, num_blocks=9)
     shared = SchedulerConfig.model_fields.keys() & EngineArgs.model_fields.keys() - {
         "max_batched_tokens",
         "max_model_len",
+        "order",
     }
     assert {name: getattr(config, name) for name in shared} == {name: getattr(args, name) for name in shared}

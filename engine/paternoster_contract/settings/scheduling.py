@@ -41,10 +41,10 @@ class SchedulingSettings(Settings):
         description="memory an admission must leave. greedy: the watermark; no-evict: the largest future need of all "
         "that run; full-reserve: everyone's full length at once",
     )
-    order: Annotated[OrderName, refuse(REMOVED_ORDERS)] = Field(
-        default="fcfs",
-        description="who is next. priority: lowest first, preempting running requests of a lower class; fair-share: "
-        "the tenant served least (VTC)",
+    order: Annotated[OrderName | None, refuse(REMOVED_ORDERS)] = Field(
+        default=None,
+        description="who is next. fcfs: first come; priority: lowest first, preempting running requests of a lower "
+        "class; fair-share: the tenant served least (VTC) (default: fair-share with api-keys, else fcfs)",
     )
     priority_aging: float = Field(
         default=0, ge=0, description="order priority: seconds of waiting that are worth one class; 0 for no aging"
@@ -72,7 +72,7 @@ class SchedulingSettings(Settings):
                 f"reserved_slots is {self.reserved_slots}: must be below max_num_seqs, which is {self.max_num_seqs}"
             )
         if self.pause_lower_classes and self.order != "priority":
-            raise ValueError(f"pause_lower_classes is True: must be False with order {self.order!r}")
+            raise ValueError("pause_lower_classes is True: must be False without order 'priority'")
         if self.pause_lower_classes and self.prefill_first:
             raise ValueError("pause_lower_classes is True: must be False with prefill_first")
         return self

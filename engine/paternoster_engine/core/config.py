@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from paternoster_contract.settings.memory import KVCacheSettings
-from paternoster_contract.settings.scheduling import SchedulingSettings
+from paternoster_contract.settings.scheduling import OrderName, SchedulingSettings
 from paternoster_contract.settings.tenants import TenantSettings
 
 
@@ -32,6 +32,7 @@ class SchedulerConfig(SchedulingSettings, KVCacheSettings, TenantSettings):
     Fixed for the life of a scheduler; only the live cap and the token budget move, below what is said here.
     """
 
+    order: OrderName = Field(default="fcfs", description="who is next")
     max_batched_tokens: int = Field(ge=1, description="capacity: tokens that a step can ever hold")
     max_model_len: int = Field(ge=1, description="longest prompt plus output, tokens")
     num_blocks: int = Field(ge=1, description="blocks that can be handed out; the null block comes on top")

@@ -62,8 +62,8 @@ class TenantQueueFull(AdmissionError):
 
     def __init__(self, tenant: str, limit: int) -> None:
         super().__init__(
-            f"Too many requests: {limit} requests of user {tenant[:100]!r} are waiting, which is as many as are "
-            "queued for one user. Please try again later."
+            f"Too many requests: {limit} requests of {_clients(tenant)} are waiting, which is as many as are queued "
+            "for one tenant. Please try again later."
         )
 
 
@@ -74,7 +74,11 @@ class TenantRateExceeded(AdmissionError):
 
     def __init__(self, tenant: str, rate: float, retry_after: int) -> None:
         super().__init__(
-            f"Rate limit reached: user {tenant[:100]!r} may use {rate:g} tokens per second. "
+            f"Rate limit reached: {_clients(tenant)} may use {rate:g} tokens per second. "
             f"Please try again in {retry_after} s."
         )
         self.retry_after = retry_after
+
+
+def _clients(tenant: str) -> str:
+    return f"tenant {tenant!r}" if tenant else "all clients together, who need no keys,"

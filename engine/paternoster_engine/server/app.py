@@ -44,6 +44,7 @@ def create_app(
     )  # fmt: skip
     app = _app("Paternoster engine", state, opens, *routers, origins=origins)
     app.state.tenants = tenants or TenantRules()
+    app.state.has_keys = keys is not None
     return app
 
 

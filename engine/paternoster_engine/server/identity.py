@@ -6,7 +6,8 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
-from paternoster_contract.access.identity import HEADER, Identity
+from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
+from paternoster_contract.access.keys import client_key, digest
 from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
@@ -17,8 +18,6 @@ from paternoster_engine.server.errors import InvalidValue
 class Sent(Protocol):
     """What a body says of its sender."""
 
-    @property
-    def user(self) -> str | None: ...
     @property
     def cache_salt(self) -> str | None: ...
 
@@ -34,6 +33,11 @@ class TenantRules:
     """Of requests without an identity, as ``max_priority``."""
     max_priority: int = MAX_PRIORITY
 
+    def identity_of_key(self, key: str) -> Identity:
+        """Who sends ``key``, which opens the API and is one of a plain list: a tenant of its own."""
+        identity = of_plain_key(digest(key))
+        return identity.model_copy(update={"min_priority": self.min_priority, "max_priority": self.max_priority})
+
     @classmethod
     def from_args(cls, args: EngineArgs) -> "TenantRules":
         return cls(args.identity_header, args.cache_isolation == "tenant", args.min_priority, args.max_priority)
@@ -41,14 +45,15 @@ class TenantRules:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever sent a request: an identity, or somebody of whom there is only what the body says."""
+    """Whoever sent a request: an identity, or somebody who needed no key."""
 
     rules: TenantRules
     identity: Identity | None = None
 
-    def tenant(self, body: Sent) -> str:
-        """A key says who its client is; without one ``user`` is a courtesy between clients that trust each other."""
-        return (body.user or "") if self.identity is None else self.identity.tenant
+    @property
+    def tenant(self) -> str:
+        """A key says who its client is; clients without one are one tenant, whatever their bodies say."""
+        return "" if self.identity is None else self.identity.tenant
 
     def limits(self, config: SchedulerConfig) -> TenantLimits | None:
         """The tenant's own; what its key does not say is as the engine has it for everybody."""
@@ -69,7 +74,7 @@ class Caller:
     def cache_scope(self, body: Sent) -> bytes:
         """Which cached prefixes it may be served from, and adds to."""
         isolated = self.identity is not None and self.rules.isolates_cache
-        return cache_scope(self.tenant(body) if isolated else "", body.cache_salt or "")
+        return cache_scope(self.tenant if isolated else "", body.cache_salt or "")
 
     def check_priority(self, priority: int) -> None:
         """Raises :class:`InvalidValue` for a class that the caller may not ask for."""
@@ -85,7 +90,9 @@ class Caller:
 async def caller(request: Request) -> Caller:
     """Raises :class:`InvalidValue` for an identity that no gateway sends."""
     rules: TenantRules = request.app.state.tenants
-    values: Sequence[str] = request.headers.getlist(HEADER) if rules.believes_header else ()
+    if not rules.believes_header:
+        return Caller(rules, rules.identity_of_key(client_key(request.headers)) if request.app.state.has_keys else None)
+    values: Sequence[str] = request.headers.getlist(HEADER)
     if not values:
         return Caller(rules)
     try:

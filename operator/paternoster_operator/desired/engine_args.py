@@ -59,7 +59,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         device="cuda" if devices else "auto",
         threads=_threads(spec),
         tensor_parallel_size=max(1, devices),
-        order=spec.engine.order or ("fair-share" if spec.security.api_keys else "fcfs"),
+        order=spec.engine.order or ("fair-share" if spec.security.api_keys else None),
         drain_timeout=spec.drain.timeout_seconds,
         vllm_metrics=installation.vllm_metrics if spec.engine.vllm_metrics is None else spec.engine.vllm_metrics,
         **_said(spec.engine),

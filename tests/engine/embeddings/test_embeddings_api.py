@@ -116,7 +116,7 @@ async def test_a_call_of_more_texts_than_may_wait_is_answered(serve):
         answer = await server.client.post(URL, json={"input": texts})
     assert (answer.status_code, len(answer.json()["data"])) == (200, 20)
     async with serve(max_num_seqs=8, max_queued_per_tenant=3) as server:
-        answer = await server.client.post(URL, json={"input": texts, "user": "a"})
+        answer = await server.client.post(URL, json={"input": texts})
     assert (answer.status_code, len(answer.json()["data"])) == (200, 20)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.stats import StartPart
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
@@ -141,6 +142,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         parse_special_tokens: bool = False,
         clock: Callable[[], float] = time.monotonic,
         tenants: TenantRules | None = None,
+        keys: KeyFiles | None = None,
         name: str = "scripted",
         served: Mapping[str, Any] = MappingProxyType({}),
         **config: int | float | str,
@@ -169,7 +171,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         )
         if loaded:
             state.serve(model)
-        async with _client(create_app(state, tenants=tenants)) as client, _client(create_admin_app(state)) as admin:
+        async with _client(create_app(state, keys, tenants)) as client, _client(create_admin_app(state)) as admin:
             try:
                 yield Server(state, loop, runner, client, admin)
             finally:

@@ -198,6 +198,6 @@ async def test_a_stored_value_that_was_removed_since_is_served_with_its_successo
     world.cluster.shown_pods = [world.engine.pod("a")]
     await world.look()
     args = world.cluster.children["Deployment"]["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert not {"--order", "deadline"} & set(args), "first come first served, which is the engine's default"
+    assert args[args.index("--order") + 1] == "fcfs"
     assert world.cluster.condition("Ready")["status"] == "True"
     assert world.cluster.condition("Stalled") == {}

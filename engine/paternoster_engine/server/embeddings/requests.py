@@ -25,7 +25,7 @@ class VectorRequest(Body):
     user: Text | None = Field(
         default=None,
         max_length=256,
-        description="whom fair shares and quotas count the texts for; of no effect where the key says who sends them",
+        description="of no effect: whom texts are from is what their key says",
     )
     priority: int = Field(default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="class; lower is served first")
     cache_salt: Text | None = Field(

@@ -92,7 +92,7 @@ async def text_requests(
             params=NOTHING,
             arrival=arrival,
             priority=body.priority,
-            tenant=sender.tenant(body),
+            tenant=sender.tenant,
             limits=limits,
             cache_scope=scope,
             deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,

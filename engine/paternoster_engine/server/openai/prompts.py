@@ -69,7 +69,7 @@ async def chat_requests(
         room = min(room, served.sampling_defaults.max_tokens or room)
     asked = None if body.limit is not None and body.limit > room else body.limit
     limit = chat_limit(body, prompt, asked, room)
-    matcher = await matcher_of_chat(served, body, ending, sender.tenant(body))
+    matcher = await matcher_of_chat(served, body, ending, sender.tenant)
     matcher = within_budget(served, body, ending, matcher)
     return _requests(served, body, [prompt], limit, name, sender, [matcher]), ending
 
@@ -90,7 +90,7 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
             check_token_ids(served, "prompt", prompt)
             prompts.append(prompt if truncation is None else _cut(prompt, truncation))
     check_completion(body, prompts)
-    matchers = await matchers_of_text(served, body, prompts, sender.tenant(body))
+    matchers = await matchers_of_text(served, body, prompts, sender.tenant)
     return _requests(served, body, prompts, most, name, sender, matchers)
 
 
@@ -176,7 +176,7 @@ def _requests(
             eos_token_ids=eos_token_ids,
             seed=secrets.randbits(63) if params.seed is None else params.seed + choice,
             priority=body.priority,
-            tenant=sender.tenant(body),
+            tenant=sender.tenant,
             limits=limits,
             cache_scope=scope,
             deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,

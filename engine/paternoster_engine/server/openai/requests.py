@@ -78,7 +78,7 @@ class GenerationRequest(StructuredFields, UnservedFields):
     user: Text | None = Field(
         default=None,
         max_length=256,
-        description="whom fair shares and quotas count the request for; of no effect where the key says who sends it",
+        description="of no effect: whom a request is from is what its key says",
     )
     priority: int = Field(
         default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="class; lower is served first, as in vLLM"

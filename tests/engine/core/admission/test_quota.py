@@ -25,7 +25,7 @@ def test_a_tenant_fills_its_own_part_of_the_queue() -> None:
     engine.step()
     engine.add([1], 2, tenant="a")
     engine.add([1], 2, tenant="a")
-    with pytest.raises(TenantQueueFull, match="2 requests of user 'a' are waiting"):
+    with pytest.raises(TenantQueueFull, match="2 requests of tenant 'a' are waiting"):
         engine.add([1], 2, tenant="a")
     engine.add([1], 2, tenant="b")
     assert engine.scheduler.counters.rejected == {"tenant_queue_full": 1}
@@ -35,7 +35,7 @@ def test_a_tenant_fills_its_own_part_of_the_queue() -> None:
 def test_who_has_used_up_its_tokens_is_told_when_it_has_some_again() -> None:
     engine = CheckedEngine(config(tenant_tokens_per_second=2.0, tenant_token_burst=10.0))
     engine.add([1] * 20, 2, tenant="a")
-    with pytest.raises(TenantRateExceeded, match=r"user 'a' may use 2 tokens per second.*again in 5 s") as raised:
+    with pytest.raises(TenantRateExceeded, match=r"tenant 'a' may use 2 tokens per second.*again in 5 s") as raised:
         engine.add([1], 2, tenant="a")
     assert raised.value.retry_after == 5
     engine.add([1], 2, tenant="b")

@@ -124,4 +124,4 @@ def test_engines_believe_identities_where_the_gateway_alone_has_a_key(resource: 
     assert key_sources(resource(security={"apiKeys": [{"name": "one"}]}), behind_gateway=False)["api"] == []
     shared = engine_args(resource(engine={"cacheIsolation": "Fleet", "order": "priority", "minPriority": -3}))
     assert (shared.cache_isolation, shared.order, shared.min_priority) == ("fleet", "priority", -3)
-    assert engine_args(resource()).order == "fcfs"
+    assert engine_args(resource()).order is None
