@@ -32,6 +32,7 @@ from paternoster_gateway.process.drain import CloseWhileLeaving, Leaving
 from paternoster_gateway.process.numbers import NumbersApart
 from paternoster_gateway.process.tls import OnlyProbesInPlain
 from paternoster_gateway.proxy import Answer, Call, Proxy
+from paternoster_gateway.quarantine import Quarantine
 from paternoster_gateway.table import Origin, TableSource
 from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.cors import allow_origins
@@ -67,13 +68,21 @@ def create_app(
     leaving = leaving or Leaving()
     roots = KeyFiles(engine_key) if engine_key else None
     metrics = GatewayMetrics()
-    liveness = Liveness(lambda url: proxy.healthy(url), lambda url: source.table.has(url), metrics.hangs.inc)
+    quarantine = Quarantine()
+
+    def replica_hung(url: str, last_heard: float) -> None:
+        metrics.hangs.inc()
+        quarantine.replica_hung(url, last_heard)
+
+    liveness = Liveness(
+        lambda url: proxy.healthy(url), lambda url: source.table.has(url), replica_hung, quarantine.forget_left
+    )
     metrics.hung_gauge.set_function(lambda: len(liveness.hung))
     balancer = Balancer(lambda: source.table, hung=lambda: liveness.hung)
     source = TableSource(routes, lambda: table_changed(), SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
     metrics.table_age.set_function(lambda: source.age_seconds or 0.0)
     metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
-    proxy = Proxy(balancer, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness)
+    proxy = Proxy(balancer, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness, quarantine)
 
     def table_changed() -> None:
         balancer.release_held()

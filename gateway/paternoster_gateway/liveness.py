@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from paternoster_contract.supervise import supervise
 
@@ -24,6 +25,25 @@ PROBES = 3
 """Without an answer, one after another, until a replica is hung: two may be lost where processors are short."""
 AGAIN_SECONDS = 1.0
 """Between probes of a replica that is hung."""
+ANSWERED_SECONDS = 2.0
+"""After which a replica that is heard has read and checked what it was sent before: a body is on its way for part."""
+
+
+@dataclass(slots=True)
+class Wait:
+    """A block that waits for a replica's bytes; once that has failed, what the replica did meanwhile."""
+
+    began: float
+    """Of the monotonic clock."""
+    silent_before: bool
+    """Whether the replica answered no probe when it began."""
+    silent: bool = False
+    """Whether it answered no probe when it ended."""
+    answered: bool = False
+    """Whether the replica was heard :data:`ANSWERED_SECONDS` after it began."""
+
+    def answered_by(self, last_heard: float) -> bool:
+        return last_heard >= self.began + ANSWERED_SECONDS
 
 
 class Liveness:
@@ -33,15 +53,24 @@ class Liveness:
         self,
         healthy: Callable[[str], Awaitable[bool]],
         listed: Callable[[str], bool] = lambda _: True,
-        on_hang: Callable[[], object] = lambda: None,
+        on_hang: Callable[[str, float], object] = lambda _url, _last_heard: None,
+        on_quiet: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """``healthy`` probes a URL once; a hung replica is forgotten when it is not ``listed`` any more."""
+        """``healthy`` probes a URL once; a hung replica is forgotten when it is not ``listed`` any more.
+
+        ``on_hang`` is called with the URL of a replica that is hung and when it was last heard, ``on_quiet`` with that
+        of one that owes nothing any more.
+        """
         self._healthy = healthy
         self._listed = listed
         self._on_hang = on_hang
+        self._on_quiet = on_quiet
         self._hung: set[str] = set()
         self._waiting: dict[str, set[asyncio.Timeout]] = {}
         self._quiet_since: dict[str, float] = {}
+        self._last_heard: dict[str, float] = {}
+        self._silent: set[str] = set()
+        """URLs of those that left a probe without an answer since they were heard."""
         self._watching: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -50,7 +79,7 @@ class Liveness:
         return self._hung
 
     @asynccontextmanager
-    async def expecting(self, url: str) -> AsyncIterator[None]:
+    async def expecting(self, url: str) -> AsyncIterator[Wait]:
         """A block that waits for the next bytes from ``url``; raises ``TimeoutError`` in it once that is hung."""
         async with asyncio.timeout(0 if url in self._hung else None) as limit:
             waiting = self._waiting.setdefault(url, set())
@@ -59,11 +88,14 @@ class Liveness:
             self._quiet_since.setdefault(url, time.monotonic())
             if url not in self._watching:
                 self._watch(url)
+            wait = Wait(time.monotonic(), url in self._silent or url in self._hung)
             heard = False
             try:
-                yield
+                yield wait
                 heard = True
             finally:
+                wait.silent = url in self._silent or url in self._hung
+                wait.answered = wait.answered_by(self._last_heard.get(url, 0.0))
                 waiting.discard(limit)
                 if not waiting:
                     self._waiting.pop(url, None)
@@ -80,6 +112,8 @@ class Liveness:
     def _heard(self, url: str) -> None:
         if url in self._hung:
             return  # what it had sent before
+        self._silent.discard(url)
+        self._last_heard[url] = time.monotonic()
         if url in self._waiting:
             self._quiet_since[url] = time.monotonic()
         else:
@@ -92,6 +126,9 @@ class Liveness:
             self._watching.pop(url, None)
             self._quiet_since.pop(url, None)
             self._hung.discard(url)
+            self._silent.discard(url)
+            self._last_heard.pop(url, None)
+            self._on_quiet(url)
 
         task.add_done_callback(ended)
 
@@ -109,12 +146,13 @@ class Liveness:
         for _ in range(PROBES):
             if await self._healthy(url):
                 return True
+            self._silent.add(url)
         return False
 
     async def _out(self, url: str) -> None:
         """Tell who waits, then wait until it answers again or is gone."""
         log.warning("%s answers no probe: it is left until it does", url)
-        self._on_hang()
+        self._on_hang(url, self._last_heard.get(url, 0.0))
         self._hung.add(url)
         for limit in self._waiting.get(url, ()):
             if not limit.expired():

@@ -68,6 +68,10 @@ class GatewayMetrics:
         self.retries_denied = Counter(
             f"{prefix}retries_denied", "Attempts not repeated: the retry budget was used up.", registry=self.registry
         )
+        self.quarantined = Counter(
+            f"{prefix}requests_quarantined", "Requests refused: a replica stopped while it had the same body.",
+            registry=self.registry,
+        )  # fmt: skip
         self.broken = Counter(
             f"{prefix}broken_streams", "Answers a replica broke off.", ["model"], registry=self.registry
         )

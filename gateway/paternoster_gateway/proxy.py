@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NoReturn
 
 import aiohttp
 
@@ -26,8 +27,17 @@ from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
 from paternoster_gateway.headers import Headers, answer_headers, is_status_of_engine
 from paternoster_gateway.keys import SentKeys
-from paternoster_gateway.liveness import Liveness
+from paternoster_gateway.liveness import Liveness, Wait
 from paternoster_gateway.metrics import GatewayMetrics
+from paternoster_gateway.quarantine import (
+    LONG_BODY,
+    MAX_POSSIBLE,
+    Quarantine,
+    Suspicion,
+    digest_of,
+    quarantined,
+    suspicion,
+)
 from paternoster_gateway.retry_budget import RetryBudget, RetryBudgets
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
@@ -92,6 +102,8 @@ class Attempt:
     next: Next = Next.NONE
     reason: str = ""
     """Of a retry, for the metrics."""
+    suspicion: Suspicion = Suspicion.NONE
+    """Whether the call may have made the replica stop."""
 
     async def discard(self) -> None:
         """Another one is made in its place."""
@@ -102,9 +114,12 @@ class Attempt:
 class Proxy:
     """Sends calls to replicas."""
 
-    def __init__(self, balancer: Balancer, metrics: GatewayMetrics, keys: SentKeys, watched: Liveness) -> None:
+    def __init__(
+        self, balancer: Balancer, metrics: GatewayMetrics, keys: SentKeys, watched: Liveness, quarantine: Quarantine
+    ) -> None:
         self._balancer = balancer
         self._liveness = watched
+        self._quarantine = quarantine
         self._metrics = metrics
         self._keys = keys
         self._session: aiohttp.ClientSession | None = None
@@ -138,12 +153,18 @@ class Proxy:
         """The answer of some replica; raises :class:`GatewayError` when none could be had."""
         budget = self.budgets.of(admission.model, admission.fleet)
         budget.count_request()
+        self._refuse_quarantined(call, admission)
         tried: list[str] = []
+        possible = 0
         replica = await self._balancer.acquire(admission)
         refused = False
         while True:
+            self._refuse_quarantined(call, admission)  # the same body may have been in flight at another replica
             attempt = await self._attempt(replica, call, admission, len(tried) + 1)
             tried.append(replica.url)
+            possible += attempt.suspicion is Suspicion.POSSIBLE
+            if attempt.suspicion is Suspicion.CERTAIN or possible >= MAX_POSSIBLE:
+                self._put_in_quarantine(replica, call, admission)
             try:
                 # After a refusal only one more is asked, whatever comes of that.
                 following = None if refused else await self._following(attempt.next, admission, tried, budget)
@@ -158,6 +179,20 @@ class Proxy:
             self._metrics.retries.labels(attempt.reason).inc()
             refused = attempt.next is Next.ONE_NOW
             replica = following
+
+    def _refuse_quarantined(self, call: Call, admission: Admission) -> None:
+        if len(self._quarantine) and _digest(call, admission) in self._quarantine:
+            self._metrics.quarantined.inc()
+            raise quarantined(call.model)
+
+    def _put_in_quarantine(self, replica: Replica, call: Call, admission: Admission) -> NoReturn:
+        self._quarantine.add(_digest(call, admission))
+        log.warning(
+            "%s stopped while it had a request to %s of %d bytes: it is sent to no other replica",
+            replica.url, call.path, len(call.body),
+        )  # fmt: skip
+        self._metrics.quarantined.inc()
+        raise quarantined(call.model)
 
     async def _following(
         self, following: Next, admission: Admission, tried: Sequence[str], budget: RetryBudget
@@ -178,9 +213,12 @@ class Proxy:
         """Send ``call`` to ``replica`` and wait for the first piece of the answer; ``number`` counts from 1."""
         stack = AsyncExitStack()
         stack.enter_context(self._balancer.counted(replica))
+        waits: Wait | None = None
+        """For the headers, which come after the body was read and checked."""
         try:
-            async with self._liveness.expecting(replica.url):
+            async with self._liveness.expecting(replica.url) as waits:
                 response = await stack.enter_async_context(await self._ask(replica, call, admission))
+            waits = None
             if response.status == 401:
                 await stack.aclose()
                 log.warning("%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url)
@@ -205,9 +243,12 @@ class Proxy:
             self._balancer.put_aside(replica)
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
-            return Attempt(unavailable(message, 1), Next.ANY, reason)
+            suspected = Suspicion.NONE if waits is None else suspicion(len(call.body), error, waits)
+            return Attempt(unavailable(message, 1), Next.ANY, reason, suspected)
         except BaseException:
             await stack.aclose()
+            if waits is not None and len(call.body) > LONG_BODY and not (waits.silent_before or waits.answered):
+                self._quarantine.note_left(replica.url, _digest(call, admission), waits)
             raise
 
     def _after(self, response: aiohttp.ClientResponse, replica: Replica) -> Next:
@@ -263,3 +304,8 @@ class Proxy:
                 # The client has gone: closing the connection tells the engine to stop.
                 response.close()
                 raise
+
+
+def _digest(call: Call, admission: Admission) -> bytes:
+    tenant = "" if admission.identity is None else admission.identity.tenant
+    return digest_of(admission.fleet, tenant, call.path, call.body)

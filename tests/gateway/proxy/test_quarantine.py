@@ -1,0 +1,191 @@
+"""A body that silences an engine is sent to no other, and requests beside it are."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+from fakes import Behave, Door, FakeEngine, answer, stats, until
+
+from paternoster_gateway import liveness, quarantine
+from paternoster_gateway.liveness import ANSWERED_SECONDS, Wait
+from paternoster_gateway.quarantine import LONG_BODY, MAX_BODIES, QUARANTINE_SECONDS, Quarantine, Suspicion, suspicion
+
+Start = Callable[[str, Behave], Awaitable[FakeEngine]]
+LONG = {"model": "m", "prompt": "a" * LONG_BODY}
+SHORT = {"model": "m", "prompt": "a"}
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(liveness, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(liveness, "AGAIN_SECONDS", 0.1)
+
+
+async def silenced(engine: FakeEngine, _: web.Request) -> web.StreamResponse:
+    """By any body."""
+    engine.hung = True
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def silenced_by_long_ones(engine: FakeEngine, request: web.Request) -> web.StreamResponse:
+    if len(engine.bodies[-1]) > LONG_BODY or engine.hung:
+        return await silenced(engine, request)
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def crashes(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def post(
+    client: aiohttp.ClientSession, door: Door, body: object, path: str = "/v1/completions"
+) -> tuple[int, str]:
+    async with asyncio.timeout(30), client.post(door.url + path, json=body) as response:
+        return response.status, await response.text()
+
+
+async def publish(client: aiohttp.ClientSession, door: Door, *engines: FakeEngine) -> None:
+    door.publish(*engines)
+    await until(lambda: stats(client, door), lambda models: "m" in models)
+
+
+async def test_a_long_body_that_silences_an_engine_is_sent_to_no_other(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engines = [await start(name, silenced) for name in "abc"]
+    await publish(client, door, *engines)
+    for _ in range(3):
+        status, text = await post(client, door, LONG)
+        assert (status, '"request_quarantined"' in text) == (422, True)
+    assert sum(len(engine.bodies) for engine in engines) == 1
+    async with client.get(f"{door.url}/metrics") as response:
+        text = await response.text()
+    assert "paternoster_gateway_requests_quarantined_total 3.0" in text
+    assert "paternoster_gateway_retries_total{" not in text
+
+
+async def test_short_ones_beside_it_and_other_bodies_are_served(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    bad = await start("bad", silenced_by_long_ones)
+    await publish(client, door, bad)
+    beside = [asyncio.create_task(post(client, door, {**SHORT, "seed": number})) for number in range(4)]
+    await until(lambda: asyncio.sleep(0, len(bad.bodies)), lambda count: count == 4)
+    poison = asyncio.create_task(post(client, door, LONG))
+    await until(lambda: asyncio.sleep(0, len(bad.bodies)), lambda count: count == 5)
+    good = await start("good", answer)
+    door.publish(bad, good)
+    assert (await poison)[0] == 422
+    assert await asyncio.gather(*beside) == [(200, '{"from": "good"}')] * 4
+    assert await post(client, door, {**LONG, "seed": 1}) == (200, '{"from": "good"}')
+    assert await post(client, door, LONG, "/v1/responses") == (200, '{"from": "good"}')
+    assert (await post(client, door, LONG))[0] == 422
+    assert len(good.bodies) == 6
+
+
+async def test_a_client_that_leaves_first_does_not_send_it_to_the_next(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    bad, other = await start("bad", silenced), await start("other", silenced)
+    await publish(client, door, bad)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await post(client, door, LONG)
+    assert len(bad.bodies) == 1
+
+    async def hangs() -> str:
+        async with client.get(f"{door.url}/metrics") as response:
+            return await response.text()
+
+    await until(hangs, lambda text: "paternoster_gateway_hangs_total 1.0" in text)
+    door.publish(bad, other)
+    assert (await post(client, door, LONG))[0] == 422
+    assert other.bodies == []
+
+
+async def test_a_short_body_is_tried_at_two(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    engines = [await start(name, silenced) for name in "abc"]
+    await publish(client, door, *engines)
+    for _ in range(2):
+        assert (await post(client, door, SHORT))[0] == 422
+    assert sum(len(engine.bodies) for engine in engines) == 2
+
+
+async def test_a_body_that_crashes_engines_is_tried_at_two(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engines = [await start(name, crashes) for name in "abcd"]
+    await publish(client, door, *engines)
+    for _ in range(2):
+        assert (await post(client, door, LONG))[0] == 422
+    assert sum(len(engine.bodies) for engine in engines) == 2
+
+
+async def test_engines_that_are_gone_are_no_fault_of_a_body(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    gone = [FakeEngine(name, answer, f"http://127.0.0.1:{port}") for port, name in enumerate("xyz", 1)]
+    await publish(client, door, *gone, await start("good", answer))
+    for _ in range(4):
+        await asyncio.sleep(0)
+        assert await post(client, door, LONG) == (200, '{"from": "good"}')
+
+
+def wait(*, silent: bool, answered: bool, silent_before: bool = False) -> Wait:
+    return Wait(0.0, silent_before, silent, answered)
+
+
+@pytest.mark.parametrize(
+    ("size", "error", "seen", "expected"),
+    [
+        (LONG_BODY + 1, TimeoutError(), wait(silent=True, answered=False), Suspicion.CERTAIN),
+        (LONG_BODY + 1, aiohttp.ServerDisconnectedError(), wait(silent=True, answered=False), Suspicion.CERTAIN),
+        (LONG_BODY + 1, TimeoutError(), wait(silent=True, answered=True), Suspicion.POSSIBLE),
+        (LONG_BODY, TimeoutError(), wait(silent=True, answered=False), Suspicion.POSSIBLE),
+        (LONG_BODY + 1, aiohttp.ServerDisconnectedError(), wait(silent=False, answered=False), Suspicion.POSSIBLE),
+        (LONG_BODY + 1, ConnectionResetError(), wait(silent=False, answered=True), Suspicion.NONE),
+        (LONG_BODY + 1, TimeoutError(), wait(silent=True, answered=False, silent_before=True), Suspicion.NONE),
+        (LONG_BODY + 1, aiohttp.ConnectionTimeoutError(), wait(silent=True, answered=False), Suspicion.NONE),
+        (LONG_BODY + 1, aiohttp.ClientPayloadError(), wait(silent=True, answered=False), Suspicion.NONE),
+    ],
+)
+def test_who_is_to_blame(size: int, error: BaseException, seen: Wait, expected: Suspicion) -> None:
+    assert suspicion(size, error, seen) is expected
+
+
+def test_bodies_are_forgotten_in_time_and_above_the_most() -> None:
+    now = 0.0
+    kept = Quarantine(lambda: now)
+    kept.add(b"first")
+    now = QUARANTINE_SECONDS - 1
+    assert b"first" in kept
+    for number in range(MAX_BODIES):
+        kept.add(b"%d" % number)
+    assert b"first" not in kept
+    assert len(kept) == MAX_BODIES
+    now += QUARANTINE_SECONDS
+    assert (len(kept), b"0" in kept) == (0, False)
+
+
+def test_bodies_of_clients_that_left_are_blamed_unless_the_replica_answered_after_them() -> None:
+    kept = Quarantine()
+    for began in (0.0, 10.0):
+        kept.note_left("a", b"%d" % began, Wait(began, silent_before=False))
+    kept.note_left("b", b"other", Wait(10.0, silent_before=False))
+    kept.replica_hung("a", last_heard=ANSWERED_SECONDS + 1)
+    kept.forget_left("b")
+    kept.replica_hung("b", last_heard=0.0)
+    assert [digest in kept for digest in (b"0", b"10", b"other")] == [False, True, False]
+
+
+def test_tenants_fleets_and_paths_have_their_own() -> None:
+    places = [("f", "t", "/a"), ("g", "t", "/a"), ("f", "u", "/a"), ("f", "t", "/b")]
+    assert len({quarantine.digest_of(*place, b"{}") for place in places}) == len(places)
