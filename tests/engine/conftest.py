@@ -9,6 +9,7 @@ from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import ModelSource, resolve
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.weights.stored import Stored
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +51,25 @@ def shallow(checkpoint: Checkpoint, few_layers: int) -> Decoder:
 
     config = replace(checkpoint.config, num_layers=few_layers)
     return Decoder(config, checkpoint.tensor, torch.float32, torch.device("cpu"))
+
+
+@pytest.fixture(scope="session")
+def few_tokens() -> int:
+    """Of how many the vocabulary of the small model is: all of 49,152 are three quarters of a shallow model's work."""
+    return 8192
+
+
+@pytest.fixture(scope="session")
+def small(checkpoint: Checkpoint, few_layers: int, few_tokens: int) -> Decoder:
+    """The shallow model with the first tokens of the vocabulary alone, which most texts consist of, in float32."""
+    import torch
+
+    def tensor(name: str) -> Stored:
+        stored = checkpoint.tensor(name)
+        return stored[(slice(few_tokens),)] if name == "model.embed_tokens.weight" else stored
+
+    config = replace(checkpoint.config, num_layers=few_layers, vocab_size=few_tokens)
+    return Decoder(config, tensor, torch.float32, torch.device("cpu"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -141,11 +141,11 @@ def test_a_long_sequence_holds_no_more_than_windows_and_a_chunk(
 def test_more_long_sequences_fit_in_the_same_memory(windowed: tuple[str, Decoder], prompts: list[list[int]]) -> None:
     """Against a scheduler that is not told of the windows: at least half as many more run at once."""
     _, model = windowed
-    prompt = (prompts[0] * 8)[:220]
+    prompt = (prompts[0] * 5)[:140]
     ran = []
     for windows in (model.config.kv_windows, (None,) * len(model.config.kv_windows)):
-        engine = tiny.engine(model, blocks=60 * len(windows), windows=windows, max_batched_tokens=16)
-        ask(engine, [[i, *prompt] for i in range(9)], 40)
+        engine = tiny.engine(model, blocks=40 * len(windows), windows=windows, max_batched_tokens=16)
+        ask(engine, [[i, *prompt] for i in range(6)], 20)
         most = 0
         while engine.scheduler.has_work:
             engine.step()

@@ -120,7 +120,12 @@ def _mixed(prompts: list[list[int]], sampled: int, chosen: Sequence[int] | None 
 
 
 @pytest.fixture(scope="session")
-def engine(shallow: Decoder) -> OracleEngine:
+def engine(small: Decoder) -> OracleEngine:
+    return OracleEngine(small)
+
+
+@pytest.fixture(scope="session")
+def engine_with_all_tokens(shallow: Decoder) -> OracleEngine:
     return OracleEngine(shallow)
 
 
@@ -144,9 +149,9 @@ def scaled_engine(narrow_model: Decoder) -> OracleEngine:
 
 
 @pytest.fixture(scope="session")
-def prompts(tokenizer: Tokenizer) -> list[list[int]]:
-    """Cuts of a text, from one token to nineteen blocks, at and around block edges."""
-    tokens = tokenizer.encode(default_text())
+def prompts(tokenizer: Tokenizer, few_tokens: int) -> list[list[int]]:
+    """Cuts of a text, from one token to nineteen blocks, at and around block edges, in tokens of the small model."""
+    tokens = [token for token in tokenizer.encode(default_text()) if token < few_tokens]
     return [tokens[71 * i : 71 * i + length] for i, length in enumerate(LENGTHS)]
 
 
@@ -162,8 +167,11 @@ def kept(source: ModelSource) -> Kept:
 
 
 @pytest.fixture(scope="session")
-def theirs(source: ModelSource, kept: Kept) -> Callable[[int], Any]:
-    """The first so many layers of the same file in transformers, by its own reader, in float32; loaded when called."""
+def theirs(source: ModelSource, kept: Kept) -> Callable[..., Any]:
+    """The first so many layers of the same file in transformers, by its own reader, in float32; loaded when called.
+
+    Its second argument: of how many tokens the vocabulary is, all where it is left out.
+    """
 
     def read(file: Path) -> None:
         from transformers import AutoModelForCausalLM
@@ -176,10 +184,12 @@ def theirs(source: ModelSource, kept: Kept) -> Callable[[int], Any]:
         )
 
     @cache
-    def load(layers: int) -> Any:
+    def load(layers: int, tokens: int | None = None) -> Any:
         model = torch.load(kept.file(read), weights_only=False, mmap=True)
         model.model.layers = model.model.layers[:layers]
         model.config.num_hidden_layers = layers
+        if tokens is not None:
+            model.resize_token_embeddings(tokens)
         return model
 
     return load
@@ -187,12 +197,12 @@ def theirs(source: ModelSource, kept: Kept) -> Callable[[int], Any]:
 
 @pytest.fixture(scope="session")
 def greedy_with(
-    theirs: Callable[[int], Any], kept: Kept, prompts: list[list[int]]
-) -> Callable[[int], Callable[[int], list[int]]]:
-    """By the number of layers: what transformers generates after the prompt of an index, made when first asked for."""
+    theirs: Callable[..., Any], kept: Kept, prompts: list[list[int]]
+) -> Callable[..., Callable[[int], list[int]]]:
+    """By what ``theirs`` is called with: what transformers generates after the prompt of an index, when asked for."""
 
-    def greedy(layers: int, together: list[list[int]], max_tokens: int) -> Outputs:
-        model = theirs(layers)
+    def greedy(size: list[int], together: list[list[int]], max_tokens: int) -> Outputs:
+        model = theirs(*size)
         model.generation_config.eos_token_id = None
         width = max(len(prompt) for prompt in together)
         ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in together])
@@ -201,13 +211,13 @@ def greedy_with(
         outputs: Outputs = generated[:, width:].tolist()
         return outputs
 
-    def of(layers: int) -> Callable[[int], list[int]]:
+    def of(*size: int) -> Callable[[int], list[int]]:
         known: dict[int, list[int]] = {}
 
         def after(index: int) -> list[int]:
             if index not in known:
                 first, last = next((a, b) for a, b in GENERATED_TOGETHER if a <= index < b)
-                outputs = kept.answer(greedy, layers, prompts[first:last], MAX_TOKENS)
+                outputs = kept.answer(greedy, size, prompts[first:last], MAX_TOKENS)
                 known.update(zip(range(first, last), outputs, strict=True))
             return known[index]
 
@@ -217,8 +227,10 @@ def greedy_with(
 
 
 @pytest.fixture(scope="session")
-def greedy_of(greedy_with: Callable[[int], Callable[[int], list[int]]], few_layers: int) -> Callable[[int], list[int]]:
-    return greedy_with(few_layers)
+def greedy_of(
+    greedy_with: Callable[..., Callable[[int], list[int]]], few_layers: int, few_tokens: int
+) -> Callable[[int], list[int]]:
+    return greedy_with(few_layers, few_tokens)
 
 
 @pytest.fixture(scope="session")
@@ -228,7 +240,7 @@ def transformers_greedy(greedy_of: Callable[[int], list[int]], prompts: list[lis
 
 
 @pytest.fixture(scope="session")
-def scores(theirs: Callable[[int], Any], few_layers: int) -> Callable[[list[int]], torch.Tensor]:
+def scores(theirs: Callable[..., Any], few_layers: int, few_tokens: int) -> Callable[[list[int]], torch.Tensor]:
     """Log-softmax ``[tokens, vocab]`` of transformers after each token of a sequence, each sequence computed once."""
     known: dict[tuple[int, ...], torch.Tensor] = {}
 
@@ -236,7 +248,7 @@ def scores(theirs: Callable[[int], Any], few_layers: int) -> Callable[[list[int]
         key = tuple(tokens)
         if key not in known:
             with torch.inference_mode():
-                known[key] = theirs(few_layers)(torch.tensor([tokens])).logits[0].log_softmax(-1)
+                known[key] = theirs(few_layers, few_tokens)(torch.tensor([tokens])).logits[0].log_softmax(-1)
         return known[key]
 
     return of

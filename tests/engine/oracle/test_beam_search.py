@@ -54,8 +54,9 @@ def beginnings(prompts: list[list[int]]) -> dict[int, list[list[int]]]:
 
 @pytest.fixture(scope="module")
 def transformers_beams(
-    theirs: Callable[[int], Any],
+    theirs: Callable[..., Any],
     few_layers: int,
+    few_tokens: int,
     kept: Kept,
     tokenizer: Tokenizer,
     beginnings: dict[int, list[list[int]]],
@@ -69,15 +70,15 @@ def transformers_beams(
             known[search] = read(
                 search,
                 every_end,
-                *kept.answer(beams, few_layers, search, beginnings[search.length], every_end, MAX_TOKENS),
+                *kept.answer(beams, [few_layers, few_tokens], search, beginnings[search.length], every_end, MAX_TOKENS),
             )
         return known[search]
 
     def beams(
-        layers: int, search: Search, prompts: list[list[int]], every_end: list[int], max_tokens: int
+        size: list[int], search: Search, prompts: list[list[int]], every_end: list[int], max_tokens: int
     ) -> tuple[list[list[int]], list[float]]:
         ids = torch.tensor(prompts)
-        generated = theirs(layers).generate(
+        generated = theirs(*size).generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_tokens,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ def beginnings(prompts: list[list[int]]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def reference(
-    theirs: Callable[[int], Any], few_layers: int, kept: Kept, source: ModelSource, beginnings: list[list[int]]
+    theirs: Callable[..., Any], few_layers: int, kept: Kept, source: ModelSource, beginnings: list[list[int]]
 ) -> list[list[int]]:
     def constrained(layers: int, texts: list[str], prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
         # Neither our vocabulary nor our matcher has a part in it.
@@ -178,7 +179,7 @@ def test_greedy_is_the_masked_reference(
     settings: dict[str, Any],
     first: int,
     step: int,
-    engine: Any,
+    engine_with_all_tokens: Any,
     tokenizer: Tokenizer,
     grammars: list[Grammar],
     beginnings: list[list[int]],
@@ -188,10 +189,10 @@ def test_greedy_is_the_masked_reference(
 
     A scheduler knows of a grammar that there is one: what a third of them shows of a schedule, all would.
     """
-    scheduler = engine.scheduler(**settings)
+    scheduler = engine_with_all_tokens.scheduler(**settings)
     for _ in range(2 if settings.get("prefix_cache") else 1):
         requests = _requests(tokenizer, grammars, beginnings)[first::step]
-        engine.play(scheduler, requests)
+        engine_with_all_tokens.play(scheduler, requests)
         assert [request.output for request in requests] == reference[first::step]
     assert scheduler.counters.preemptions > 0 or "force_preempt_every" not in settings
     accepted = scheduler.counters.accepted_tokens
@@ -208,53 +209,60 @@ def test_most_of_what_is_asked_for_is_complete(reference: list[list[int]], token
     assert sum(output[-1] in tokenizer.eos_token_ids for output in reference) > len(reference) / 2
 
 
-@pytest.fixture(
-    scope="module",
-    params=[FreeText(Thought("<think>", ",", begun=True)), FreeText(call=",", several=True)],
-    ids=["thought", "calls"],
-)
-def resting(
-    request: pytest.FixtureRequest,
-    engine: Any,
-    tokenizer: Tokenizer,
-    grammars: list[Grammar],
-    beginnings: list[list[int]],
-) -> tuple[Callable[[], list[Request]], list[list[int]]]:
-    """Requests whose grammars rest, and their outputs as they are without any setting.
+FREE_TEXTS = {
+    "thought": FreeText(Thought("<think>", ",", begun=True)),
+    "calls": FreeText(call=",", several=True),
+}
+"""A comma ends the thought, or begins a call, behind which text is free again."""
+RESTING = slice(17, 30)
+"""Of the grammars, those that are held behind free text."""
 
-    A comma ends the thought, or begins a call, behind which text is free again.
-    """
+
+@pytest.fixture(scope="module")
+def resting(
+    engine_with_all_tokens: Any, tokenizer: Tokenizer, grammars: list[Grammar], beginnings: list[list[int]]
+) -> Callable[[str], tuple[Callable[[], list[Request]], list[list[int]]]]:
+    """By the name of a free text: requests whose grammars rest, and their outputs as they are without any setting."""
     seen = seen_tokens(tokenizer, AnswerFormat())
 
-    def requests() -> list[Request]:
-        made = _requests(tokenizer, grammars, beginnings, max_tokens=48)[17:30]
-        for each, grammar in zip(made, grammars[17:30], strict=True):
-            each.matcher = LazyMatcher(grammar, request.param, seen)
-        return made
+    @cache
+    def of(name: str) -> tuple[Callable[[], list[Request]], list[list[int]]]:
+        def requests() -> list[Request]:
+            made = _requests(tokenizer, grammars[RESTING], beginnings[RESTING], max_tokens=36)
+            for each, grammar in zip(made, grammars[RESTING], strict=True):
+                each.matcher = LazyMatcher(grammar, FREE_TEXTS[name], seen)
+            return made
 
-    plain = requests()
-    engine.play(engine.scheduler(), plain)
-    assert sum("," in tokenizer.decode(each.output) for each in plain) > len(plain) / 2, "else nothing was held"
-    return requests, [each.output for each in plain]
+        plain = requests()
+        engine_with_all_tokens.play(engine_with_all_tokens.scheduler(), plain)
+        assert sum("," in tokenizer.decode(each.output) for each in plain) > len(plain) / 2, "else nothing was held"
+        return requests, [each.output for each in plain]
+
+    return of
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("name", "settings"),
     [
-        {"speculative": "grammar"},
-        {"force_preempt_every": 3},
-        {"force_preempt_every": 4, "speculative": "ngram"},
-        {"force_preempt_every": 3, "preemption": "swap", "host_blocks": 64},
-        {"overlap": True},
+        ("thought", {"speculative": "grammar"}),
+        ("calls", {"speculative": "grammar"}),
+        ("calls", {"force_preempt_every": 3}),
+        ("calls", {"force_preempt_every": 4, "speculative": "ngram"}),
+        ("thought", {"force_preempt_every": 3, "preemption": "swap", "host_blocks": 64}),
+        ("thought", {"overlap": True}),
     ],
     ids=str,
 )
 def test_beside_free_text_any_schedule_gives_the_same(
-    settings: dict[str, Any], engine: Any, resting: tuple[Callable[[], list[Request]], list[list[int]]]
+    name: str,
+    settings: dict[str, Any],
+    engine_with_all_tokens: Any,
+    resting: Callable[[str], tuple[Callable[[], list[Request]], list[list[int]]]],
 ) -> None:
-    make, plain = resting
-    requests, scheduler = make(), engine.scheduler(**settings)
-    engine.play(scheduler, requests)
+    """What a grammar forces is of either free text; of what a schedule does to a matcher, either shows as much."""
+    make, plain = resting(name)
+    requests, scheduler = make(), engine_with_all_tokens.scheduler(**settings)
+    engine_with_all_tokens.play(scheduler, requests)
     assert [request.output for request in requests] == plain
     accepted = scheduler.counters.accepted_tokens
     assert accepted["grammar"] > 0 or "speculative" not in settings
@@ -268,7 +276,7 @@ SAMPLED = {
 
 
 def test_beside_requests_without_a_grammar(
-    engine: Any,
+    engine_with_all_tokens: Any,
     tokenizer: Tokenizer,
     grammars: list[Grammar],
     beginnings: list[list[int]],
@@ -280,12 +288,12 @@ def test_beside_requests_without_a_grammar(
         request.request_id, request.matcher = f"free-{request.request_id}", None
     alone = [Request(r.request_id, r.prompt, r.params, eos_token_ids=r.eos_token_ids, seed=r.seed) for r in free]
     for request in alone:
-        engine.play(engine.scheduler(), [request])
+        engine_with_all_tokens.play(engine_with_all_tokens.scheduler(), [request])
     bound = _requests(tokenizer, grammars, beginnings)
     sampled = [_requests(tokenizer, grammars, beginnings, **SAMPLED)[i] for i in (5, 20, 33, 46) for _ in range(4)]
     for i, request in enumerate(sampled):
         request.request_id, request.seed, request.twin = f"s{i}", i, sampled[i - i % 4] if i % 4 else None
-    engine.play(engine.scheduler(prefix_cache=True), [*free, *bound, *sampled])
+    engine_with_all_tokens.play(engine_with_all_tokens.scheduler(prefix_cache=True), [*free, *bound, *sampled])
     assert [request.output for request in free] == [request.output for request in alone]
     assert [request.output for request in bound] == reference
     again = [_requests(tokenizer, grammars, beginnings, **SAMPLED)[i] for i in (5, 20, 33, 46) for _ in range(4)]
@@ -293,5 +301,5 @@ def test_beside_requests_without_a_grammar(
         request.request_id, request.seed = f"s{i}", i
     # One of each kind alone, the others in a batch of their own kind.
     for batch in (*([request] for request in again[::4]), [request for i, request in enumerate(again) if i % 4]):
-        engine.play(engine.scheduler(force_preempt_every=2), batch)
+        engine_with_all_tokens.play(engine_with_all_tokens.scheduler(force_preempt_every=2), batch)
     assert [request.output for request in again] == [request.output for request in sampled]

@@ -4,7 +4,8 @@ Greedy output is compared with transformers; seeded output with the engine's own
 side by side, every other request; which half is greedy changes from test to test. All prompts are asked once together;
 other schedules get those around block edges and the longest, which is longer than a step and than a chunk of attention.
 
-The model is the first layers of the default one, in which a schedule's faults show as in all; one test has all of them.
+The model is the first layers and tokens of the default one, in which a schedule's faults show as in all; one test has
+all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ Expected = Callable[..., Outputs]
 def test_all_layers(
     whole_engine,
     prompts: Outputs,
-    greedy_with: Callable[[int], Callable[[int], list[int]]],
+    greedy_with: Callable[..., Callable[[int], list[int]]],
     checkpoint: Checkpoint,
 ) -> None:
     """Prompts of 47 to 65 tokens, in chunks and beside others that decode."""

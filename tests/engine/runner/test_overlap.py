@@ -35,7 +35,7 @@ def _requests() -> list[Request]:
             SamplingParams(
                 max_tokens=6 + i % 5,
                 ignore_eos=True,
-                stop_token_ids=tuple(range(0, 49152, 6)) if i % 2 else (),
+                stop_token_ids=tuple(range(0, 8192, 6)) if i % 2 else (),
                 **SETTINGS[i % len(SETTINGS)],
             ),
             seed=i,
@@ -45,15 +45,15 @@ def _requests() -> list[Request]:
 
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
-def test_tokens_reasons_and_logprobs_are_those_of_a_plain_run(shallow: Decoder, preemption: str) -> None:
+def test_tokens_reasons_and_logprobs_are_those_of_a_plain_run(small: Decoder, preemption: str) -> None:
     config = CONFIG if preemption == "recompute" else CONFIG.replace(preemption=preemption, host_blocks=20)
     told, preemptions = [], []
     for overlap in (False, True):
         scheduler = Scheduler(config.replace(overlap=overlap))
         shape = KVPoolShape(config.num_blocks, BLOCK_SIZE, 0)
-        cache = allocate_kv_cache(shape, shallow.config, torch.float32, CPU)
+        cache = allocate_kv_cache(shape, small.config, torch.float32, CPU)
         host = HostKVCache(config.host_blocks, cache) if config.host_blocks else None
-        engine = Engine(scheduler, ModelRunner(shallow, cache, Sampler(shallow.config.vocab_size, CPU), host))
+        engine = Engine(scheduler, ModelRunner(small, cache, Sampler(small.config.vocab_size, CPU), host))
         requests = _requests()
         for request in requests:
             scheduler.add(request)

@@ -342,14 +342,14 @@ def test_padding_writes_nothing(tiny: Decoder) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_the_real_model(shallow: Decoder, temperature: float) -> None:
+def test_the_real_model(small: Decoder, temperature: float) -> None:
     """Prompts around a block's edge and tables that grow, in float32."""
     prompts = [[(7 * i + j) % 900 + 100 for j in range(length)] for i, length in enumerate((1, 30, 31, 32, 33))]
     told = []
     for captured in (False, True):
-        cache = cache_of(shallow, 24, block_size=32)
-        plain_runner = ModelRunner(shallow, cache, Sampler(shallow.config.vocab_size, CPU))
-        runner = graphs(shallow, cache, 256)[0] if captured else plain_runner
+        cache = cache_of(small, 24, block_size=32)
+        plain_runner = ModelRunner(small, cache, Sampler(small.config.vocab_size, CPU))
+        runner = graphs(small, cache, 256)[0] if captured else plain_runner
         requests = plain(*prompts, temperature=temperature, top_p=0.95, max_tokens=6)
         drive(
             runner,
