@@ -155,15 +155,16 @@ class Proxy:
         budget.count_request()
         self._refuse_quarantined(call, admission)
         tried: list[str] = []
-        possible = 0
+        suspected: list[tuple[str, Attempt]] = []
         replica = await self._balancer.acquire(admission)
         refused = False
         while True:
             self._refuse_quarantined(call, admission)  # the same body may have been in flight at another replica
             attempt = await self._attempt(replica, call, admission, len(tried) + 1)
             tried.append(replica.url)
-            possible += attempt.suspicion is Suspicion.POSSIBLE
-            if attempt.suspicion is Suspicion.CERTAIN or possible >= MAX_POSSIBLE:
+            if attempt.suspicion is Suspicion.POSSIBLE:
+                suspected.append((replica.url, attempt))
+            if attempt.suspicion is Suspicion.CERTAIN or await self._stopped_replicas(suspected) >= MAX_POSSIBLE:
                 self._put_in_quarantine(replica, call, admission)
             try:
                 # After a refusal only one more is asked, whatever comes of that.
@@ -184,6 +185,13 @@ class Proxy:
         if len(self._quarantine) and _digest(call, admission) in self._quarantine:
             self._metrics.quarantined.inc()
             raise quarantined(call.model)
+
+    async def _stopped_replicas(self, suspected: Sequence[tuple[str, Attempt]]) -> int:
+        """How many of these (by URL) stopped, and did not only close a connection: those answer their probe."""
+        if len(suspected) < MAX_POSSIBLE:
+            return 0
+        closed = [url for url, attempt in suspected if attempt.reason != "hung"]
+        return len(suspected) - sum(await asyncio.gather(*map(self.healthy, closed)))
 
     def _put_in_quarantine(self, replica: Replica, call: Call, admission: Admission) -> NoReturn:
         self._quarantine.add(_digest(call, admission))

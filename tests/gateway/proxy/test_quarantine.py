@@ -38,7 +38,12 @@ async def silenced_by_long_ones(engine: FakeEngine, request: web.Request) -> web
     raise AssertionError
 
 
-async def crashes(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+async def crashes(engine: FakeEngine, request: web.Request) -> web.StreamResponse:
+    engine.hung = True
+    return await closes(engine, request)
+
+
+async def closes(_: FakeEngine, request: web.Request) -> web.StreamResponse:
     assert request.transport is not None
     request.transport.abort()
     await asyncio.Event().wait()
@@ -127,6 +132,17 @@ async def test_a_body_that_crashes_engines_is_tried_at_two(
     for _ in range(2):
         assert (await post(client, door, LONG))[0] == 422
     assert sum(len(engine.bodies) for engine in engines) == 2
+
+
+async def test_engines_that_only_close_connections_go_on_with_others(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engines = [await start(name, closes) for name in "abcd"]
+    await publish(client, door, *engines)
+    for times in (1, 2):
+        assert (await post(client, door, SHORT))[0] == 503
+        assert sum(len(engine.bodies) for engine in engines) == times * 4
+        await asyncio.sleep(1.1)  # they are asked again then
 
 
 async def test_engines_that_are_gone_are_no_fault_of_a_body(
