@@ -163,7 +163,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
                 pre_tokenizer={"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated", "invert": False}
             )
         ),
-        "tokenizer.json is none",
+        r"tokenizer.json: pre_tokenizer.pattern.Regex is '\(\(': must be a pattern",
     ),
     "special token is a number": (_text("tokenizer_config.json", '{"eos_token": 5}'), "eos_token is 5"),
     "special token has no text": (_text("tokenizer_config.json", '{"eos_token": {}}'), "has no field 'content'"),

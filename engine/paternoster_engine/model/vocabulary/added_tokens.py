@@ -9,6 +9,7 @@ from tokenizers import AddedToken
 
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.vocabulary.bounds import check_added
 
 
 def drop_tokens_without_row(document: dict[str, Any], rows: int) -> list[str]:
@@ -50,22 +51,27 @@ def add_tokens_beside(
         field = "added_tokens.json"
         tokens = [(content, _whole(content, i, field), AddedToken(content, normalized=False))
                   for content, i in legacy.items()]  # fmt: skip
+    check_added([token.content for _, _, token in tokens], field)
     known = {token.content for token in backend.get_added_tokens_decoder().values()}
-    beyond = []
+    beyond: list[str] = []
+    new: dict[str, AddedToken] = {}
+    size = backend.get_vocab_size(with_added_tokens=True)
     for key, token_id, token in sorted(tokens, key=lambda item: item[1]):
-        if token.content in known:
+        if token.content in known or token.content in new:
             continue
         if rows is not None and token_id >= rows:
             beyond.append(_describe(token.content, token_id))
             continue
         present = backend.token_to_id(token.content)
-        becomes = backend.get_vocab_size(with_added_tokens=True) if present is None else present
+        becomes = size if present is None else present
         if becomes != token_id:
             raise UnsupportedModelError(
                 f"{field} has {shown(key)}, the token {shown(token.content)} with the id {token_id}: must be in "
                 f"tokenizer.json, or have the id {becomes}"
             )
-        backend.add_tokens([token])
+        new[token.content] = token
+        size += present is None
+    backend.add_tokens(list(new.values()))  # at once: the library looks for all of them in one automaton
     return beyond
 
 

@@ -7,6 +7,7 @@ from tokenizers import AddedToken, processors
 
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.vocabulary.bounds import check_added, check_vocabulary
 from paternoster_engine.model.vocabulary.byte_level import byte_level, cut_of
 from paternoster_engine.model.vocabulary.file_vocabulary import FileVocabulary
 from paternoster_engine.model.vocabulary.library import refused_by_library
@@ -38,6 +39,9 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
     types = fields.numbers("tokenizer.ggml.token_type")
     if len(types) != len(tokens):
         raise fields.refusal("the length of tokenizer.ggml.token_type", len(types), f"{len(tokens)}, one a token")
+    check_vocabulary(tokens, "tokenizer.ggml.tokens")
+    found = [token for token, kind in zip(tokens, types, strict=True) if kind in (UNKNOWN, CONTROL, USER_DEFINED)]
+    check_added(found, "tokenizer.ggml.tokens of the types that are found in texts")
     spelling: Spelling
     with refused_by_library("the GGUF file's vocabulary"):
         if cut is not None:

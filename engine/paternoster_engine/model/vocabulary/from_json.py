@@ -13,6 +13,7 @@ from paternoster_engine.model.vocabulary.added_tokens import (
     drop_tokens_without_row,
     tokenizer_text,
 )
+from paternoster_engine.model.vocabulary.bounds import bound_tokenizer, check_vocabulary
 from paternoster_engine.model.vocabulary.file_vocabulary import FileVocabulary
 from paternoster_engine.model.vocabulary.library import refused_by_library
 from paternoster_engine.model.vocabulary.spelling import spelling_of
@@ -39,10 +40,13 @@ class TokenizerFiles:
 def read_json_vocabulary(files: TokenizerFiles) -> FileVocabulary:
     """Read the vocabulary from a folder's files. Raises :class:`ModelError`, which names file and field."""
     document = parse_object(files.tokenizer_json, "tokenizer.json")
+    replaced = bound_tokenizer(document)
     spelling = spelling_of(Fields(document, "tokenizer.json").mapping("decoder"))
     beyond = [] if files.rows is None else drop_tokens_without_row(document, files.rows)
     with refused_by_library("tokenizer.json"):
-        backend = tokenizers.Tokenizer.from_str(tokenizer_text(document) if beyond else files.tokenizer_json)
+        backend = tokenizers.Tokenizer.from_str(
+            tokenizer_text(document) if beyond or replaced else files.tokenizer_json
+        )
     # Both are settings of the training, and would change texts unnoticed.
     backend.no_truncation()
     backend.no_padding()
@@ -68,6 +72,7 @@ def _special_names(files: TokenizerFiles) -> dict[str, str]:
             if token is not None:
                 inner = Fields(token, f"{key} of {file}") if isinstance(token, Mapping) else None
                 names[key] = Fields(values, file).text(key) if inner is None else inner.text("content")
+                check_vocabulary([names[key]], f"{file}: {key}")
     return names
 
 

@@ -210,7 +210,7 @@ def test_a_byte_without_a_token_is_named(tmp_path: Path) -> None:
         Tokenizer.from_gguf(fields)
 
 
-@pytest.mark.parametrize("pieces", [["a" * 100_000], [f"{i:x}" * 100 for i in range(50_000)]])
+@pytest.mark.parametrize("pieces", [["a" * 1_000], [f"{i:x}" * 100 for i in range(50_000)]])
 def test_pieces_that_would_take_long_are_refused(pieces: list[str], tmp_path: Path) -> None:
     fields = dict(write(tmp_path / "m.gguf", "llama", "default"))
     for name, more in (("tokens", pieces), ("scores", [0.0] * len(pieces)), ("token_type", [1] * len(pieces))):
