@@ -10,8 +10,12 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.step_work import StepWork
 from paternoster_engine.runner.protocol import Runner, Step
+from paternoster_engine.step_pace import StepPace
 
 log = logging.getLogger(__name__)
+
+SHARED_STEP_SECONDS = 0.075
+"""Of a step while several tenants are served: what one may wait for another's prompt."""
 
 
 @dataclass(slots=True)
@@ -35,6 +39,7 @@ class Engine:
         self.seconds = StageSeconds()
         self.runner = runner
         self._clock = clock
+        self._pace = StepPace()
         self._under_way: tuple[Batch, Step, float] | None = None
         """A step, and when it was begun."""
         self._ended = float("-inf")
@@ -113,7 +118,10 @@ class Engine:
         ended = self._clock()
         self.seconds.update += ended - executed
         # A step that was begun ahead ran only from when the one before it had ended.
-        self.scheduler.counters.steps.add(StepWork.of(batch), ended - max(started, self._ended))
+        work, seconds = StepWork.of(batch), ended - max(started, self._ended)
+        self.scheduler.counters.steps.add(work, seconds)
+        self._pace.add(batch.num_tokens, work.prefill_tokens, seconds)
+        self.scheduler.bound_shared_steps(self._pace.tokens_in(SHARED_STEP_SECONDS))
         self._ended = ended
         return outputs
 

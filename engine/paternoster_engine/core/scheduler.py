@@ -14,6 +14,7 @@ from paternoster_engine.core.admission.admission import Admission
 from paternoster_engine.core.admission.preemption import Preemption, Swap
 from paternoster_engine.core.admission.prompt_shares import PromptShares, first_cut_short
 from paternoster_engine.core.admission.reservation import Slots, projected_peak_tokens
+from paternoster_engine.core.admission.step_budget import StepBudget
 from paternoster_engine.core.admission.validation import RequestValidation
 from paternoster_engine.core.batch import Batch, BatchBuilder, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig
@@ -87,7 +88,8 @@ class Scheduler:
             self.counters,
             self._finish,
         )
-        self._token_budget = config.max_batched_tokens if token_budget is None else self._checked_budget(token_budget)
+        budget = config.max_batched_tokens if token_budget is None else self._checked_budget(token_budget)
+        self._step_budget = StepBudget(budget)
         self._step = 0
 
     @property
@@ -125,12 +127,16 @@ class Scheduler:
     @property
     def token_budget(self) -> int:
         """Most tokens of the next step, but never less than one for each sequence that runs."""
-        return self._token_budget
+        return self._step_budget.live
 
     @token_budget.setter
     def token_budget(self, tokens: int) -> None:
-        before, self._token_budget = self._token_budget, self._checked_budget(tokens)
+        before, self._step_budget.live = self._step_budget.live, self._checked_budget(tokens)
         self.counters.token_budget_changes += before != tokens
+
+    def bound_shared_steps(self, tokens: int | None) -> None:
+        """Let steps hold at most ``tokens`` while several tenants are served, where the order tells them apart."""
+        self._step_budget.shared = tokens if self.config.order == "fair-share" else None
 
     def _checked_budget(self, tokens: int) -> int:
         if not 1 <= tokens <= self.config.max_batched_tokens:
@@ -156,6 +162,7 @@ class Scheduler:
             self._requests[request.request_id] = request
             self._queue.insert(request)
             self._deadlines.watch(request)
+            self._step_budget.begin(request.tenant)
             self.counters.requests += 1
 
     def abort(self, request_id: str, reason: FinishReason = FinishReason.ABORT) -> Request | None:
@@ -170,8 +177,8 @@ class Scheduler:
         self._step += 1
         self.pool.residency.now = now
         # Who runs already must advance, whatever the budget was lowered to.
-        budget = min(max(self._token_budget, len(self._running)), self.config.max_batched_tokens)
-        builder = BatchBuilder(budget, self.config.whole_prompts)
+        budget = self._step_budget.tokens(self._step, len(self._running))
+        builder = BatchBuilder(min(budget, self.config.max_batched_tokens), self.config.whole_prompts)
         for request in self._deadlines.expired(now):
             self._finish(request, FinishReason.TIMEOUT)
             builder.expired.append(request)
@@ -375,4 +382,5 @@ class Scheduler:
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason
         del self._requests[request.request_id]
+        self._step_budget.end(request.tenant, self._step)
         self.counters.finished[reason] += 1

@@ -7,7 +7,7 @@ from heapq import nlargest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
-FEWER = 4
+FEWER = 2
 """Times as much as a tenant that runs something another one holds that makes way for it."""
 
 

@@ -92,7 +92,7 @@ def test_the_budget_is_filled_exactly_when_there_is_enough_to_do() -> None:
     [
         ({"reserved_slots": 4}, "reserved_slots is 4: must be below max_num_seqs, which is 4"),
         ({"batch_wait": -1.0}, "batch_wait\n.* greater than or equal to 0"),
-        ({"pause_lower_classes": True}, "pause_lower_classes is True: must be False with order 'fcfs'"),
+        ({"pause_lower_classes": True}, "pause_lower_classes is True: must be False without order 'priority'"),
         (
             {"pause_lower_classes": True, "order": "priority", "prefill_first": True},
             "pause_lower_classes is True: must be False with prefill_first",

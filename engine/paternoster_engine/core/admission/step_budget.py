@@ -1,0 +1,48 @@
+"""How many tokens a step holds: fewer while several tenants are served, so that none waits for another's long step."""
+
+from collections import Counter
+
+RECENT_STEPS = 256
+"""After which a tenant that has no request any more is not expected back."""
+LEAST_TOKENS = 16
+"""That a step has for prompts, however few are computed in time."""
+
+
+class StepBudget:
+    """The live token budget, and a smaller one for steps that tenants share.
+
+    A request that comes waits for the step under way, and one that decodes for each of them. Where all are one
+    tenant's, a long step costs that one alone, and fewer tokens a step would cost throughput.
+    """
+
+    def __init__(self, live: int) -> None:
+        self.live = live
+        self.shared: int | None = None
+        """Tokens of a step while several tenants are served, by the time that they take; None where nobody knows."""
+        self._requests: Counter[str] = Counter()
+        """Of each tenant that has any."""
+        self._left: dict[str, int] = {}
+        """Step in which each other tenant had its last one; the latest last."""
+
+    def begin(self, tenant: str) -> None:
+        """``tenant`` has one more request."""
+        self._left.pop(tenant, None)
+        self._requests[tenant] += 1
+
+    def end(self, tenant: str, step: int) -> None:
+        """``tenant`` has one request less, in ``step``."""
+        self._requests[tenant] -= 1
+        if not self._requests[tenant]:
+            del self._requests[tenant]
+            self._left[tenant] = step
+
+    def tokens(self, step: int, num_running: int) -> int:
+        """Most tokens of ``step``, in which so many sequences run: each goes on."""
+        if self.shared is None or not self._several(step):
+            return max(self.live, num_running)
+        return min(max(self.live, num_running), max(self.shared, num_running + LEAST_TOKENS))
+
+    def _several(self, step: int) -> bool:
+        while self._left and step - next(iter(self._left.values())) > RECENT_STEPS:
+            del self._left[next(iter(self._left))]
+        return len(self._requests) + len(self._left) > 1
