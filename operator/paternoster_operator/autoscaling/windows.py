@@ -85,7 +85,7 @@ class _Track(Generic[Sample]):
         after = bisect_right(self.times, begin)
         last = self.totals[-1][counters]
         if after == len(self.times):
-            return _NOTHING[counters]
+            return (0.0,) * len(last)
         before = self.totals[max(after - 1, 0)][counters]
         if after == 0 or self.times[after - 1] == begin:
             return tuple(map(sub, last, before))

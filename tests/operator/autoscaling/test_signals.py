@@ -124,6 +124,16 @@ def test_a_gateway_that_began_anew_or_was_silent_is_no_burst() -> None:
     assert (signals.arrived, signals.refused) == (60, 30)
 
 
+def test_a_gateway_that_ended_does_not_stop_the_counting() -> None:
+    """For minutes the windows have its last sample, before the window of each look."""
+    windows = SignalWindows()
+    for second in range(0, 101, 5):
+        windows.observe("p", stats(requests_total=second), second)
+        windows.observe_gateways({"ended" if second <= 50 else "begun": second}, second)
+    signals = windows.summarize(window_seconds=30, now=100, ready_pods=["p"])
+    assert (signals.arrived, signals.refused) == (30, 0)
+
+
 def test_a_silent_replica_is_named_and_its_gauges_do_not_count() -> None:
     windows = SignalWindows()
     windows.observe("old", stats(running=5), 0)
