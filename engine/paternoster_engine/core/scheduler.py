@@ -156,6 +156,8 @@ class Scheduler:
         except AdmissionError as error:
             self.counters.rejected[error.reason] += 1
             raise
+        if self.config.whole_prompts:
+            self._shares.place_call(requests)
         for request in requests:
             if request.branching is not None:
                 request.group = SequenceGroup(request, request.branching)

@@ -122,6 +122,33 @@ def test_a_longer_prompt_than_the_live_budget_has_a_step_of_its_own():
     assert steps == [[4], [20], [4, 4], [3]]
 
 
+@pytest.mark.parametrize("order", ["fcfs", "fair-share", "priority"])
+@pytest.mark.parametrize("tenants", [("one", "one"), ("one", "two")])
+def test_a_short_text_does_not_wait_for_a_call_of_many(order, tenants):
+    scheduler = Scheduler(whole(40, 8, order=order))
+    many = [Request(f"m{i}", [1] * 20, NOTHING, tenant=tenants[0], arrival=0.0) for i in range(50)]
+    scheduler.add(*many)
+    batch = scheduler.schedule(1.0)
+    short = Request("short", [1] * 5, NOTHING, tenant=tenants[1], arrival=1.0)
+    scheduler.add(short)
+    scheduler.update(batch, vectors(batch), 2.0)
+    assert short in [item.request for item in scheduler.schedule(2.0).scheduled]
+
+
+@pytest.mark.parametrize("order", ["fcfs", "fair-share", "priority"])
+def test_short_texts_that_keep_coming_do_not_starve_a_call_of_many(order):
+    scheduler = Scheduler(whole(40, 8, order=order))
+    many = [Request(f"m{i}", [1] * 20, NOTHING, arrival=0.0) for i in range(10)]
+    scheduler.add(*many)
+    steps = 0
+    while not all(request.finished for request in many):
+        scheduler.add(*(Request(f"s{steps}-{i}", [1] * 10, NOTHING, arrival=float(steps)) for i in range(4)))
+        batch = scheduler.schedule(float(steps))
+        scheduler.update(batch, vectors(batch), float(steps))
+        steps += 1
+        assert steps <= 12, "200 tokens are due after 200 others at most"
+
+
 def test_what_ended_meanwhile_gets_no_vector():
     scheduler = Scheduler(whole(40, 8))
     gone, stays = requests([4, 5], Random(4))

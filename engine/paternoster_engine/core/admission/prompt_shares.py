@@ -37,6 +37,16 @@ class PromptShares:
         """When a prompt that is admitted now is due; ``ahead``: tokens that are to be computed before its own."""
         return self.clock + num_uncomputed + ahead
 
+    def place_call(self, requests: Iterable[Request]) -> None:
+        """Say when the prompts of one call are due, one after another, where they are computed whole.
+
+        A call of many is due later than one of few that comes after it, as a long prompt is later than a short one.
+        """
+        ahead = 0
+        for request in requests:
+            request.due = self.due(request.num_prompt, ahead)
+            ahead += request.num_prompt
+
     def passes(self, request: Request, prompt: Request) -> bool:
         """Whether a request that waits, if it is due when it says, is served before a prompt that runs."""
         precedence, due = self.place(request)

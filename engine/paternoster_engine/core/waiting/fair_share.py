@@ -1,5 +1,6 @@
 """Fair shares of the engine for tenants."""
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -24,11 +25,13 @@ class FairShare:
 
     preempts = True
 
-    def __init__(self, weights: Mapping[str, float], running: Sequence[Request] = ()) -> None:
+    def __init__(self, weights: Mapping[str, float], running: Sequence[Request] = (), *, by_due: bool = False) -> None:
         """``weights``: share of tenants whose requests bring none, relative to others; 1 for those not named.
 
-        ``running``: the scheduler's own list.
+        ``running``: the scheduler's own list. ``by_due``: a tenant's requests are served in order of
+        :attr:`Request.due`, not arrival.
         """
+        self._by_due = by_due
         self._weights = weights
         self._running = running
         self._queues: dict[str, deque[Request]] = {}
@@ -49,7 +52,7 @@ class FairShare:
             self._lift(tenant)
             self._queues[tenant] = deque()
         queue = self._queues[tenant]
-        index = len(queue)
+        index = bisect_right(queue, request.due, key=_due) if self._by_due else len(queue)
         if request.status is RequestStatus.PREEMPTED:
             index = sum(r.status is RequestStatus.PREEMPTED and r.arrival <= request.arrival for r in queue)
         queue.insert(index, request)
@@ -125,3 +128,7 @@ class FairShare:
 
     def _tenants_running(self) -> set[str]:
         return {request.tenant for request in self._running}
+
+
+def _due(request: Request) -> float:
+    return request.due

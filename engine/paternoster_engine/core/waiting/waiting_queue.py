@@ -124,6 +124,13 @@ class FirstCome(RankedQueue):
         return (0, request.arrival) if request.status is RequestStatus.PREEMPTED else (1, 0)
 
 
+class FirstDue(RankedQueue):
+    """In order of :attr:`Request.due`, for prompts that are computed whole: short ones do not wait for long calls."""
+
+    def rank(self, request: Request) -> Rank:
+        return request.due, 0
+
+
 class Interleaved(FirstCome):
     """As :class:`FirstCome`, but preempted and fresh requests take turns.
 
@@ -168,14 +175,15 @@ class PriorityClasses(RankedQueue):
 
     preempts = True
 
-    def __init__(self, aging: float) -> None:
-        """``aging``: seconds, 0 for never."""
+    def __init__(self, aging: float, *, by_due: bool = False) -> None:
+        """``aging``: seconds, 0 for never. ``by_due``: within a class :attr:`Request.due` counts, not arrival."""
         super().__init__()
         self._aging = aging
+        self._by_due = by_due
 
     def rank(self, request: Request) -> Rank:
         if self._aging == 0:
-            return request.priority, request.arrival
+            return request.priority, request.due if self._by_due else request.arrival
         # All age at the same pace: who is ahead of whom does not change with time.
         return request.arrival + request.priority * self._aging, request.priority
 
@@ -189,12 +197,14 @@ class PriorityClasses(RankedQueue):
 def make_queue(config: SchedulerConfig, running: Sequence[Request]) -> WaitingQueue:
     """``running``: the scheduler's own list."""
     match config.order:
+        case "fcfs" if config.whole_prompts:
+            return FirstDue()
         case "fcfs":
             return FirstCome() if config.preemption == "recompute" else Interleaved()
         case "priority":
-            return PriorityClasses(config.priority_aging)
+            return PriorityClasses(config.priority_aging, by_due=config.whole_prompts)
         case "fair-share":
-            return FairShare(config.tenant_weights, running)
+            return FairShare(config.tenant_weights, running, by_due=config.whole_prompts)
 
 
 MIN_LIMIT = 1024
