@@ -20,7 +20,7 @@ from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
 from paternoster_gateway.admission import admit, may_open_a_model, only_model, open_to
 from paternoster_gateway.balancer import Balancer
-from paternoster_gateway.body import bound_containers, named_model
+from paternoster_gateway.body import named_model, refuse_costly
 from paternoster_gateway.errors import GatewayError, client_gone, install, unauthorized
 from paternoster_gateway.forwarded_answer import ForwardedAnswer
 from paternoster_gateway.headers import PASSED_ON
@@ -232,7 +232,7 @@ async def _read(request: Request, table: RoutingTable) -> Call:
         raise client_gone() from None
     headers = {name: value for name, value in request.headers.items() if name in PASSED_ON}
     headers[REQUEST_ID] = current_request_id.get()
-    await bound_containers(body)
+    await refuse_costly(body)
     named = named_model(body)
     model = only_model(table, key) if named is None else named
     return Call(request.scope["path"], model, body, headers, key, named is not None)

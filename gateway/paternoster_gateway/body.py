@@ -14,7 +14,9 @@ TOKENS_AT_ONCE = 8192
 """Strings and brackets that are counted before other requests get their turn."""
 SHOWN = 64
 """Bytes of a body that is no object, for an error that says what it is."""
-_STRING_OR_OPENING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_MODEL_OF_PARTS = re.compile(rb'"model"[ \t\n\r]*:[ \t\n\r]*[\[{]')
+_QUOTE = ord('"')
 _OBJECT = re.compile(rb"[ \t\n\r]*\{")
 
 
@@ -26,19 +28,29 @@ class _Named(BaseModel):
     model: str | None = None
 
 
-async def bound_containers(body: bytes) -> None:
-    """Raises :class:`GatewayError` (400) where ``body`` has more than :data:`MAX_CONTAINERS` arrays and objects.
+async def refuse_costly(body: bytes) -> None:
+    """Raises :class:`GatewayError` (400) where parsing ``body`` would hold the event loop.
 
-    Brackets in strings do not count. Most bodies have too few brackets in all, which is counted in C; of others,
-    strings and brackets are counted one by one, with pauses, until there are too many.
+    That is where it has more than :data:`MAX_CONTAINERS` arrays and objects, or where its ``model`` is one: the parser
+    makes objects in Python of a value of a wrong type, for its error. Brackets in strings do not count. Most bodies
+    have too few brackets in all, which is counted in C; of others, strings and brackets are read one by one, with
+    pauses, until there are too many.
     """
-    if body.count(b"[") + body.count(b"{") <= MAX_CONTAINERS:
+    if body.count(b"[") + body.count(b"{") <= MAX_CONTAINERS and not _MODEL_OF_PARTS.search(body):
         return
-    containers = 0
-    for number, token in enumerate(_STRING_OR_OPENING.finditer(body), 1):
-        containers += body[token.start()] != ord('"')
-        if containers > MAX_CONTAINERS:
-            raise bad_request(f"The body has more than {MAX_CONTAINERS} arrays and objects.")
+    containers = depth = 0
+    for number, token in enumerate(_TOKEN.finditer(body), 1):
+        first = body[token.start()]
+        if first == _QUOTE:
+            if depth == 1 and _MODEL_OF_PARTS.match(body, token.start()):
+                raise _not_named()
+        elif first in b"[{":
+            containers += 1
+            depth += 1
+            if containers > MAX_CONTAINERS:
+                raise bad_request(f"The body has more than {MAX_CONTAINERS} arrays and objects.")
+        else:
+            depth -= 1
         if number % TOKENS_AT_ONCE == 0:
             await asyncio.sleep(0)
 
@@ -61,4 +73,8 @@ def named_model(body: bytes) -> str | None:
 def _told(error: Any) -> GatewayError:
     if error["type"] == "json_invalid":
         return bad_request(f"The body is not JSON: {error['ctx']['error']}")
+    return _not_named()
+
+
+def _not_named() -> GatewayError:
     return bad_request("The body must be an object, and its `model` the name of a served model.", "model")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway import app
 from paternoster_gateway.app import FORWARDED, create_app
-from paternoster_gateway.body import MAX_CONTAINERS, TOKENS_AT_ONCE, bound_containers, named_model
+from paternoster_gateway.body import MAX_CONTAINERS, TOKENS_AT_ONCE, named_model, refuse_costly
 from paternoster_http.anthropic_paths import is_anthropic
 
 PATH = "/v1/chat/completions"
@@ -66,6 +66,8 @@ def error(answer: httpx.Response) -> str:
         b'"' + b"a" * 100_000 + b'"',
         b'{"model": ["m"]}',
         b'{"model": 1}',
+        b'{"a": [{"model": [1]}], "model"\n:\t{"a": 1}}',
+        b'{"model": "m", "model": [' + b",".join([b"1"] * 100_000) + b"]}",
     ],
     ids=lambda body: repr(body[:30]),
 )
@@ -99,9 +101,10 @@ async def test_unknown_methods_are_an_openai_error(client: httpx.AsyncClient) ->
         (b'"' + b"[{" * MAX_CONTAINERS + b'"', 503),
         (b'"' + rb"\\\"[{" * MAX_CONTAINERS + b'"', 503),
         (b"[" + b",".join([b"1"] * 1_000_000) + b"]", 503),
+        (rb'{"model": ["a"], "\"model\": [": {"model": {}}}', 503),
         (b"[" + b",".join([b"[]"] * (MAX_CONTAINERS - 2)) + b"]", 503),
     ],
-    ids=["arrays", "objects", "brackets in a text", "escapes in a text", "numbers", "the most"],
+    ids=["arrays", "objects", "brackets in a text", "escapes in a text", "numbers", "other models", "the most"],
 )
 async def test_arrays_and_objects_are_counted_before_they_are_parsed(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, value: bytes, status: int
@@ -130,7 +133,7 @@ async def test_counting_gives_others_their_turn() -> None:
             turns += 1
 
     counting = asyncio.create_task(count())
-    await bound_containers(body)
+    await refuse_costly(body)
     counting.cancel()
     assert turns >= 100_000 // TOKENS_AT_ONCE - 1
 
