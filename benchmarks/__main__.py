@@ -34,6 +34,7 @@ RUNNERS = (
     "gpu.compile",
     "hostile.attacks",
     "hostile.dribbling_engine",
+    "hostile.fuzz",
     "hostile.neighbours",
     "hostile.pieces",
     "hostile.silence",

