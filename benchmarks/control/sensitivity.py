@@ -43,7 +43,6 @@ CONSTANTS: Mapping[str, str] = {
     "SAFETY": "demand",
     "ALIKE": "peaks",
     "PEAK": "peaks",
-    "RAISE": "token_budget",
     "BASELINE_SECONDS": "trend",
     "CERTAINTY": "trend",
     "MISFIT": "trend",

@@ -292,17 +292,52 @@ def test_never_outside_bounds_and_budget(seed: int) -> None:
     assert any("GPUBudget" in made["limitedBy"] for made in changes(outcome)), "the limit is said"
 
 
+FEW_PREEMPTIONS = {"mode": "Auto", "min": 2, "objective": "PreemptionRate"}
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_preemptions_come_below_their_target(seed: int) -> None:
     """A pool that carries a quarter of ``max_num_seqs``: the cap finds what it carries."""
     short = PROFILE.model_copy(update={"kv_blocks": 260})
     outcome = run(
         constant(5.0), duration=1500, seed=seed, start=1, profile=short,
-        autoscaling={"minReplicas": 1, "maxReplicas": 1},
+        autoscaling={"minReplicas": 1, "maxReplicas": 1}, concurrency=FEW_PREEMPTIONS,
     )  # fmt: skip
     assert changes(outcome, "Concurrency")
     rates = np.array(outcome.series.preemption_rate)
     times = np.array(outcome.series.time)
     assert rates[times < 200].max() > 0.05, "there was something to do"
-    settled = (times >= 600) & (times < 1500)
-    assert rates[settled].mean() < 0.02
+    records = outcome.records
+    ended = records.arrival + records.end_to_end
+    settled = (records.fate == Fate.FINISHED) & (ended >= 600) & (ended < 1500)
+    assert np.mean(records.preemptions[settled] > 0) < 0.02
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_scarce_memory_is_never_served_worse_than_with_a_fixed_cap(seed: int) -> None:
+    """A pool that carries a quarter of ``max_num_seqs``, and as much traffic as it can just serve."""
+    short = PROFILE.model_copy(update={"kv_blocks": 260})
+
+    def share_late(concurrency: Mapping[str, Any]) -> float:
+        outcome = run(
+            constant(2.5), duration=400, seed=seed, start=1, profile=short,
+            autoscaling={"minReplicas": 1, "maxReplicas": 1}, concurrency=concurrency,
+        )  # fmt: skip
+        return late(outcome, 60, 400)
+
+    fixed = share_late({"mode": "Fixed", "tokenBudget": {"mode": "Auto"}})
+    assert share_late({"mode": "Auto", "min": 2}) <= fixed
+    assert share_late(FEW_PREEMPTIONS) > 2 * fixed, "there was something to lose"
+
+
+@pytest.mark.parametrize("rate", [7.0, 8.5])
+def test_no_loop_turns_more_than_once_in_ten_minutes_of_steady_load(rate: float) -> None:
+    """Code on as many replicas as are allowed: just in time, and with first tokens that come later and later."""
+    outcome = run(
+        constant(rate), duration=660, seed=0, start=1, workload=CODE,
+        autoscaling={"minReplicas": 1, "maxReplicas": 1},
+    )  # fmt: skip
+    for loop in ("Replicas", "Concurrency", "TokenBudget"):
+        made = [change for change in changes(outcome, loop) if 60 <= change["time"] < 660]
+        turns = [b["message"] for a, b in pairwise(made) if a["action"] != b["action"]]
+        assert len(turns) <= 1, turns

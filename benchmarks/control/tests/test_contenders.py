@@ -58,9 +58,10 @@ def test_a_path_that_is_no_field_is_refused() -> None:
 def test_the_ablations_take_a_loop_out(observe, engine) -> None:
     queued = engine(running=200, waiting=400, kv_blocks_used=13_000, requests_preempted_total=0)
     worse = queued.model_copy(update={"requests_finished_total": 100, "requests_preempted_total": 90})
+    few_preemptions = {**DOCUMENT, "concurrency": {"mode": "Auto", "objective": "PreemptionRate"}}
 
     def orders(name: str, **choice: object) -> list[tuple[int, int | None]]:
-        policy = contenders()[name].policy(DOCUMENT, PROFILE, choice)
+        policy = contenders()[name].policy(few_preemptions, PROFILE, choice)
         seen = [policy.decide(observe(now, [queued if now < 60 else worse] * 2)) for now in range(0, 300, 5)]
         return [(order.replicas, order.cap) for order in seen]
 

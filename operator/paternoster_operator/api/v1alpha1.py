@@ -99,6 +99,11 @@ class ConcurrencyMode(StrEnum):
     ADVISORY = "Advisory"
 
 
+class ConcurrencyObjective(StrEnum):
+    GOODPUT = "Goodput"
+    PREEMPTION_RATE = "PreemptionRate"
+
+
 class TokenBudget(Document):
     """The budget loop: how many tokens a step of each engine may hold, steered from what a step takes."""
 
@@ -115,6 +120,10 @@ class Concurrency(Document):
 
     mode: ConcurrencyMode = ConcurrencyMode.FIXED
     """Fixed keeps initial; Auto steers; Advisory computes and records."""
+    objective: ConcurrencyObjective = ConcurrencyObjective.GOODPUT
+    """What too many preemptions are judged by. Goodput lowers the cap only where they make tokens late, and never below
+    what fills the KV pool on average. PreemptionRate lowers it until few enough requests are preempted, at whatever
+    cost of throughput and of first tokens."""
     min: Positive = 1
     """Lowest live cap."""
     max: Annotated[int | None, Field(ge=1, le=4096, json_schema_extra=INT32)] = None

@@ -1,11 +1,16 @@
-"""The inner loop: the live cap, from preemptions: cut to what memory has room for, raised while that stays calm."""
+"""The inner loop: the live cap, from preemptions.
+
+The preemption rate asks whether the cap is too high. With the objective Goodput what users wait for answers: the cap is
+cut, to the sequences that fill the KV pool on average, only where preemptions make tokens late. A cut never makes first
+tokens come sooner, and in whatever was simulated the tokens that are computed twice cost less than places that stay
+empty. With PreemptionRate the rate itself answers, and the cap is cut until memory has room at its fullest moment.
+"""
 
 import math
 from dataclasses import replace
 
-from paternoster_operator.api.v1alpha1 import ConcurrencyMode
+from paternoster_operator.api.v1alpha1 import ConcurrencyMode, ConcurrencyObjective
 from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
-from paternoster_operator.autoscaling.demand import first_tokens_in_time, is_ordered
 from paternoster_operator.autoscaling.policy import CapPolicy, ScalingPolicy, SloPolicy
 from paternoster_operator.autoscaling.replica_model import decode_room, kv_room
 from paternoster_operator.autoscaling.signals import Signals
@@ -16,7 +21,6 @@ STORM_RATE = 0.05
 """Preemption rate above which tail latency can be worse than static batching; at the floor, only replicas help."""
 CALM_WINDOWS = 2
 """Windows without a cut before the cap is raised: probing upwards is slower than backing off."""
-
 
 EVIDENCE_WINDOWS = 4
 """Windows over which evidence adds up while the cap stands: a quiet fleet needs that long to know a rate of 2 %."""
@@ -87,12 +91,18 @@ def _judge(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
     said = f"{signals.preempted} of {evidence} requests preempted = {rate:.1%}"
     # One standard deviation of a count of rare events: a single preemption among few requests may be chance.
     doubt = math.sqrt(signals.preempted)
+    slow = _too_slow(policy.slo, signals)
     if signals.preempted > 0 and rate > target:
-        if evidence < loop.min_finished or signals.preempted - doubt <= target * evidence:
-            return cap, Reason.INSUFFICIENT_DATA, f"{said}, too few to judge by", ()
-        kept = _fitting(loop, signals, state)
-        return _cut(loop, cap, kept, Reason.PREEMPTION_ABOVE_TARGET, f"{said} > {target:.1%}")
-    if (slow := _too_slow(policy.slo, signals)) is not None:
+        if loop.objective is ConcurrencyObjective.PREEMPTION_RATE:
+            if evidence < loop.min_finished or signals.preempted - doubt <= target * evidence:
+                return cap, Reason.INSUFFICIENT_DATA, f"{said}, too few to judge by", ()
+            kept = _fitting(loop, signals, state)
+            return _cut(loop, cap, kept, Reason.PREEMPTION_ABOVE_TARGET, f"{said} > {target:.1%}")
+        if slow is not None and _in_pace(policy.slo, signals, state):
+            if signals.window_seconds < loop.window_seconds:
+                return cap, Reason.INSUFFICIENT_DATA, f"{slow}, seen for {signals.window_seconds:.0f} s only", ()
+            return _cut_to_fill(loop, signals, cap, f"{said}, {slow}")
+    if slow is not None:
         # Where prompts make steps long, the token budget is what helps, and no cut of the cap does.
         room = decode_room(policy.slo, state.model)
         if room is not None and room < cap:
@@ -100,6 +110,21 @@ def _judge(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
     if signals.preempted + doubt > target / 2 * evidence:
         return cap, Reason.WITHIN_TOLERANCE, f"{said}, target {target:.1%}", ()
     return _raise(policy, signals, state, now)
+
+
+def _in_pace(slo: SloPolicy | None, signals: Signals, state: LawState) -> bool:
+    """Whether steps are short enough for the limit between tokens, so that it is preemptions that make them late."""
+    pace = state.model.pace(signals.mean_running / max(len(signals.replicas), 1))
+    return slo is not None and slo.itl is not None and pace is not None and pace <= slo.itl
+
+
+def _cut_to_fill(loop: CapPolicy, signals: Signals, cap: int, said: str) -> Verdict:
+    """Down to the sequences that fill the KV pool on average."""
+    running, usage = _memory_used(loop, signals)
+    fill = math.ceil(running / usage) if usage > 0 else cap
+    if fill >= cap:
+        return cap, Reason.WITHIN_TOLERANCE, f"{said}, but {cap} sequences do no more than fill the KV pool", ()
+    return _cut(loop, cap, fill, Reason.PREEMPTION_ABOVE_TARGET, f"{said}; {fill} sequences fill the KV pool")
 
 
 def _draining(signals: Signals, state: LawState) -> bool:
@@ -144,12 +169,11 @@ def _raise(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
         return cap, Reason.WITHIN_TOLERANCE, "few preemptions and no queue", ()
     if cap >= loop.maximum:
         return cap, Reason.AT_CAPACITY, f"{signals.waiting} waiting, and the cap is at its highest {loop.maximum}", ()
-    bridging = _bridging(policy.slo, signals, state, now)
-    room, bound, said = _room(policy, signals, state, bridging=bridging)
+    room, bound, said = _room(policy, signals, state)
     if room <= cap:
         return cap, bound, said, ()
     restless = CALM_WINDOWS * loop.window_seconds
-    if not bridging and state.cap_cut is not None and is_recent(now, state.cap_cut, restless):
+    if state.cap_cut is not None and is_recent(now, state.cap_cut, restless):
         return cap, Reason.STABILIZING, f"cut {now - state.cap_cut:.0f} s ago", ()
     # Half of the way, where the way is known and long: after a change of the traffic steps alone take minutes.
     target = min(max(cap + loop.increase_step, (cap + room) // 2), room)
@@ -157,11 +181,11 @@ def _raise(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
     return target, Reason.HEADROOM_AVAILABLE, said, (Reason.AT_CAPACITY,) if target == loop.maximum else ()
 
 
-def _room(policy: ScalingPolicy, signals: Signals, state: LawState, *, bridging: bool) -> tuple[int, Reason, str]:
+def _room(policy: ScalingPolicy, signals: Signals, state: LawState) -> tuple[int, Reason, str]:
     """How high the cap may go, what bounds it, and in words."""
     loop, waiting = policy.cap, f"{signals.waiting} waiting"
     rooms = [(loop.maximum, Reason.AT_CAPACITY, waiting)]
-    running, usage = _memory_used(signals, on_average=bridging)
+    running, usage = _memory_used(loop, signals)
     if usage > 0:
         # Memory grows with what runs: as many as would bring it to the high-water mark.
         room = int(min(loop.maximum, loop.kv_high_watermark / usage * running))
@@ -173,18 +197,10 @@ def _room(policy: ScalingPolicy, signals: Signals, state: LawState, *, bridging:
     return min(rooms, key=lambda room: room[0])
 
 
-def _bridging(slo: SloPolicy | None, signals: Signals, state: LawState, now: float) -> bool:
-    """Whether users wait late for replicas that are on their way, or have just come.
-
-    Then the cap is raised as soon as memory has room on average: what stands free for a minute, or because one pool was
-    full for a moment, is paid for by every request until the new replicas have worked the queue off.
-    """
-    return first_tokens_in_time(slo, signals) is False and is_ordered(signals, state, now)
-
-
-def _memory_used(signals: Signals, *, on_average: bool) -> tuple[float, float]:
-    """(sequences, share of KV) of one replica: of the fullest at its fullest, or on average over all and the window."""
-    if not on_average or not signals.replicas:
+def _memory_used(loop: CapPolicy, signals: Signals) -> tuple[float, float]:
+    """(sequences, share of KV) of one replica: on average over all and the window; of the fullest at its fullest where
+    few preemptions are the objective."""
+    if loop.objective is ConcurrencyObjective.PREEMPTION_RATE or not signals.replicas:
         return signals.peak_running, signals.kv_peak_usage
     usage = sum(load.kv_usage for load in signals.replicas)
     return signals.mean_running / len(signals.replicas), usage / len(signals.replicas)
@@ -195,6 +211,7 @@ def _inputs(policy: CapPolicy, signals: Signals) -> dict[str, str]:
         "preempted": str(signals.preempted),
         "finished": str(signals.finished),
         "preemptionTarget": f"{policy.preemption_target:.1%}",
+        "recomputedTokens": f"{signals.recomputed_share:.1%}",
         "waiting": str(signals.waiting),
         "peakRunning": str(signals.peak_running),
         "kvPeakUsage": f"{signals.kv_peak_usage:.0%}",

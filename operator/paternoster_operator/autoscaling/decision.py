@@ -103,7 +103,6 @@ class LawState:
     """Target token budget of every engine; None while none has one."""
     budget_due: float = 0.0
     budget_changed: float | None = None
-    budget_raised: float | None = None
     looked: float | None = None
     """Time of the last look whose numbers were learnt from."""
     model: ReplicaModel = field(default_factory=ReplicaModel)

@@ -11,6 +11,7 @@ from paternoster_operator.api.v1alpha1 import (
     AutoscalingMode,
     Concurrency,
     ConcurrencyMode,
+    ConcurrencyObjective,
     LLMDeploymentSpec,
     ScaleDown,
     ScaleUp,
@@ -53,6 +54,7 @@ class CapPolicy:
     """The cap loop's settings."""
 
     mode: ConcurrencyMode
+    objective: ConcurrencyObjective
     minimum: int
     maximum: int
     initial: int
@@ -136,6 +138,7 @@ def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
     maximum = concurrency.max if concurrency.max is not None else capacity
     return CapPolicy(
         mode=concurrency.mode,
+        objective=concurrency.objective,
         minimum=concurrency.min,
         maximum=maximum,
         initial=concurrency.initial if concurrency.initial is not None else maximum,

@@ -125,6 +125,11 @@ class Signals:
         return sum(paces) / len(paces) if paces else None
 
     @property
+    def recomputed_share(self) -> float:
+        """Share of the tokens that went through the model for a second time, because of a preemption."""
+        return self.recomputed_tokens / max(self.computed_tokens, 1)
+
+    @property
     def preemption_rate(self) -> float:
         """Preempted over finished requests. Where more were preempted than finished, the rate is 1."""
         return self.preempted / max(self.finished, self.preempted, 1)

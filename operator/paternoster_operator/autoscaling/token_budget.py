@@ -3,9 +3,7 @@
 from dataclasses import replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.autoscaling.concurrency import CALM_WINDOWS
 from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason, is_early, is_recent
-from paternoster_operator.autoscaling.demand import first_tokens_in_time
 from paternoster_operator.autoscaling.policy import BudgetPolicy, ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import ITL_MARGIN
 from paternoster_operator.autoscaling.signals import Signals
@@ -14,8 +12,6 @@ PERIOD_SECONDS = 5.0
 """As the cap's: both act on the next step and restart nothing."""
 GRAIN = 32
 """Budgets are multiples of this many tokens, or the capacity."""
-RAISE = 1.5
-"""Times the budget while first tokens come late and tokens do not."""
 TOLERANCE = 0.1
 """Share of the budget that is left alone: a little more or less than the limit allows is noise."""
 
@@ -46,8 +42,7 @@ def decide_budget(
         applied=applied,
     )
     changed = now if target != current and applied else state.budget_changed
-    raised = now if target > current and applied else state.budget_raised
-    state = replace(state, budget_due=now + PERIOD_SECONDS, budget_changed=changed, budget_raised=raised)
+    state = replace(state, budget_due=now + PERIOD_SECONDS, budget_changed=changed)
     return decision, replace(state, token_budget=target if applied else capacity)
 
 
@@ -70,18 +65,10 @@ def _judge(policy: ScalingPolicy, signals: Signals, state: LawState, current: in
         return current, Reason.INSUFFICIENT_DATA, "what a step takes is not known yet"
     room = _within(loop, capacity, fits)
     said = f"a step of {current} tokens takes {taken * 1000:.0f} ms"
-    slow = signals.inter_token_seconds is not None and signals.inter_token_seconds > limit
-    if signals.waiting > 0 and first_tokens_in_time(policy.slo, signals) is False and not slow:
-        if current == capacity:
-            return current, Reason.AT_CAPACITY, f"{signals.waiting} wait, and the budget is at its highest {capacity}"
-        target = max(room, _within(loop, capacity, current * RAISE))
-        return target, Reason.HEADROOM_AVAILABLE, f"{signals.waiting} wait, first tokens come late, tokens in time"
     if room > current * (1 + TOLERANCE):
         return room, Reason.HEADROOM_AVAILABLE, f"{said} < {limit * 1000:.0f} ms"
     if room >= current * (1 - TOLERANCE):
         return current, Reason.WITHIN_TOLERANCE, f"{said}, aimed at {limit * 1000:.0f} ms"
-    if not slow and is_recent(now, state.budget_raised, CALM_WINDOWS * policy.cap.window_seconds):
-        return current, Reason.STABILIZING, f"{said}, but first tokens came late lately"
     return room, Reason.LATENCY_ABOVE_TARGET, f"{said} > {limit * 1000:.0f} ms"
 
 

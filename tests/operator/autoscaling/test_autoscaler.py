@@ -161,7 +161,8 @@ def test_constant_load_settles() -> None:
 
 def test_the_messages_carry_the_numbers() -> None:
     busy = seen(running=80, waiting=38, finished=40, preempted=8, peak_running=40)
-    decision = decide(policy(), busy, first_state(policy(), 0.0, replicas=2), 0.0)
+    few = policy(concurrency={"mode": "Auto", "objective": "PreemptionRate"})
+    decision = decide(few, busy, first_state(few, 0.0, replicas=2), 0.0)
     assert decision.concurrency is not None
     assert decision.concurrency.message == "max_num_seqs 48->36: 8 of 40 requests preempted = 20.0% > 2.0%"
     assert decision.concurrency.reason is Reason.PREEMPTION_ABOVE_TARGET
@@ -196,7 +197,7 @@ def test_nothing_is_called_back_before_it_could_have_served(seconds: float, targ
 
 
 def test_at_the_floor_another_replica_is_asked_for() -> None:
-    floor = policy(concurrency={"mode": "Auto", "min": 4})
+    floor = policy(concurrency={"mode": "Auto", "min": 4, "objective": "PreemptionRate"})
     state = LawState(replicas=2, cap=4, since=-1e6)
     decision = decide(floor, seen(running=4, finished=50, preempted=10, peak_running=4), state, 0.0)
     assert decision.concurrency is not None
@@ -207,7 +208,8 @@ def test_at_the_floor_another_replica_is_asked_for() -> None:
 
 
 def test_advisory_says_and_does_nothing() -> None:
-    advisory = policy(autoscaling={"mode": "Advisory", "maxReplicas": 10}, concurrency={"mode": "Advisory"})
+    concurrency = {"mode": "Advisory", "objective": "PreemptionRate"}
+    advisory = policy(autoscaling={"mode": "Advisory", "maxReplicas": 10}, concurrency=concurrency)
     state = LawState(replicas=2, cap=48, since=-1e6)
     decision = decide(advisory, seen(running=96, waiting=90, finished=50, preempted=30, peak_running=48), state, 0.0)
     assert decision.replicas is not None

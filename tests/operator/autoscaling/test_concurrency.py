@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from law_inputs import policy, seen
+from law_inputs import decoding, policy, seen
 
 from paternoster_operator.autoscaling.autoscaler import decide, first_state
 from paternoster_operator.autoscaling.concurrency import observation_window
 from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
-from paternoster_operator.autoscaling.signals import ReplicaLoad
+from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
+
+RATE = {"mode": "Auto", "objective": "PreemptionRate"}
 
 
 def test_next_to_no_use_of_memory_leaves_the_cap_its_highest() -> None:
@@ -29,7 +31,7 @@ def test_the_cap_is_raised_only_with_a_queue_room_and_peace() -> None:
     state = LawState(replicas=2, cap=20, since=-1e6)
 
     def reason(**load: Any) -> Reason:
-        decision = decide(policy(), seen(**load), state, 0.0).concurrency
+        decision = decide(policy(concurrency=RATE), seen(**load), state, 0.0).concurrency
         assert decision is not None
         return decision.reason
 
@@ -57,7 +59,7 @@ def test_an_edit_of_the_bounds_is_the_reason_that_is_given(bounds: dict[str, int
 @given(st.integers(5, 48), st.integers(5, 90), st.integers(10, 100), st.floats(0.001, 1))
 def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, mark: int, share: float) -> None:
     """Down to the high-water mark of a pool that was full, or to what is known of a sequence's share of it."""
-    loop = policy(concurrency={"mode": "Auto", "min": 1, "decreasePercent": decrease, "kvHighWatermarkPercent": mark})
+    loop = policy(concurrency={**RATE, "min": 1, "decreasePercent": decrease, "kvHighWatermarkPercent": mark})
     storm = seen(running=ran, finished=100, preempted=50, peak_running=ran, kv_peak_usage=1.0)
     for known, room in (
         (ReplicaModel(), math.inf),
@@ -72,65 +74,75 @@ def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, mark: in
 
 def test_a_cut_is_judged_when_it_is_through() -> None:
     """What ran above the new cap ends in its own time: until then it is no sign that the cap is still too high."""
-    state = first_state(policy(), 0.0, replicas=2, cap=48)
+    loop = policy(concurrency=RATE)
+    state = first_state(loop, 0.0, replicas=2, cap=48)
     storm = seen(running=96, finished=100, preempted=30, peak_running=48, kv_peak_usage=1.0)
-    state = decide(policy(), storm, state, 0.0).state
+    state = decide(loop, storm, state, 0.0).state
     assert state.cap == 43
     for now in range(5, 65, 5):
-        decision = decide(policy(), replace(storm, above_cap=4, running=90, peak_running=47), state, float(now))
+        decision = decide(loop, replace(storm, above_cap=4, running=90, peak_running=47), state, float(now))
         assert decision.concurrency is not None
         assert (decision.concurrency.action, decision.concurrency.reason) == ("Hold", Reason.STABILIZING)
         assert "4 sequences above the cap" in decision.concurrency.message
         state = decision.state
-    assert observation_window(policy().cap, state, 60.0) == 0, "what happened until now is no evidence against it"
+    assert observation_window(loop.cap, state, 60.0) == 0, "what happened until now is no evidence against it"
     through = replace(storm, running=86, peak_running=43)
-    assert decide(policy(), through, state, 65.0).state.cap == 43, "the cooldown begins when it is through"
-    assert decide(policy(), through, state, 80.0).state.cap == 38
+    assert decide(loop, through, state, 65.0).state.cap == 43, "the cooldown begins when it is through"
+    assert decide(loop, through, state, 80.0).state.cap == 38
     raised = replace(state, cap_changed=61.0)
-    assert decide(policy(), replace(through, above_cap=3), raised, 80.0).state.cap == 38, (
-        "only a cut has to get through"
-    )
+    assert decide(loop, replace(through, above_cap=3), raised, 80.0).state.cap == 38, "only a cut has to get through"
 
 
-@pytest.mark.parametrize(
-    ("load", "ordered", "bridging"),
-    [
-        ({"first_token_seconds": 0.4, "pending": 1}, None, True),
-        ({"first_token_seconds": 0.4}, -159.0, True),
-        ({"first_token_seconds": 0.4}, -161.0, False),
-        ({"first_token_seconds": 0.4}, None, False),
-        ({"first_token_seconds": 0.2, "pending": 1}, None, False),
-        ({"pending": 1}, None, False),
-    ],
-)
-def test_while_users_wait_late_for_replicas_memory_counts_on_average(
-    load: dict[str, Any], ordered: float | None, bridging: bool
+def late(usage: float = 1.0, running: float = 30.0, **changes: Any) -> tuple[Signals, LawState]:
+    """Tokens 80 ms apart, half of the requests preempted, and steps of 10 ms + 1 ms a sequence."""
+    replicas = tuple(ReplicaLoad(running, usage, 0.08, decoding(0.01, 0.001)) for _ in range(2))
+    fields = {"finished": 100, "preempted": 50, "window_seconds": 60.0, "peak_running": 40, "kv_peak_usage": 1.0}
+    signals = seen(waiting=9, replicas=replicas, **{**fields, **changes})
+    model = ReplicaModel()
+    for _ in range(9):
+        model = model.observe(signals, 5.0)
+    return signals, LawState(2, 48, since=-1e6, looked=0.0, model=model)
+
+
+def goodput(signals: Signals, state: LawState, limit: int = 60) -> LoopDecision:
+    made = decide(policy(slo={"itlP95Milliseconds": limit}), signals, state, 0.0).concurrency
+    assert made is not None
+    return made
+
+
+@given(st.floats(0.5, 1.0), st.floats(20, 44))
+def test_goodput_is_cut_for_where_preemptions_make_tokens_late_and_never_below_what_fills_memory(
+    usage: float, running: float
 ) -> None:
-    """And a cut is no reason to wait for longer. Where nothing is on its way, the fullest moment counts."""
-    loop = policy(slo={"ttftP95Milliseconds": 900})
+    made = goodput(*late(usage, running))
+    assert made.target == min(48, math.ceil(running / usage)), made.message
+    assert made.reason is (Reason.PREEMPTION_ABOVE_TARGET if made.target < 48 else Reason.WITHIN_TOLERANCE)
 
-    def decided(now: float, usage: float = 0.6, **changes: Any) -> LoopDecision:
+
+def test_goodput_leaves_the_cap_alone_where_tokens_are_in_time_or_late_for_another_reason() -> None:
+    """However many are preempted and whatever share of the work is done twice."""
+    assert goodput(*late(computed_tokens=1000, recomputed_tokens=600), limit=90).target == 48
+    assert goodput(*late(preempted=1)).target == 48
+    seldom = goodput(*late(window_seconds=10.0))
+    assert (seldom.target, seldom.reason) == (48, Reason.INSUFFICIENT_DATA)
+    slow_steps, state = late()
+    made = goodput(slow_steps, replace(state, model=ReplicaModel()))
+    assert made.target == 48, "nothing is known of a step"
+
+
+def test_goodput_is_raised_to_what_fills_memory_on_average() -> None:
+    """One pool that was full for a moment leaves none of the others empty; nor does a cut that rests."""
+
+    def raised(usage: float, **changes: Any) -> LoopDecision:
         replicas = tuple(ReplicaLoad(running=18, kv_usage=usage, inter_token_seconds=None) for _ in range(2))
-        state = LawState(replicas=2, cap=20, since=-1e6, ordered=ordered, **changes)
-        seen_now = seen(
-            waiting=9,
-            finished=100,
-            peak_running=20,
-            kv_peak_usage=0.95,
-            replicas=replicas,
-            startup_seconds=80.0,
-            **load,
-        )
-        made = decide(loop, seen_now, state, now).concurrency
+        load = seen(waiting=9, finished=100, peak_running=20, kv_peak_usage=0.95, replicas=replicas)
+        made = decide(policy(), load, LawState(replicas=2, cap=20, since=-1e6, **changes), 0.0).concurrency
         assert made is not None
         return made
 
-    assert decided(0.0).reason is (Reason.HEADROOM_AVAILABLE if bridging else Reason.KV_HIGH_WATERMARK)
-    assert decided(0.0, usage=0.9).reason is Reason.KV_HIGH_WATERMARK
-    cut: dict[str, Any] = {"cap_cut": -20.0, "cap_changed": -20.0}
-    assert decided(0.0, **cut).reason is (Reason.HEADROOM_AVAILABLE if bridging else Reason.KV_HIGH_WATERMARK)
-    cut = {"cap_cut": -5.0, "cap_changed": -5.0}
-    assert decided(0.0, **cut).reason is Reason.STABILIZING, "the cooldown is for both"
+    assert raised(0.6).target == 24
+    assert raised(0.9).reason is Reason.KV_HIGH_WATERMARK
+    assert raised(0.6, cap_cut=-20.0, cap_changed=-20.0).reason is Reason.STABILIZING
 
 
 def test_after_a_cut_the_cap_rests() -> None:
@@ -143,7 +155,7 @@ def test_after_a_cut_the_cap_rests() -> None:
 
 def test_the_loop_converges_below_the_target_where_the_pool_allows_it() -> None:
     """A plant whose pool carries 14 sequences: above that a share of requests is preempted, below it none."""
-    loop = policy(autoscaling={"maxReplicas": 1}, concurrency={"mode": "Auto", "min": 2})
+    loop = policy(autoscaling={"maxReplicas": 1}, concurrency={**RATE, "min": 2})
     state = first_state(loop, 0.0, cap=48)
     caps = []
     for step in range(120):

@@ -34,7 +34,9 @@ async def test_children_are_applied_once_and_status_is_written_on_change_only(wo
 
 async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, document: Document) -> None:
     world.cluster.resource = document(
-        autoscaling={"maxReplicas": 4}, concurrency={"mode": "Auto"}, engine={"maxNumSeqs": 64}
+        autoscaling={"maxReplicas": 4},
+        concurrency={"mode": "Auto", "objective": "PreemptionRate"},
+        engine={"maxNumSeqs": 64},
     )
     world.cluster.shown_pods = [world.engine.pod("a")]
     await world.look()
