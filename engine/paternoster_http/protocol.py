@@ -2,6 +2,8 @@
 
 import re
 from asyncio import AbstractEventLoop, Transport
+from collections import deque
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,6 +16,7 @@ from uvicorn.server import ServerState
 from paternoster_contract.http import routes
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_http.connections import Place
+from paternoster_http.open_requests import EXTENSION, OpenRequest, OpenRequests, State
 from paternoster_http.refusal import Refusal
 from paternoster_http.request_line import canonical_path
 
@@ -54,15 +57,21 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         limits: HttpLimits,
-        max_requests: int,
+        requests: OpenRequests,
         place: Place,
         _loop: AbstractEventLoop | None = None,
     ) -> None:
-        """``max_requests``: in progress at the server above which only probes are answered."""
+        """``requests``: those of the whole port."""
         super().__init__(config, server_state, app_state, _loop)
         self._limits = limits
-        self._max_requests = max_requests
+        self._requests = requests
         self._place = place
+        self._open: deque[OpenRequest] = deque()
+        """Those of this connection whose answer is not whole, the one that is answered first."""
+        self._reading: OpenRequest | None = None
+        """The one whose headers came last."""
+        self._untaken: list[OpenRequest] = []
+        """Those whose answer is whole, and not taken by the client."""
         self._parsed = False
         """Whether the parser has given out something, so that it keeps no more than the last bytes it was fed."""
         self._kept = 0
@@ -91,6 +100,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._end_requests()
         self._place.leave()
         self._unset_keepalive_if_required()
 
@@ -102,6 +112,12 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().resume_writing()
         self._blocked = False
         self._unsent = None
+        while self._untaken:
+            self._untaken.pop().end()
+        if self._open:
+            self._open[0].hold_unread(0)
+            if not self._in_body:
+                self._place.works()
 
     def data_received(self, data: bytes) -> None:
         if self._refused_at is not None:
@@ -149,19 +165,37 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         answerable = not self.pipeline and (
             open_cycle and not cycle.response_started if self._in_body else not open_cycle
         )
-        if not answerable:
+        if answerable:
+            self._answer(refusal)
+        else:
             self.transport.abort()
-            return
+
+    def _give_up(self, request: OpenRequest, refusal: Refusal) -> None:
+        """A request of this connection gives way to another one: it is refused if its answer has not begun."""
+        if list(self._open) == [request] and not request.has_begun() and self._refused_at is None:
+            self._answer(refusal)
+        else:
+            self.transport.abort()
+
+    def _answer(self, refusal: Refusal) -> None:
         self._refused_at = self.loop.time()
         self._waiting_since = None
-        if open_cycle:
-            cycle.disconnected = True
-            cycle.message_event.set()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._end_requests()
+        self._place.waits()
         self._unset_keepalive_if_required()
         self.transport.write(refusal.answer(self._path(), self.headers))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
+
+    def _end_requests(self) -> None:
+        for request in (*self._open, *self._untaken):
+            request.end()
+        self._open.clear()
+        self._untaken.clear()
 
     def _path(self) -> str:
         """Path of the request that is being read, as far as it has arrived."""
@@ -192,12 +226,17 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         path = self.url.partition(b"?")[0]
         if CONTROL_CHARACTER.search(path):
             raise Refusal(400, "The path has control characters.")
-        if len(self.tasks) >= self._max_requests and path not in PROBES:
-            raise Refusal(503, "The server has too many requests in progress.")
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         if length.isdigit() and (len(length) > 19 or int(length) > self._limits.max_body_bytes):
             raise self._body_too_long()
+        request = self._requests.open(self._place.address, self._give_up)
+        if path not in PROBES:
+            request.take_place()
+        self.scope["extensions"] = {EXTENSION: request}  # type: ignore[dict-item]
         super().on_headers_complete()
+        request.cycle = self.cycle
+        self._open.append(request)
+        self._reading = request
         self._in_body = True
         self._body_bytes = self._body_pieces = self._piece_bytes = 0
         self._waiting_since = self.loop.time()
@@ -212,12 +251,13 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._body_pieces > FREE_PIECES + self._body_bytes // BYTES_PER_PIECE:
             raise Refusal(400, f"The body came in too small pieces: {self._body_pieces} for {self._body_bytes} bytes; "
                                f"beyond {FREE_PIECES}, one for each {BYTES_PER_PIECE} bytes is allowed.")  # fmt: skip
-        if not self._place.hold(len(body)):
-            raise Refusal(503, "The server holds as many bytes of bodies as it may.")
+        assert self._reading is not None
+        self._reading.hold_body(len(body))
         self._piece_bytes += len(body)
         if self._piece_bytes >= PIECE:
             self._piece_bytes = 0
             self._waiting_since = self.loop.time()
+            self._reading.set_state(State.UPLOADING)
         self._body_parts.append(body)
 
     def on_message_complete(self) -> None:
@@ -226,15 +266,21 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._in_body = False
         self._waiting_since = None
         self._parsed = True
+        assert self._reading is not None
+        self._reading.set_state(State.UNANSWERED)
         if not self.cycle.response_complete:
             self._place.works()
 
     def on_response_complete(self) -> None:
+        request = self._open.popleft()
+        if self._blocked:
+            self._untaken.append(request)
+        else:
+            request.end()
         super().on_response_complete()
         # The last one that waited has begun.
         self.flow.resume_reading()
         if not self.pipeline and not self._in_body:
-            self._place.release()
             self._place.waits()
 
     def _count_header_bytes(self, count: int) -> None:
@@ -252,7 +298,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def check(self, now: float) -> None:
         """End the connection if its client is too slow; ``now`` in seconds of the loop's clock."""
-        if self._untaken_for(now) > self._limits.write_timeout:
+        if self._untaken_for(now) > self._limits.write_timeout or (self._blocked and not self._counts_unread()):
             self.transport.abort()
         elif self.transport.is_closing():
             return
@@ -265,6 +311,16 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._waiting_since = now
         elif now - self._waiting_since > (self._limits.body_timeout if self._in_body else self._limits.header_timeout):
             self._time_out()
+
+    def _counts_unread(self) -> bool:
+        """Whether what the client does not read may be kept."""
+        self._place.waits()
+        unread = next(iter((*self._untaken, *self._open)), None)
+        if unread is not None:
+            with suppress(Refusal):
+                unread.hold_unread(self.transport.get_write_buffer_size())
+                return True
+        return unread is None
 
     def _untaken_for(self, now: float) -> float:
         if not (self._blocked or self.transport.is_closing()):

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_http.acceptor import Acceptor
 from paternoster_http.connections import Connections, Place
+from paternoster_http.open_requests import OpenRequests
 from paternoster_http.protocol import LimitedHttpProtocol
 
 log = logging.getLogger(__name__)
@@ -64,13 +65,11 @@ class LimitedServer(uvicorn.Server):
             self.server_state,
             self.lifespan.state,
             self._limits,
-            self._max_connections - self._max_connections // KEPT_FREE,
+            OpenRequests(self._max_connections - self._max_connections // KEPT_FREE, self._limits.max_held_body_bytes),
         )
         acceptor = Acceptor(
             listener,
-            Connections(
-                self._max_connections, self._limits.max_connections_per_address, self._limits.max_held_body_bytes
-            ),
+            Connections(self._max_connections, self._limits.max_connections_per_address),
             protocol,
             backlog=self.config.backlog,
             tls=tls,

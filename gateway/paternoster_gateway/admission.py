@@ -16,6 +16,7 @@ from paternoster_gateway.errors import (
     unauthorized,
     unknown_model,
 )
+from paternoster_http.shares import Party
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Admission:
     identity: Identity | None = field(default=None, repr=False)
     """Who the key says it is from; None where the fleet asks for no key."""
     peer: str = ""
-    """The address that it came from."""
+    """What counts as the address that it came from."""
     clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
     """Unix seconds: keys expire by the calendar."""
     name: str = ""
@@ -39,6 +40,11 @@ class Admission:
     def sender(self) -> str:
         """Whom a share of what is scarce is counted for."""
         return self.peer if self.identity is None else self.identity.tenant
+
+    @property
+    def party(self) -> Party:
+        """Fleet and sender; a fleet that has no uid is known by its model."""
+        return self.fleet or self.model, self.sender
 
     def route(self, table: RoutingTable) -> ModelRoute:
         """Where it may be sent by this ``table``, which may be another than the one it was admitted by.

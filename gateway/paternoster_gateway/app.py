@@ -21,10 +21,11 @@ from paternoster_contract.supervise import supervise
 from paternoster_gateway.admission import admit, may_open_a_model, only_model, open_to
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.body import named_model, refuse_costly
-from paternoster_gateway.errors import GatewayError, client_gone, install, unauthorized
+from paternoster_gateway.errors import GatewayError, client_gone, install, unauthorized, unavailable
 from paternoster_gateway.forwarded_answer import ForwardedAnswer
 from paternoster_gateway.headers import PASSED_ON
 from paternoster_gateway.keys import SentKeys
+from paternoster_gateway.known_parties import KnownParties
 from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.process.access_log import AccessLog, Forwarded, forwarded
@@ -35,7 +36,10 @@ from paternoster_gateway.proxy import Answer, Call, Proxy
 from paternoster_gateway.quarantine import Quarantine
 from paternoster_gateway.table import Origin, TableSource
 from paternoster_http.anthropic_errors import AnthropicErrors
+from paternoster_http.connections import address_of
 from paternoster_http.cors import allow_origins
+from paternoster_http.open_requests import charge
+from paternoster_http.refusal import RETRY_AFTER_SECONDS, Refusal
 from paternoster_http.request_id import RequestId, current_request_id
 from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.unforeseen import UnforeseenErrors
@@ -84,6 +88,8 @@ def create_app(
     metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
     proxy = Proxy(balancer, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness, quarantine)
 
+    known = KnownParties()
+
     def table_changed() -> None:
         balancer.release_held()
         metrics.forget_all_but(source.table.models)
@@ -122,20 +128,25 @@ def create_app(
         # As the table of routes has it, so that its values are few.
         model, route = "", request.scope["route"].path
         try:
+            if (party := known.party_of(client_key(request.headers), source.table)) is not None:
+                charge(request.scope, party)
             call = await _read(request, source.table)
             # The first of its names, so that a model has one series of each metric.
             details.model = model = source.table.first_names.get(call.model, "")
             # Whoever has no key is told so before anything else is done or counted for the model.
-            peer = request.client.host if request.client else ""
+            peer = address_of(request.client.host) if request.client else ""
             admission = admit(source.table, call.model, call.key, peer, named=call.named)
             details.tenant = "" if admission.identity is None else admission.identity.tenant
+            known.remember(admission)
+            charge(request.scope, admission.party)
             metrics.begin_request(model)
             try:
                 answer = await _unless_gone(request, proxy.send(call, admission))
             except BaseException:
                 metrics.end_request(model, admission.fleet)
                 raise
-        except GatewayError as error:
+        except (GatewayError, Refusal) as fault:
+            error = unavailable(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
             metrics.failures[model] += 1
             metrics.requests.labels(model, route, str(error.status)).inc()
             return JSONResponse(error.body(), error.status, error.headers())

@@ -13,11 +13,17 @@ from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.admission import Admission
 from paternoster_gateway.errors import unavailable
 from paternoster_gateway.routing import ReadyReplicas
+from paternoster_http.shares import Shares
 
 ASIDE_SECONDS = 1.0
 """Time for which a replica that could not be reached is not asked again: the routing table soon knows better."""
+CHECK_SECONDS = 10.0
+"""Between two looks at a held request's key and fleet, while no replica of it is ready."""
 FULL_SECONDS = 1.0
 """Time for which requests go to other replicas, where there are any, than to one that refused a request as full."""
+
+MOST_REFUSED = 10_000
+"""Refused requests of a fleet that count as demand until they may come again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +55,7 @@ class Balancer:
         self._hung = hung
         self._aside: dict[str, float] = {}
         self._full: dict[str, float] = {}
-        self._held: dict[tuple[str, str], list[_Held]] = {}
+        self._held: dict[tuple[str, str], dict[_Held, None]] = {}
         """By model and fleet, as ``_refused``."""
         self._refused: dict[tuple[str, str], deque[float]] = {}
         """When each request refused for want of a replica may come again."""
@@ -166,7 +172,9 @@ class Balancer:
     def _refuse(self, admission: Admission, route: ModelRoute) -> NoReturn:
         """Say when to come again, and count the request as demand until then."""
         model = admission.name or admission.model
-        again = self._refused.setdefault((admission.model, admission.fleet), deque(maxlen=max(1, route.max_held)))
+        again = self._refused.setdefault(
+            (admission.model, admission.fleet), deque(maxlen=max(1, min(route.max_held, MOST_REFUSED)))
+        )
         again.append(self._clock() + route.retry_after_seconds)
         raise unavailable(
             f"No replica of `{model}` is ready; one is being started.", math.ceil(route.retry_after_seconds)
@@ -174,39 +182,41 @@ class Balancer:
 
     async def _hold(self, admission: Admission, route: ModelRoute, deadline: float) -> None:
         model, place = admission.name or admission.model, (admission.model, admission.fleet)
-        waiting = self._held.get(place, [])
+        waiting = self._held.get(place, {})
         if len(waiting) >= route.max_held:
             _make_room(waiting, admission)
         left = deadline - self._clock()
         if left <= 0:
             raise unavailable(f"No replica of `{model}` became ready within {route.hold_timeout_seconds:g} s.")
         held = _Held(admission.sender, asyncio.get_running_loop().create_future())
-        waiting.append(held)
+        waiting[held] = None
         self._held[place] = waiting
         try:
-            # Replicas put aside come back without a change of the table.
-            async with asyncio.timeout(min(left, ASIDE_SECONDS)):
+            # Replicas put aside come back without a change of the table; without them, only the key may expire.
+            aside = any(replica.ready for replica in route.replicas)
+            async with asyncio.timeout(min(left, ASIDE_SECONDS if aside else CHECK_SECONDS)):
                 await held.future
         except TimeoutError:
             return
         finally:
-            if held in waiting:
-                waiting.remove(held)
+            waiting.pop(held, None)
             if not waiting:
                 self._held.pop(place, None)
 
 
-def _make_room(waiting: list[_Held], admission: Admission) -> None:
-    """All places are taken: the latest request of whoever has most of them goes, if that is more than a fair share.
+def _make_room(waiting: dict[_Held, None], admission: Admission) -> None:
+    """All places of the fleet are taken: the latest request of the sender that has most of them gives way.
 
-    Raises :class:`GatewayError` (503) where the sender of ``admission`` has as many as anybody.
+    Raises :class:`GatewayError` (503) where the sender of ``admission`` has as many as others.
     """
     full = unavailable(f"No replica of `{admission.model}` is ready, and {len(waiting)} requests already wait for one.")
-    held = Counter(each.sender for each in waiting)
-    most = max(held.values(), default=0)
-    if held[admission.sender] + 1 >= most:
+    shares, party = Shares(len(waiting), reserve=0), (admission.sender,)
+    for each in waiting:
+        shares.add((each.sender,), 1)
+    holder = next((each for each in shares.larger(party) if shares.gives_way(each, party, 1, 1)), None)
+    if holder is None:
         raise full
-    latest = next(each for each in reversed(waiting) if held[each.sender] == most)
-    waiting.remove(latest)
+    latest = next(each for each in reversed(waiting) if (each.sender,) == holder)
+    del waiting[latest]
     if not latest.future.done():
         latest.future.set_exception(full)

@@ -20,8 +20,8 @@ class HttpLimits(Settings):
         default=128 * 2**20,
         ge=1024,
         le=2**40,
-        description="bytes of the bodies of all requests in progress; beyond: the client that has been waited for "
-        "longest loses its connection, and where none is waited for, 503",
+        description="bytes of the bodies of all requests in progress, and of answers that clients do not read, shared "
+        "out by fleet and tenant; beyond: 503",
     )
     header_timeout: float = Field(
         default=20,
@@ -47,8 +47,9 @@ class HttpLimits(Settings):
         default=4096,
         ge=16,
         le=2**20,
-        description="connections of a port, and no more than half of the file descriptors; beyond: the one that has "
-        "waited longest for its client is closed, and none is accepted where none waits",
+        description="connections of a port, and no more than half of the file descriptors; beyond: of the address with "
+        "the most, the one that has waited longest for its client is closed, and none is accepted where none waits. "
+        "15/16 of them may have a request in progress, shared out by fleet and tenant; beyond: 503",
     )
     max_connections_per_address: int = Field(
         default=0,

@@ -17,6 +17,7 @@ from paternoster_engine.server.middleware import IgnoredFields, InFlight
 from paternoster_engine.server.openai import routes as routes_openai
 from paternoster_engine.server.openai import tokenize_routes as routes_tokenize
 from paternoster_engine.server.responses import routes as routes_responses
+from paternoster_engine.server.shares_of_tenants import SharesOfTenants
 from paternoster_engine.server.state import ServerState
 from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.cors import allow_origins
@@ -42,8 +43,7 @@ def create_app(
         routes_openai.router, routes_responses.router, routes_messages.router,
         routes_tokenize.router, routes_embeddings.router,
     )  # fmt: skip
-    app = _app("Paternoster engine", state, opens, *routers, origins=origins)
-    app.state.tenants = tenants or TenantRules()
+    app = _app("Paternoster engine", state, opens, *routers, origins=origins, tenants=tenants or TenantRules())
     app.state.has_keys = keys is not None
     return app
 
@@ -55,9 +55,14 @@ def create_admin_app(state: ServerState, keys: KeyFiles | None = None) -> FastAP
 
 
 def _app(
-    title: str, state: ServerState, keys: Mapping[str, KeyFiles], *routers: APIRouter, origins: Sequence[str] = ()
+    title: str,
+    state: ServerState,
+    keys: Mapping[str, KeyFiles],
+    *routers: APIRouter,
+    origins: Sequence[str] = (),
+    tenants: TenantRules | None = None,
 ) -> FastAPI:
-    """``routers`` and what is open to everyone."""
+    """``routers`` and what is open to everyone; ``tenants``: None where there are none."""
     app = FastAPI(title=title, version=__version__, redirect_slashes=False)
     app.state.server = state
     errors.install(app)
@@ -66,6 +71,9 @@ def _app(
     app.include_router(routes_health.router)
     # The middleware added last is the outermost.
     app.add_middleware(UnforeseenErrors)
+    if tenants is not None:
+        app.state.tenants = tenants
+        app.add_middleware(SharesOfTenants, rules=tenants)
     app.add_middleware(BearerKeys, keys=keys)
     app.add_middleware(InFlight, state=state)
     app.add_middleware(AnthropicErrors)

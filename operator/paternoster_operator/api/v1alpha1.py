@@ -171,7 +171,9 @@ class Admission(Document):
     """What the gateway does while no replica is ready."""
 
     max_held_requests: Count = 256
+    """Requests that each gateway may hold for the fleet, within the fleet's share of the gateway's places."""
     hold_timeout_seconds: Seconds = 120
+    """Time after which a held request is answered 503; one may be earlier where other fleets need its place."""
 
 
 class Budget(Document):

@@ -79,24 +79,24 @@ def test_an_address_is_an_ipv4_address_or_an_ipv6_network(one: str, other: str, 
     assert (enter(connections, other)[0] is None) == same
 
 
-def test_a_part_of_a_body_gives_way_to_others(wait: Callable[[float], None]) -> None:
-    connections = Connections(10, most_bytes=100)
-    (whole, whole_closed), (first, first_closed) = enter(connections), enter(connections)
-    (second, second_closed), (empty, empty_closed) = enter(connections), enter(connections)
-    assert whole is not None
-    assert first is not None
-    assert second is not None
-    assert empty is not None
-    assert whole.hold(40)
-    whole.works()
-    assert first.hold(30)
-    assert second.hold(30)
-    assert second.hold(20)  # the first has waited longest
-    assert (whole_closed, first_closed, second_closed, empty_closed) == ([], ["closed"], [], [])
-    assert connections.held_bytes == 90
-    second.works()
-    assert not empty.hold(20)  # both others are whole
-    for place in (whole, first, second, empty):
-        place.leave()
-        place.release()
-    assert connections.held_bytes == 0
+def test_the_address_with_the_most_connections_gives_way(wait: Callable[[float], None]) -> None:
+    connections = Connections(3)
+    (_, quiet_closed), (_, first_closed), (_, second_closed) = (
+        enter(connections, host) for host in ("10.0.0.1", "10.0.0.2", "10.0.0.2")
+    )
+    wait(2)
+    assert not connections.make_room()
+    assert (quiet_closed, first_closed, second_closed) == ([], ["closed"], [])
+
+
+def test_where_the_largest_addresses_work_another_gives_way(wait: Callable[[float], None]) -> None:
+    connections = Connections(11)
+    for number in range(5):
+        for _ in range(2):
+            place, _ = enter(connections, f"10.0.0.{number}")
+            assert place is not None
+            place.works()
+    _, closed = enter(connections, "10.0.1.1")
+    wait(2)
+    assert not connections.make_room()
+    assert closed == ["closed"]

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 from raw_http import GET, POST, answer_of, status_of
+from starlette.types import Message
 
+from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_engine.server.app import create_admin_app, create_app
+from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.process import HttpServer, listen
 from paternoster_engine.server.state import ServerState
+from paternoster_http.open_requests import EXTENSION, OpenRequests
 
 
 @pytest.fixture
@@ -88,3 +92,32 @@ async def test_a_flood_of_the_api_leaves_probes_and_the_admin_port_alone(ports: 
     finally:
         for client in clients:
             client.close()
+
+
+@pytest.mark.parametrize(("key", "believed", "party"), [
+    ("secret", True, ("tenants", "acme")), ("secret", False, ("", "a")), ("wrong", True, ("", "a")),
+])  # fmt: skip
+async def test_an_identity_counts_where_the_key_is_the_gateways(
+    tmp_path: Path, key: str, believed: bool, party: tuple[str, str]
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("secret")
+    app = create_app(ServerState(), KeyFiles(file), TenantRules(believes_header=believed))
+    request = OpenRequests(10, 10).open("a", lambda *_: None)
+    headers = {HEADER: Identity(tenant="acme").encode(), "Authorization": f"Bearer {key}"}
+    scope = {
+        "type": "http", "method": "GET", "path": "/v1/models", "query_string": b"", "http_version": "1.1",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "extensions": {EXTENSION: request},
+    }  # fmt: skip
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    assert sent[0]["status"] == (401 if key == "wrong" else 503), "no model is loaded"
+    assert request.party == party

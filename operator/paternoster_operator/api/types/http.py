@@ -19,7 +19,7 @@ class HttpLimits(Document):
     max_body_bytes: int = Field(default=4 * 2**20, ge=1024, le=2**30, json_schema_extra=INT32)
     """Bytes of a request's body."""
     max_held_body_bytes: int = Field(default=128 * 2**20, ge=1024, le=2**40, json_schema_extra={"format": "int64"})
-    """Bytes of the bodies of all requests in progress at a port."""
+    """Bytes of the bodies of all requests in progress at a port, and of answers that clients do not read."""
     header_timeout_seconds: int = Field(default=20, ge=1, le=3600, json_schema_extra=INT32)
     """Time for the headers of a request."""
     body_timeout_seconds: int = Field(default=60, ge=1, le=3600, json_schema_extra=INT32)

@@ -1,0 +1,46 @@
+"""What the API's port shares out, requests and bytes, is counted by tenant where the gateway says which it is."""
+
+from functools import lru_cache
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from paternoster_contract.access.identity import HEADER, Identity
+from paternoster_engine.server.identity import TenantRules
+from paternoster_http.open_requests import charge
+from paternoster_http.openai_errors import error_body
+from paternoster_http.refusal import RETRY_AFTER_SECONDS, TYPES, Refusal
+
+
+class SharesOfTenants:
+    """ASGI middleware, within the one that checks keys: counts a request before its body is read.
+
+    Without an identity a request stays counted by its client's address.
+    """
+
+    def __init__(self, app: ASGIApp, rules: TenantRules) -> None:
+        self._app = app
+        self._rules = rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        identity = Headers(scope=scope).get(HEADER) if scope["type"] == "http" and self._rules.believes_header else None
+        tenant = None if identity is None else _tenant(identity)
+        try:
+            if tenant is not None:
+                charge(scope, ("tenants", tenant))
+        except Refusal as refusal:
+            body = error_body(refusal.status, TYPES[refusal.status], str(refusal))
+            response = JSONResponse(body, refusal.status, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+@lru_cache(maxsize=1024)
+def _tenant(identity: str) -> str | None:
+    """The name in the gateway's header; None where it is no identity, which the routes refuse."""
+    try:
+        return Identity.decode(identity).tenant
+    except ValueError:
+        return None
