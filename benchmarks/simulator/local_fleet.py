@@ -115,12 +115,10 @@ class LocalFleet:
         except ValueError:
             return False
         ready = []
-        for process in psutil.Process(self.pid).children(recursive=True):
-            line = process.cmdline()
+        for line in (process.cmdline() for process in psutil.Process(self.pid).children(recursive=True)):
             if "serve" in line:
-                bound = {str(each.fd): each.laddr.port for each in process.net_connections("tcp") if each.laddr}
-                port, admin = (bound.get(line[line.index(flag) + 1]) for flag in ("--fd", "--admin-fd"))
-                if port and await self._answers(f"http://127.0.0.1:{port}{paths.READY}"):
+                port, admin = (line[line.index(flag) + 1] for flag in ("--port", "--admin-port"))
+                if await self._answers(f"http://127.0.0.1:{port}{paths.READY}"):
                     ready.append(f"http://127.0.0.1:{admin}")
         self._engines = sorted(ready)
         return len(ready) == self._replicas

@@ -22,6 +22,7 @@ from paternoster_operator.api.manifest import parse
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.local import pod
 from paternoster_operator.local.client import fetch_objects, running_server
+from paternoster_operator.local.ports import listen_on
 from paternoster_operator.local.private import session_folder
 from paternoster_operator.local.session import LocalSession
 from paternoster_operator.local.state import SESSION_FILE, state_file, state_folder
@@ -66,7 +67,7 @@ async def running(
             },
         }
     )
-    running = LocalSession(0, state_folder() / "logs")
+    running = LocalSession(listen_on(0), state_folder() / "logs")
     running.cluster.put_secrets({Key("default", "clients"): {"keys": CANARY}})
     try:
         await running.start([resource])
@@ -146,6 +147,26 @@ def test_the_address_of_a_killed_session_is_not_asked(tmp_path: Path, monkeypatc
     assert running_server() == "http://127.0.0.1:1"
     folder.close()
     assert running_server() is None
+
+
+@pytest.mark.parametrize("planted", ["a link", "another user's"])
+def test_a_state_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    """Its owner could read what is in it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "paternoster"
+    if planted == "a link":
+        (tmp_path / "elsewhere").mkdir(mode=0o755)
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif os.geteuid() == 0:
+        folder.mkdir()
+        os.chown(folder, 65534, 65534)
+    else:
+        pytest.skip("needs root to make a folder of another user")
+    with pytest.raises(PermissionError, match=r"is no folder of this user's: .*/paternoster'"):
+        session_folder()
+    assert list(folder.iterdir()) == []
 
 
 PATHS = ("/routes", "/metrics", "/stats", "/v1/models", "/health", OBJECTS)

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             flag,
             type=int,
             metavar="DESCRIPTOR",
-            help=f"inherited descriptor of a bound TCP socket to listen on, in place of --host and {port}",
+            help=f"inherited descriptor of a bound TCP socket to listen on; then --host and {port} bind nothing",
         )
     parser.epilog = (
         f"${STALL_TIMEOUT_ENV} is the age in seconds of the engine loop's last tick from which /health answers 503 "

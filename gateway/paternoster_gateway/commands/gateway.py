@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fd",
         type=int,
         metavar="DESCRIPTOR",
-        help="inherited descriptor of a bound TCP socket to listen on, in place of --host and --port",
+        help="inherited descriptor of a bound TCP socket to listen on; then --host and --port bind nothing",
     )
     parser.add_argument(
         "--stats-port",

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_contract.http.origins import checked
     from paternoster_operator.api.manifest import InvalidManifest
     from paternoster_operator.local.manifest_watch import ManifestWatch
-    from paternoster_operator.local.ports import HOST
+    from paternoster_operator.local.ports import HOST, listen_on
     from paternoster_operator.local.session import LocalSession
     from paternoster_operator.local.state import state_folder
     from paternoster_operator.local.unsupported import unused
@@ -55,9 +55,14 @@ def run(args: argparse.Namespace) -> int:
     for line in unused(resources):
         print(line, file=sys.stderr)
     try:
-        session = LocalSession(args.port, args.log_dir or state_folder() / "logs", origins)
+        port = listen_on(args.port)
     except (OSError, OverflowError) as error:
         print(f"--port {args.port}: cannot listen on {HOST}:{args.port}: {error}", file=sys.stderr)
+        return 2
+    try:
+        session = LocalSession(port, args.log_dir or state_folder() / "logs", origins)
+    except OSError as error:
+        print(f"paternoster up: $XDG_STATE_HOME: {error}", file=sys.stderr)
         return 2
     live = not args.no_view and sys.stdout.isatty()
     session.cluster.put_secrets(secrets)

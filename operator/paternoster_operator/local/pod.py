@@ -17,10 +17,8 @@ from paternoster_operator.local.probe import Probes
 from paternoster_operator.local.program import Launch, Program, find_program
 from paternoster_operator.local.secrets import MountedSecrets
 
-_FD_FLAGS = {ENGINE_PORT_NAME: "--fd", ADMIN_PORT_NAME: "--admin-fd"}
-"""By name of the container's port."""
-_ADDRESS_FLAGS = ("--host", "--port", "--admin-port")
-"""Of a container, which listens on ports of its own."""
+_PORT_FLAGS = {ENGINE_PORT_NAME: ("--port", "--fd"), ADMIN_PORT_NAME: ("--admin-port", "--admin-fd")}
+"""By name of the container's port: the flag that says its number, and the one that names the bound socket."""
 _OF_INIT_CONTAINERS = (MODELS_ENV, OFFLINE_ENV)
 """Variables of an engine whose model another container has fetched: here it fetches for itself."""
 
@@ -152,16 +150,17 @@ class LocalPod:
         """The container's command on this machine, on bound ports that it inherits. Raises ``OSError``."""
         command = [*self._container["command"], *self._container.get("args", [])]
         mounted = self._secrets.mount(self.name, self._metadata["namespace"], self._spec)
-        flags = [mounted.get(word, word) for word in _without(command[1:], _ADDRESS_FLAGS)]
+        flags = [mounted.get(word, word) for word in _without(command[1:], ("--host", "--port", "--admin-port"))]
         for named in self._container["ports"]:
             port = self._ports.get(named["name"]) or self._ports.setdefault(named["name"], self._pool.acquire())
             named["containerPort"] = port.number
-            flags += [_FD_FLAGS[named["name"]], str(port.fileno())]
+            number, socket = _PORT_FLAGS[named["name"]]
+            flags += [number, str(port.number), socket, str(port.fileno())]
         given = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
         own = {name: value for name, value in given.items() if name not in _OF_INIT_CONTAINERS}
         env = self._secrets.temporary | own
         ports = list(self._ports.values())
-        return Launch([find_program(command[0]), *flags], env, ports[0].url, ports)
+        return Launch([find_program(command[0]), *flags, "--host", HOST], env, ports[0].url, ports)
 
 
 def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:

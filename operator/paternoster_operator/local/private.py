@@ -1,8 +1,10 @@
 """Files and folders of a local session that no other user of the machine may read."""
 
+import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -45,8 +47,11 @@ def is_locked(folder: Path) -> bool:
 
 
 def private_folder(path: Path) -> Path:
-    """``path`` as a folder of this user alone, whatever it was before."""
+    """``path`` as a folder that this user alone reads; raises ``OSError`` for a link and another user's folder."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "is no folder of this user's", str(path))
     path.chmod(0o700)
     return path
 

@@ -15,7 +15,7 @@ from paternoster_contract.supervise import supervise
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.local import LocalCluster
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.local.ports import HOST, listen_on
+from paternoster_operator.local.ports import HOST, ReservedPort
 from paternoster_operator.local.private import private_folder, session_folder
 from paternoster_operator.local.probe import Probe, Probes
 from paternoster_operator.local.program import Launch, Program, find_program
@@ -44,14 +44,13 @@ class SessionError(Exception):
 class LocalSession:
     """Start it, put resources into it, close it."""
 
-    def __init__(self, port: int, logs: Path, origins: str = "") -> None:
-        """Listen on ``port``, 0 for a free one; ``origins``: of web pages that may call, separated by commas.
-
-        Raises ``OSError`` or ``OverflowError`` for a port that cannot be had.
+    def __init__(self, port: ReservedPort, logs: Path, origins: str = "") -> None:
+        """``port``: that clients know, which is closed in the end; ``origins``: of web pages that may call the gateway,
+        separated by commas. Raises ``OSError`` for a state folder that is not this user's.
         """
         self.logs = logs
         self._origins = origins
-        self._port = listen_on(port)
+        self._port = port
         self.endpoint = self._port.url
         self._key = token_hex(32)
         """Of the operator's HTTP: whoever can read the session's files has it."""
@@ -133,7 +132,8 @@ class LocalSession:
 
     def _launch_gateway(self) -> Launch:
         command = [
-            find_program("paternoster"), "gateway", "--fd", str(self._port.fileno()),
+            find_program("paternoster"), "gateway", "--host", HOST, "--port", str(self._port.number),
+            "--fd", str(self._port.fileno()),
             "--routes", self.server + paths.ROUTES, "--engine-key", str(self._gateway_key),
             f"--allowed-origins={self._origins}",
         ]  # fmt: skip
