@@ -39,11 +39,11 @@ def engine_vectors(texts: list[str], dtype: str) -> tuple[list[list[int]], torch
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_vectors_of_80_mixed_texts() -> None:
+def test_vectors_of_40_mixed_texts() -> None:
     """Of any number of pieces up to 60: from a few tokens to more than the model takes."""
     from transformers import AutoModel, AutoTokenizer
 
-    texts, folder = mixed_texts(80), resolve(MODEL).path
+    texts, folder = mixed_texts(40), resolve(MODEL).path
     theirs, their_tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     their_ids, pooled = [], []
     for text in texts:
