@@ -56,12 +56,15 @@ class Autoscaler:
     Each look goes as follows.
 
     1. ``observe`` keeps the samples and sums counters over two windows: the traffic of the last ``windowSeconds`` (30),
-       and the preemptions since the last change of the cap, at most four windows back.
-    2. ``decide`` learns, once in 5 s: KV memory a sequence, tokens an answer, and the time between tokens as a line in
-       the number of sequences that run; old observations fade.
-    3. The cap, every 5 s: preempted over finished above the target cuts it to what memory has room for; a queue, few
-       preemptions and room raise it.
-    4. Replicas, every 15 s: the sequences that the traffic keeps busy over those that one replica sustains, within
+       and the preemptions since the last change of the cap, at most four windows back. What full queues refused has
+       arrived, too.
+    2. ``decide`` learns, once in 5 s: KV memory a sequence, tokens an answer, and what a step costs by what is in it,
+       from which the time between tokens follows as a line in the number of sequences; old observations fade.
+    3. The token budget, every 5 s: the largest step that, with what decodes beside a prompt, keeps the limit between
+       tokens.
+    4. The cap, every 5 s: preemptions that make tokens late cut it to what fills the KV pool, or with the objective
+       PreemptionRate their rate does to what memory has room for; a queue, few preemptions and room raise it.
+    5. Replicas, every 15 s: the sequences that the traffic keeps busy over those that one replica sustains, within
        windows, steps, bounds and budget.
 
     An example with the defaults: limits of 2 s and 50 ms, ``max_num_seqs`` 256, two replicas. Each ran 60 sequences
@@ -71,8 +74,9 @@ class Autoscaler:
     with answers of 100 tokens: 40 x 100 x 0.045 s = 180 sequences, each as slow as on a full replica. One square root
     of that is kept spare, u = min(0.80, 13.4 / 14.4) = 0.80, hence ceil(180 / (0.80 x 140)) = 2: nothing changes. At
     60 requests a second it is ceil(270 / 112) = 3, and a third is added at once. Were 8 of 200 finished requests
-    preempted, 4 % of them and above the target of 2 % by more than chance, each cap would be cut to nine tenths of
-    what ran at most, 256 -> 54 with 60 running, and raised again while that stays calm and requests wait.
+    preempted, 4 % of them and above the target of 2 %, and tokens 60 ms apart though a step takes 25 ms, with 60
+    sequences on 95 % of the blocks, each cap would be cut to the 64 that fill them, and raised again while that stays
+    calm and requests wait.
     """
 
     policy: ScalingPolicy

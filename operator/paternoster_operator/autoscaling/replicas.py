@@ -220,44 +220,42 @@ def _up(
 
 def _down(loop: ReplicaPolicy, signals: Signals, state: LawState, now: float, wanted: int, said: str) -> _Verdict:
     current = state.replicas
-    limited: list[Reason] = []
-    target = wanted
-    if target < loop.lowest:
-        target = loop.lowest
-        limited.append(Reason.MIN_REPLICAS)
-    if target >= current:
-        message = f"{said}, and {current} replicas are the fewest allowed"
-        return _Verdict(current, wanted, Reason.MIN_REPLICAS, message, (Reason.MIN_REPLICAS,))
+
+    def kept(reason: Reason, message: str) -> _Verdict:
+        return _Verdict(current, wanted, reason, f"{said}, {message}", (reason,))
+
+    if loop.lowest >= current:
+        return kept(Reason.MIN_REPLICAS, f"and {current} replicas are the fewest allowed")
     if signals.pending and signals.queued + signals.refused > 0:
         unserved = f"{signals.waiting} wait, {signals.held} are held, {signals.refused} were refused"
-        message = f"{said}, but {unserved}, and {signals.pending} are on their way"
-        return _Verdict(current, wanted, Reason.PENDING_REPLICAS, message, (Reason.PENDING_REPLICAS,))
+        return kept(Reason.PENDING_REPLICAS, f"but {unserved}, and {signals.pending} are on their way")
     window = down_window(loop, signals)
     if signals.pending:
         # Nothing is called back that may be wanted again before it would have served.
         window = max(window, startup_seconds(signals))
     steady = max(recommended_within(state, now, window), default=current)
     if now - state.since < window or steady >= current:
-        return _Verdict(current, wanted, Reason.STABILIZING, f"{said}, not yet for {window:.0f} s", tuple(limited))
+        return kept(Reason.STABILIZING, f"not yet for {window:.0f} s")
     seconds = kept_seconds(loop, signals)
     filled = 0 if seconds is None else filled_within(state.past, seconds)
     if filled >= current:
-        kept = f"{filled} were filled within {seconds:.0f} s"
-        return _Verdict(current, wanted, Reason.STABILIZING, f"{said}, but {kept}", tuple(limited))
-    target = max(target, steady, filled)
+        return kept(Reason.STABILIZING, f"but {filled} were filled within {seconds:.0f} s")
     down = loop.scale_down
     allowed = steps_left(state, now, down.period_seconds, down.max_percent, down.max_pods, -1)
-    if target < current - allowed:
-        target = current - allowed
-        limited.append(Reason.STEP_LIMITED)
-    if signals.pending and target < signals.ready:
+    bounds = [
+        (loop.lowest, Reason.MIN_REPLICAS),
+        (max(steady, filled), Reason.STABILIZING),
+        (current - allowed, Reason.STEP_LIMITED),
+    ]
+    if signals.pending:
         # Those on their way can be called back; those that serve stay until it is seen that they are enough.
-        target = signals.ready
-        limited.append(Reason.PENDING_REPLICAS)
+        bounds.append((signals.ready, Reason.PENDING_REPLICAS))
+    target = min(max(wanted, *(bound for bound, _ in bounds)), current)
+    limited = tuple(reason for bound, reason in bounds if wanted < bound and bound >= target)
     if target >= current:
         taken = f"{signals.pending} are still on their way" if signals.pending else "as many as allowed were taken"
-        return _Verdict(current, wanted, limited[-1], f"{said}, but {taken}", tuple(limited))
-    return _Verdict(target, wanted, Reason.DEMAND_BELOW_TARGET, said, tuple(limited))
+        return _Verdict(current, wanted, limited[-1], f"{said}, but {taken}", limited)
+    return _Verdict(target, wanted, Reason.DEMAND_BELOW_TARGET, said, limited)
 
 
 def _inputs(signals: Signals, cap: int, need: Need | None) -> dict[str, str]:

@@ -196,6 +196,29 @@ def test_nothing_is_called_back_before_it_could_have_served(seconds: float, targ
     assert state.replicas == target
 
 
+@pytest.mark.parametrize(
+    ("steady", "ready", "max_pods", "target", "limited"),
+    [
+        (1, 6, 9, 1, ()),
+        (4, 6, 9, 4, (Reason.STABILIZING,)),
+        (1, 6, 2, 4, (Reason.STEP_LIMITED,)),
+        (1, 5, 9, 5, (Reason.PENDING_REPLICAS,)),
+        (4, 6, 2, 4, (Reason.STABILIZING, Reason.STEP_LIMITED)),
+    ],
+)
+def test_what_keeps_replicas_in_a_scale_down_is_named(
+    steady: int, ready: int, max_pods: int, target: int, limited: tuple[Reason, ...]
+) -> None:
+    """And what would have kept fewer of them is not."""
+    down = {"stabilizationWindowSeconds": 60, "maxPods": max_pods, "maxPercent": 1}
+    law = policy(autoscaling={"minReplicas": 1, "maxReplicas": 9, "scaleDown": down})
+    seen_before = tuple((-15.0 * i, steady) for i in (3, 2, 1))
+    state = LawState(replicas=6, cap=48, since=-1e6, recommendations=seen_before)
+    made = decide(law, seen(ready=ready, pending=6 - ready, running=2, startup_seconds=5.0), state, 0.0).replicas
+    assert made is not None
+    assert (made.target, made.limited_by) == (target, limited)
+
+
 def test_at_the_floor_another_replica_is_asked_for() -> None:
     floor = policy(concurrency={"mode": "Auto", "min": 4, "objective": "PreemptionRate"})
     state = LawState(replicas=2, cap=4, since=-1e6)
