@@ -20,7 +20,7 @@ MAX_INTERIM_ANSWERS = 8
 LINES_AT_ONCE = 256
 """In what was read at once; where there are more, or no answer has begun, it is parsed in slices."""
 SLICE = 8192
-READ_BUFFER = 2**14
+READ_BUFFER = 2**15
 """Bytes of ``read_bufsize``: aiohttp stops parsing at a sixteenth as many chunks, until those are taken."""
 
 
@@ -56,20 +56,22 @@ class BoundedResponseHandler(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         if not data:
             super().data_received(data)  # the parser goes on with what it keeps
-        elif self._begun and data.count(b"\n") <= LINES_AT_ONCE:
-            self._receive(data)
+        elif self._begun and (lines := data.count(b"\n")) <= LINES_AT_ONCE:
+            self._receive(data, lines)
         else:
             for start in range(0, len(data), SLICE):
                 if self._reading_paused:
-                    self._receive(data[start:])  # the parser keeps it for later
+                    rest = data[start:]  # the parser keeps it for later
+                    self._receive(rest, rest.count(b"\n"))
                     return
-                self._receive(data[start : start + SLICE])
+                piece = data[start : start + SLICE]
+                self._receive(piece, piece.count(b"\n"))
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self, data: bytes, lines: int) -> None:
         if self._ended:
             return
         self._bytes += len(data)
-        self._lines += data.count(b"\n")
+        self._lines += lines
         if self._lines > FREE_LINES + self._bytes // BYTES_PER_LINE:
             self._end(f"the answer came in too small pieces: {self._lines} lines for {self._bytes} bytes")
         else:
