@@ -12,6 +12,7 @@ count: another process of the machine may have held it up. Ends with 1 where one
 import argparse
 import contextlib
 import json
+import math
 import multiprocessing
 import random
 import sys
@@ -38,7 +39,8 @@ OF_LLM = (
     "/tokenize", "/detokenize",
 )  # fmt: skip
 MODELS = {**dict.fromkeys(OF_EMBEDDER, EMBEDDER), **dict.fromkeys(OF_LLM, MODEL)}
-SIZES = (4 * 2**20,) * 6 + (2**20, 2**18, 2**16)
+LARGEST, SMALLEST = 4 * 2**20, 2**12
+"""Bytes. Half of the bodies are as long as any may be; of the others many are within the bounds of their fields."""
 PERIOD_SECONDS = 0.01
 AGAIN = 3
 GONE_SECONDS = 60.0
@@ -126,11 +128,10 @@ class Fuzzer:
         self._gateway = gateway
         self._engines = engines
 
-    def measure(self, case: str) -> Result:
-        """The body of this case, sent once."""
+    def measure(self, case: str, attempt: int = 0) -> Result:
+        """The body of this case, sent once; each attempt is a space longer, as what stopped a replica is refused."""
         body = self._generator.body(case)
-        size = random.Random(f"{case} size").choice(SIZES)
-        data = body.of_size(size)
+        data = body.of_size(_size(case) - AGAIN) + b" " * attempt
         watched = {"gateway": self._gateway, "engine": self._engines[MODELS[body.path]]}
         time.sleep(0.05)
         before = {name: each.read()[1] for name, each in watched.items()}
@@ -154,6 +155,11 @@ class Fuzzer:
             return 0
         finally:
             connection.close()
+
+
+def _size(case: str) -> int:
+    draw = random.Random(f"{case} size")
+    return LARGEST if draw.random() < 0.5 else int(math.exp(draw.uniform(math.log(SMALLEST), math.log(LARGEST))))
 
 
 @contextmanager
@@ -212,9 +218,9 @@ def main() -> int:
             case = args.case or f"{args.seed}/{number}"
             number += 1
             result = fuzzer.measure(case)
-            for _ in range(AGAIN):
+            for attempt in range(AGAIN):
                 if above(result):
-                    result.least(fuzzer.measure(case))
+                    result.least(fuzzer.measure(case, attempt + 1))
             results.append(result)
             if above(result):
                 failed.append(result)

@@ -123,7 +123,7 @@ class _Draw:
             for name in LIMITS:
                 if name in schema.get("properties", {}) and place.steps[:1] != (name,) and self.random.random() < 0.95:
                     value[name] = 1
-            if self.random.random() < 0.1:
+            if self.random.random() < 0.05:
                 value[self.random.choice([*value, "unknown"])] = self.random.choice([None, {}, [], "a", -1, 1e300])
                 return (value, place) if MARK in json.dumps(value) else self.root(schema, model)
         return value, place
@@ -187,7 +187,7 @@ class _Draw:
         return {
             name: self._right(self._resolved(inner), depth + 1)
             for name, inner in schema.get("properties", {}).items()
-            if name in required or "const" in inner or (depth < DEEPEST and self.random.random() < 0.03)
+            if name in required or "const" in inner or (depth < DEEPEST and self.random.random() < 0.01)
         }
 
     def _right(self, schema: Schema, depth: int) -> Any:
