@@ -15,11 +15,14 @@ def test_a_name_that_no_service_can_have_is_refused_by_the_api_server(teams: Tea
         teams.fleet(teams.a, "7b-chat").apply()
 
 
-def test_dots_are_mapped_and_the_fleet_serves(teams: Teams) -> None:
+def test_dots_are_mapped_and_the_fleet_serves_by_each_of_its_names(teams: Teams) -> None:
     fleet = teams.fleet(teams.a, "smol-0.1-b")
-    fleet.apply()
+    fleet.apply(model={"aliases": ["smol-latest", "acme/smol"]})
     fleet.until_ready()
-    assert fleet.chat().status_code == 200
+    answers = [fleet.chat(model=name) for name in ("", "smol-latest", "acme/smol")]
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert fleet.get()["status"]["servedAliases"] == ["smol-latest", "acme/smol"]
+    assert fleet.chat(model="smol").status_code == 404
     assert (
         teams.kubectl.get("deployment", "smol-0-1-b", teams.a)["metadata"]["ownerReferences"][0]["name"] == fleet.name
     )
