@@ -30,7 +30,7 @@ LARGE_BODIES = (
 """Those that were read for the longest time, of gateways' largest size."""
 REFUSED_PAUSE = 0.05
 """Seconds until a client that was refused asks again."""
-NUM_REGEX_BYTES = 40_000
+NUM_REGEX_BYTES, NUM_PROPOSED_BYTES = 40_000, 1000
 NUM_TEXTS, TEXT_TOKENS = 256, 125
 
 
@@ -69,6 +69,7 @@ class AttackKinds:
             "new schemas": self.send_new_schema,
             "long answers": self.ask_for_long_answer,
             "forced text": self.send_forced_text,
+            "forced and proposed text": self.send_proposed_text,
             "many texts": self.embed_many_texts,
             "header floods": self.send_headers,
         }
@@ -145,6 +146,12 @@ class AttackKinds:
     async def send_forced_text(self) -> None:
         text = secrets.token_hex(NUM_REGEX_BYTES // 2)
         await self._complete("forced text", prompt="up", max_tokens=3000, structured_outputs={"regex": text})
+
+    async def send_proposed_text(self) -> None:
+        # Short enough that what is forced is proposed, with a mask behind each token.
+        text = secrets.token_hex(NUM_PROPOSED_BYTES // 2)
+        kind = "forced and proposed text"
+        await self._complete(kind, prompt="up", max_tokens=3000, structured_outputs={"regex": text})
 
     async def embed_many_texts(self) -> None:
         texts = [self._prompt(TEXT_TOKENS) for _ in range(NUM_TEXTS)]

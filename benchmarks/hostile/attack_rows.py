@@ -37,6 +37,7 @@ ROWS = (
     AttackRow("a new schema of 40 properties each (4)", "new schemas", 4),
     AttackRow("long answers (4)", "long answers", 4),
     AttackRow("40 kB of text that a grammar forces (1)", "forced text", 1),
+    AttackRow("1 kB of it, proposed (1)", "forced and proposed text", 1),
     AttackRow("embeddings of 256 x 125 tokens (2)", "many texts", 2, EMBEDDING),
     AttackRow("headers of 3 MiB (4)", "header floods", 4),
 )

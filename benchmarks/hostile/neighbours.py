@@ -135,13 +135,14 @@ class Neighbours:
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            await asyncio.wait_for(process.stdout.readline(), TIMEOUT_SECONDS)
+            with suppress(TimeoutError):  # thousands may take longer, and are felt by then
+                await asyncio.wait_for(process.stdout.readline(), TIMEOUT_SECONDS)
             await asyncio.sleep(START_SECONDS)
             yield
             process.stdin.close()
             with suppress(TimeoutError):
                 printed, _ = await asyncio.wait_for(process.communicate(), QUIET_SECONDS)
-                answers.update(json.loads(printed))
+                answers.update(json.loads(printed.splitlines()[-1]))
         finally:
             if process.returncode is None:
                 process.kill()

@@ -49,6 +49,11 @@ class Matcher(Protocol):
         """Time that it took so far."""
         ...
 
+    @property
+    def most_proposed(self) -> int:
+        """Tokens that may be proposed in a step, by the time that their masks take from everybody's."""
+        ...
+
     def allowed(self, row: Row) -> bytes | None:
         """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; empty if any may, None if none can.
 

@@ -63,6 +63,8 @@ class Speculation:
             known = request.num_tokens
             reaches_end = request.num_computed + builder.chunks[request] == known and not request.num_pending
             most = min(MOST, left, request.params.max_tokens - len(request.output) - 1)
+            if request.matcher is not None:
+                most = min(most, request.matcher.most_proposed)
             if not reaches_end or request.group is not None or most <= 0:
                 continue
             proposed = self._propose(request, most, load)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from paternoster_engine.core.drafting import MOST
 from paternoster_engine.core.matching import Matcher, Row
 from paternoster_engine.sampling.grammars.free_text import Thought
 from paternoster_engine.sampling.grammars.grammar import without_ends
@@ -36,6 +37,11 @@ class ThinkingBudget(OutputFollower):
     @property
     def seconds(self) -> float:
         return 0.0 if self._inner is None else self._inner.seconds
+
+    @property
+    def most_proposed(self) -> int:
+        """See :class:`Matcher`."""
+        return MOST if self._inner is None else self._inner.most_proposed
 
     def allowed(self, row: Row) -> bytes | None:
         """See :class:`Matcher`."""

@@ -272,6 +272,7 @@ class Refuses:
 
     fault = None
     seconds = 0.0
+    most_proposed = 16
 
     def allowed(self, row: Any) -> bytes:
         return b""
@@ -293,6 +294,25 @@ def test_what_may_never_be_proposed_is_soon_not_asked_for() -> None:
     engine.run()
     assert 0 < len(engine.drafter.asks) < 15
     assert len(engine.batches) == 60
+
+
+class SlowMasks(Refuses):
+    """A matcher that lets everything pass, and has masks for so many proposed tokens in a step."""
+
+    def __init__(self, most_proposed: int) -> None:
+        self.most_proposed = most_proposed
+
+    def accepts(self, row: Any, tokens: Sequence[int]) -> int:
+        return len(tokens)
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_no_more_is_proposed_than_there_is_time_for_masks(most: int) -> None:
+    engine = DraftingEngine(config(), cost=0.1)
+    request = engine.add([1, 2, 3], 60)
+    request.matcher = SlowMasks(most)
+    engine.run()
+    assert max(len(item.proposed) for batch in engine.batches for item in batch.scheduled) == most
 
 
 @given(st.floats(0, 1), st.floats(0, 2))

@@ -11,7 +11,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.limits import FORCED_TIME, ITEMS, MASK_TIME, parser_limits
+from paternoster_engine.sampling.grammars.limits import FORCED_TIME, ITEMS, MASK_TIME, STEP_TIME, parser_limits
 from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
 from paternoster_engine.sampling.output_follower import OutputFollower
 
@@ -116,9 +116,16 @@ class Matcher(OutputFollower):
         """Why no token can be chosen any more; None while some can."""
         self.seconds = 0.0
         """Time that its masks took."""
+        self._mask_time = 0.0
+        """Seconds of a processor for a mask, on average over the last ones of the request and of its proposed rows."""
         self._start = grammar.start
         """What :attr:`_matcher` is a copy of, with ``_since`` taken."""
         self._since: list[int] = []
+
+    @property
+    def most_proposed(self) -> int:
+        """As many as have their masks within :data:`STEP_TIME`, with the request's own."""
+        return max(0, int(STEP_TIME / max(self._mask_time, 1e-6)) - 1)
 
     def allowed(self, row: Row) -> bytes | None:
         """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; empty if any may, None, with a
@@ -133,7 +140,9 @@ class Matcher(OutputFollower):
         mask, fault = then._mask(row)
         if fault is not None and not ahead and self._renew():
             mask, fault = self._mask(row)
-        if time.thread_time() - begun > MASK_TIME:
+        spent = time.thread_time() - begun
+        self._mask_time += (spent - self._mask_time) / 8
+        if spent > MASK_TIME:
             self._grammar.too_slow = True
         if self._grammar.too_slow:
             self.fault = TOO_SLOW

@@ -204,6 +204,7 @@ class EvenTokens:
 
     fault: str | None = None
     seconds = 0.0
+    most_proposed = 16
 
     def __init__(self, resting: range = range(0)) -> None:
         self._resting = resting

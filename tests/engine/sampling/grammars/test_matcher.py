@@ -106,6 +106,23 @@ def test_a_proposed_token_that_the_tokenizer_has_not(tokenizer: Tokenizer, gramm
     assert a in _allowed(request, tokenizer.vocab_size)
 
 
+def test_few_tokens_are_proposed_where_masks_take_long(
+    tokenizer: Tokenizer, grammar: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, now = _request(tokenizer, grammar("regex", "a{1,9}")), [0.0]
+    assert request.matcher is not None
+    assert request.matcher.most_proposed > 16, "nothing is known yet"
+
+    def thread_time() -> float:
+        now[0] += 0.005
+        return now[0]
+
+    monkeypatch.setattr("paternoster_engine.sampling.grammars.grammar.time.thread_time", thread_time)
+    for _ in range(80):
+        _allowed(request, tokenizer.vocab_size)
+    assert request.matcher.most_proposed in (2, 3), "four masks of 5 ms, one of them the request's own"
+
+
 def test_state_depends_on_the_output_alone(tokenizer: Tokenizer, grammar: Compile) -> None:
     """A copy that begins in the midst allows what one that followed each token does."""
     made = grammar("json", '{"type": "object", "properties": {"name": {"type": "string"}}}')
