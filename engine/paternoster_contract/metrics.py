@@ -129,6 +129,13 @@ ENGINE_METRICS: tuple[Metric, ...] = (
         "requests_rejected", "counter", "Requests refused before the queue.", "vllm:admission_rejections", ("reason",)
     ),
     Metric(
+        "share_refusals",
+        "counter",
+        "Requests refused or given up beyond their sender's share of a port.",
+        None,
+        ("resource",),
+    ),
+    Metric(
         "corrupted_requests",
         "counter",
         "Requests that ended because the model gave NaN or infinite numbers for them.",

@@ -21,7 +21,8 @@ UNKNOWN = ""
 MOST_GIVING_WAY = 64
 """Requests that give way for one."""
 
-refusals: Counter[str] = Counter()
+RESOURCES = ("requests", "bytes")
+refusals: Counter[str] = Counter(dict.fromkeys(RESOURCES, 0))
 """Requests of this process that were refused or given up for want of each resource."""
 
 
@@ -49,7 +50,6 @@ class Resource:
         self.name = name
         self.what = what
         self.shares = Shares(total)
-        refusals[name] += 0  # a series that appears with its first event hides that event from rate()
         self._holders: dict[tuple[Party, State], dict[OpenRequest, None]] = {}
 
     def make_room(self, request: "OpenRequest", party: Party, amount: int) -> None:

@@ -22,7 +22,7 @@ from paternoster_contract.metrics import BUILD
 from paternoster_contract.routing import ModelRoute
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
 from paternoster_contract.supervise import failures
-from paternoster_http.refusal_metrics import ShareRefusals
+from paternoster_http.open_requests import refusals
 
 _BUCKETS = (.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160)  # fmt: skip
 
@@ -40,6 +40,20 @@ class TaskFailures:
         yield family
 
 
+class ShareRefusals:
+    """A counter of the requests that were refused or given up beyond their sender's share of a port."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(
+            "paternoster_gateway_share_refusals",
+            "Requests refused or given up beyond their sender's share of a port.",
+            labels=["resource"],
+        )
+        for resource, count in refusals.items():
+            family.add_metric([resource], count)
+        yield family
+
+
 class GatewayMetrics:
     """One registry for one gateway."""
 
@@ -51,7 +65,7 @@ class GatewayMetrics:
         build = Info(BUILD, "Version of the program.", registry=self.registry)
         build.info({"component": "gateway", "version": __version__})
         self.registry.register(TaskFailures("paternoster_gateway_task_failures"))
-        self.registry.register(ShareRefusals("paternoster_gateway_share_refusals"))
+        self.registry.register(ShareRefusals())
         self.instance = uuid.uuid4().hex
         self.in_flight: Counts[str] = Counts()
         """Requests by model, held ones included."""

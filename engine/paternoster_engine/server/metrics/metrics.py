@@ -20,6 +20,7 @@ from paternoster_engine.core.request import FinishReason, RequestStatus
 from paternoster_engine.core.speculation import PROPOSERS
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
+from paternoster_http.open_requests import RESOURCES, refusals
 
 Values = Mapping[tuple[str, ...], float]
 """Label values -> number; the empty tuple where a metric has no labels of its own."""
@@ -54,6 +55,7 @@ class EngineCollector(Collector):
             **_gauges(self._loop),
             **_counters(self._loop),
             "start_seconds": {(part,): seconds for part, seconds in self._start_seconds.items()},
+            "share_refusals": {(resource,): refusals[resource] for resource in RESOURCES},
             "cache_config_info": {_cache_config(self._loop, self._memory): 1},
             "grammars": {(result,): grammars[result] for result in ("compiled", "cached", "refused")},
         }

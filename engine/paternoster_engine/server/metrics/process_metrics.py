@@ -4,7 +4,6 @@ from prometheus_client import CollectorRegistry, GCCollector, Info, PlatformColl
 
 from paternoster_contract import __version__
 from paternoster_contract.metrics import BUILD
-from paternoster_http.refusal_metrics import ShareRefusals
 
 
 def process_registry() -> CollectorRegistry:
@@ -12,6 +11,5 @@ def process_registry() -> CollectorRegistry:
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
-    registry.register(ShareRefusals("paternoster_engine_share_refusals"))
     Info(BUILD, "Version of the program.", registry=registry).info({"component": "engine", "version": __version__})
     return registry
