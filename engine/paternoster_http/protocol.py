@@ -226,6 +226,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         path = self.url.partition(b"?")[0]
         if CONTROL_CHARACTER.search(path):
             raise Refusal(400, "The path has control characters.")
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
+            raise Refusal(400, f"The request has {hosts} Host headers: HTTP/1.1 asks for one (RFC 9112, 3.2).")
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         if length.isdigit() and (len(length) > 19 or int(length) > self._limits.max_body_bytes):
             raise self._body_too_long()

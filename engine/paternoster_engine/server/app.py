@@ -25,6 +25,9 @@ from paternoster_http.request_id import RequestId
 from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.unforeseen import UnforeseenErrors
 
+DOCUMENTATION = ("/docs", "/redoc", "/openapi.json")
+"""Paths at which FastAPI describes the routes of an application."""
+
 
 def create_app(
     state: ServerState,
@@ -37,7 +40,7 @@ def create_app(
     Answers from the first moment on: while the model loads, with 503 to all that needs it.
     """
     # Numbers tell of other clients, too: the admin port has them for whoever measures.
-    guarded = (*guarded_prefixes(Kind.API), *guarded_prefixes(Kind.NUMBERS))
+    guarded = (*guarded_prefixes(Kind.API), *guarded_prefixes(Kind.NUMBERS), *DOCUMENTATION)
     opens = {} if keys is None else dict.fromkeys(guarded, keys)
     routers = (
         routes_openai.router, routes_responses.router, routes_messages.router,
@@ -50,7 +53,7 @@ def create_app(
 
 def create_admin_app(state: ServerState, keys: KeyFiles | None = None) -> FastAPI:
     """What the operator uses, in the same way."""
-    opens = {} if keys is None else dict.fromkeys(guarded_prefixes(Kind.ADMIN), keys)
+    opens = {} if keys is None else dict.fromkeys((*guarded_prefixes(Kind.ADMIN), *DOCUMENTATION), keys)
     return _app("Paternoster engine, admin", state, opens, routes_admin.router)
 
 

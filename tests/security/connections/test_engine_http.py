@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 from raw_http import GET, POST, answer_of, status_of
 from starlette.types import Message
@@ -121,3 +122,25 @@ async def test_an_identity_counts_where_the_key_is_the_gateways(
     await app(scope, receive, send)
     assert sent[0]["status"] == (401 if key == "wrong" else 503), "no model is loaded"
     assert request.party == party
+
+
+@pytest.mark.parametrize(("request_line", "hosts", "status"), [
+    (b"GET /health HTTP/1.1", 0, 400), (b"GET /health HTTP/1.1", 1, 200), (b"GET /health HTTP/1.1", 2, 400),
+    (b"GET /health HTTP/1.0", 0, 200), (b"GET /health HTTP/1.0", 2, 400), (b"GET /v1/models HTTP/1.1", 2, 400),
+])  # fmt: skip
+async def test_a_request_has_one_host(ports: tuple[int, int], request_line: bytes, hosts: int, status: int) -> None:
+    lines = (request_line, *[b"Host: x"] * hosts, b"Connection: close", b"", b"")
+    for port in ports:
+        got, answer = await asyncio.to_thread(ask, port, b"\r\n".join(lines))
+        assert got == status
+        assert (b"Host headers" in answer) == (status == 400)
+
+
+async def test_what_describes_the_routes_needs_a_key_where_they_do(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("secret")
+    for app in (create_app(ServerState(), KeyFiles(file)), create_admin_app(ServerState(), KeyFiles(file))):
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://engine") as client:
+            for path in ("/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect"):
+                assert (await client.get(path)).status_code == 401, path
+                assert (await client.get(path, headers={"X-Api-Key": "secret"})).status_code == 200, path
