@@ -96,6 +96,8 @@ USER = '"messages":[{"role":"user","content":'
 ASSISTANT = USER + '"a"},{"role":"assistant",'
 CALL = '{"id":"{i}","type":"function","function":{"name":"f","arguments":"{}"}}'
 FUNCTION = '{"type":"function","name":"f","parameters":{}}'
+LONG = "a" * 2100
+"""A text of which just not 2,048 are in the largest body."""
 OBJECTS = "[" + ",".join(["{}"] * 10_000) + "]"
 
 
@@ -167,6 +169,8 @@ SHAPES_BY_PATH: Mapping[str, Mapping[str, str]] = {
     },
     RESPONSES: {
         "items": '"input":[<{"role":"user","content":"a"}>]',
+        "long items of the assistant": f'"input":[<{{"role":"assistant","content":"{LONG}"}}>]',
+        "long items of the system": f'"input":[<{{"role":"system","content":"{LONG}"}}>]',
         "items that are wrong": '"input":[<{}>]',
         "parts": f'"input":[{{"role":"user","content":[<{INPUT_PART}>]}}]',
         "parts that are wrong": '"input":[{"role":"user","content":[<{}>]}]',
@@ -190,6 +194,7 @@ SHAPES_BY_PATH: Mapping[str, Mapping[str, str]] = {
         "blocks that are wrong": f"{USER}[<{{}}>]}}]",
         "blocks of messages": f'"messages":[<{{"role":"user","content":{_several(PART, 50)}}}>]',
         "messages": '"messages":[<{"role":"user","content":"a"}>]',
+        "long messages": f'"messages":[<{{"role":"user","content":"{LONG}"}}>]',
         "results": f'{USER}[{{"type":"tool_result","tool_use_id":"a","content":[<{PART}>]}}]}}]',
         "an input": f'{ASSISTANT}"content":[{{"type":"tool_use","id":"a","name":"f","input":{{"a":[<{{}}>]}}}}]}}]',
         "cache marks": f'{USER}[{{"type":"text","text":"a","cache_control":[<{{}}>]}}]}}]',

@@ -16,6 +16,7 @@ from paternoster_engine.server.messages import routes as routes_messages
 from paternoster_engine.server.middleware import IgnoredFields, InFlight
 from paternoster_engine.server.openai import routes as routes_openai
 from paternoster_engine.server.openai import tokenize_routes as routes_tokenize
+from paternoster_engine.server.reading_shares import ReadingShares
 from paternoster_engine.server.responses import routes as routes_responses
 from paternoster_engine.server.shares_of_tenants import SharesOfTenants
 from paternoster_engine.server.state import ServerState
@@ -68,6 +69,8 @@ def _app(
     """``routers`` and what is open to everyone; ``tenants``: None where there are none."""
     app = FastAPI(title=title, version=__version__, redirect_slashes=False)
     app.state.server = state
+    app.state.reading_shares = ReadingShares()
+    app.state.tenants, app.state.has_keys = TenantRules(), False
     errors.install(app)
     for router in routers:
         app.include_router(router, responses=errors.RESPONSES)

@@ -32,6 +32,7 @@ from paternoster_engine.server.generation.generation import (
 from paternoster_engine.server.generation.text_work import TextQueueFull
 from paternoster_engine.server.invalid_fields import MAX_SHOWN, describe_errors
 from paternoster_engine.server.loop import LoopStopped
+from paternoster_http.json_bounds import JsonTooLarge
 from paternoster_http.openai_errors import CONTEXT_LENGTH_EXCEEDED, MODEL_NOT_FOUND, error_body
 
 MAX_MESSAGE = 4000
@@ -106,6 +107,7 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     WrongTask: ErrorResponse(400, "BadRequestError", "model"),
     GrammarTooComplex: ErrorResponse(400, "BadRequestError"),
     NothingAllowed: ErrorResponse(400, "BadRequestError"),
+    JsonTooLarge: ErrorResponse(400, "BadRequestError"),
     UnknownModel: ErrorResponse(404, "NotFoundError", "model", code=MODEL_NOT_FOUND),
     Ending: ErrorResponse(409, "ConflictError"),
     ClientGone: ErrorResponse(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
@@ -204,6 +206,8 @@ def install(app: FastAPI) -> None:
 def _unreadable(cause: BaseException | None) -> str | None:
     """Why a body could not be read, where that is more than that its JSON is wrong."""
     match cause:
+        case JsonTooLarge():
+            return str(cause)
         case RecursionError():
             return "The body is nested too deeply"
         case UnicodeDecodeError():

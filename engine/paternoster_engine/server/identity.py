@@ -87,8 +87,21 @@ class Caller:
             )
 
 
+def tenant_of(request: Request) -> str:
+    """Return the tenant of the key that the request came with; empty where there is none."""
+    try:
+        identity = _caller(request).identity
+    except InvalidValue:
+        return ""
+    return "" if identity is None else identity.tenant
+
+
 async def caller(request: Request) -> Caller:
     """Raises :class:`InvalidValue` for an identity that no gateway sends."""
+    return _caller(request)
+
+
+def _caller(request: Request) -> Caller:
     rules: TenantRules = request.app.state.tenants
     if not rules.believes_header:
         return Caller(rules, rules.identity_of_key(client_key(request.headers)) if request.app.state.has_keys else None)

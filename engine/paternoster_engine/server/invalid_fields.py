@@ -113,9 +113,18 @@ def shown(value: Any) -> str:
     """``value`` as a message tells it, shortened; what JSON has a word of its own for is told by that."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    # Cut long texts before they are copied: a value may be megabytes.
-    try:
-        text = repr(value[:MAX_SHOWN]) if isinstance(value, str | list) else repr(value)
-    except RecursionError:
-        text = type(value).__name__
+    text = repr(_beginning(value, iter(range(MAX_SHOWN))))
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+
+
+def _beginning(value: Any, left: Iterator[int]) -> Any:
+    """``value`` with long texts cut and without items after the last of ``left``: a value may be megabytes."""
+    if isinstance(value, str):
+        return value[:MAX_SHOWN]
+    if isinstance(value, list):
+        return [_beginning(item, left) for item, _ in zip(value, left, strict=False)]
+    if isinstance(value, dict):
+        return {
+            _beginning(name, left): _beginning(item, left) for (name, item), _ in zip(value.items(), left, strict=False)
+        }
+    return value

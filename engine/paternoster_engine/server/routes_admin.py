@@ -1,15 +1,14 @@
 """What the operator may change while the engine runs."""
 
-from fastapi import APIRouter
-
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch, ResetPrefixCacheResult
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineState
+from paternoster_engine.server.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.state import ServerState
 
-router = APIRouter()
+router = new_router()
 
 
 @router.get(paths.ADMIN_CONFIG)

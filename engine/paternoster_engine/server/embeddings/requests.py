@@ -15,7 +15,7 @@ MAX_TOKENS = 300_000
 
 Input = Annotated[list[str | list[int]], texts_or_ids(MAX_TEXTS)]
 NonEmpty = Annotated[Text, Field(min_length=1)]
-Texts = Annotated[list[NonEmpty], text_or_list(str), Field(min_length=1, max_length=MAX_TEXTS)]
+Texts = Annotated[list[NonEmpty], text_or_list(str, MAX_TEXTS), Field(min_length=1, max_length=MAX_TEXTS)]
 
 
 class VectorRequest(Body):

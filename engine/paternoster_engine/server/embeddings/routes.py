@@ -4,10 +4,11 @@ import uuid
 from collections.abc import Awaitable, Sequence
 from time import time
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from paternoster_engine.core.request import Request as EngineRequest
 from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.server.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.embeddings.answers import check_dimensions, cosine, embedding_objects
 from paternoster_engine.server.embeddings.objects import (
@@ -33,7 +34,7 @@ from paternoster_engine.server.generation.streaming import unless_gone
 from paternoster_engine.server.identity import Caller, From
 from paternoster_engine.server.state import ServedModel, ServerState
 
-router = APIRouter()
+router = new_router()
 
 
 @router.post("/v1/embeddings", response_model=None, responses={200: {"model": EmbeddingList}})

@@ -61,7 +61,7 @@ class CacheMarked(Body):
 
 def _blocks_of(type: Any) -> BeforeValidator:
     """A text is one block."""
-    return text_or_list(type, lambda text: [{"type": "text", "text": text}])
+    return text_or_list(type, MAX_MESSAGES, lambda text: [{"type": "text", "text": text}])
 
 
 class TextBlock(CacheMarked):

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
+from paternoster_engine.server.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import RESPONSES
 from paternoster_engine.server.generation.streaming import STREAMED, unless_gone
@@ -13,10 +14,11 @@ from paternoster_engine.server.messages.objects import ErrorEvent, MessageObject
 from paternoster_engine.server.messages.requests import CountTokensRequest, MessagesRequest
 from paternoster_engine.server.messages.translate import NAMES, chat_of, prompt_of
 from paternoster_engine.server.openai.prompts import chat_prompt
+from paternoster_engine.server.reading_shares import reading
 from paternoster_engine.server.translation.names import named
 from paternoster_engine.server.translation.respond import respond
 
-router = APIRouter()
+router = new_router()
 
 REFUSED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorEvent, "description": told["description"]} for status, told in RESPONSES.items()
@@ -27,7 +29,8 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 @router.post("/v1/messages", response_model=None, responses={200: {"model": MessageObject, **STREAMED}, **REFUSED})
 async def messages(request: Request, body: MessagesRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    chat, names = chat_of(body).request(NAMES)
+    with reading():
+        chat, names = chat_of(body).request(NAMES)
     thinking = body.thinking is None or body.thinking.display != "omitted"
     answer = MessageAnswer(served.name, served.answer_format.new_id, body.max_tokens, thinking=thinking)
     return await respond(request, served, chat, answer, sender, names, stream=body.stream)
@@ -37,7 +40,8 @@ async def messages(request: Request, body: MessagesRequest, state: State, sender
 async def count_tokens(request: Request, body: CountTokensRequest, state: State) -> TokenCount:
     """As many as ``usage.input_tokens`` and ``usage.cache_read_input_tokens`` of the message would tell together."""
     served = state.named(body.model)
-    chat, names = prompt_of(body).request(NAMES)
+    with reading():
+        chat, names = prompt_of(body).request(NAMES)
     with named(names):
         encoding, _ = await unless_gone(request, chat_prompt(served, chat))
     return TokenCount(input_tokens=len(encoding))

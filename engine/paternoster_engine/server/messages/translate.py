@@ -39,6 +39,8 @@ NAMES = Names(
 CHOICES: Mapping[str, str] = {"auto": "auto", "any": "required", "none": "none"}
 SOURCED = ("document", "search_result")
 """Types of blocks with a source."""
+TEXTS = ("content", "reasoning_content")
+"""Fields of a chat's message."""
 FAILED = "Error: "
 """Before the result of a tool that failed: a template has no other place for it."""
 BILLING = "x-anthropic-billing-header"
@@ -115,7 +117,7 @@ class _Conversation:
         messages: list[dict[str, Any]] = []
         system = _instructions(self._body.system)
         if system:
-            messages.append({"role": "system", "content": join_texts(system)})
+            _add(messages, {"role": "system", "content": join_texts(system)})
         held: list[Message] = []
         calling = False
         last_of_user = max(
@@ -136,6 +138,8 @@ class _Conversation:
                 self._add_system(messages, held)
             calling = any(block.type == "tool_use" for block in message.content)
         self._add_system(messages, held)
+        for one in messages:
+            one |= {field: join_texts(one[field]) for field in TEXTS if field in one}
         return messages
 
     def _add_system(self, messages: list[dict[str, Any]], held: list[Message]) -> None:
@@ -187,16 +191,18 @@ class _Conversation:
 
 
 def _add(messages: list[dict[str, Any]], message: dict[str, Any]) -> None:
-    """To the last one, where that has the same role."""
+    """To the last one, where that has the same role. Its texts are lists, to be joined once at the end."""
     last = messages[-1] if messages else None
     if last is None or not last["role"] == message["role"] != "tool":
-        messages.append(message)
-        return
-    for field in ("content", "reasoning_content"):
-        if field in message:
-            last[field] = join_texts([last.get(field, ""), message[field]])
-    if "tool_calls" in message:
-        last["tool_calls"] = last.get("tool_calls", []) + message["tool_calls"]
+        last = {"role": message["role"]}
+        messages.append(last)
+    for field, value in message.items():
+        if field in TEXTS:
+            last.setdefault(field, []).append(value)
+        elif field == "tool_calls":
+            last.setdefault(field, []).extend(value)
+        else:
+            last[field] = value
 
 
 def _instructions(blocks: Iterable[ContentBlock | TextBlock]) -> list[str]:

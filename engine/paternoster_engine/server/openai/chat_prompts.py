@@ -18,6 +18,7 @@ from paternoster_engine.server.openai.fields.body import report_ignored
 from paternoster_engine.server.openai.fields.template import TemplateFields
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, template_order, texts_of
 from paternoster_engine.server.openai.text_sizes import text_size
+from paternoster_engine.server.reading_shares import reading
 from paternoster_engine.server.state import ServedModel
 
 ENDING = 64
@@ -48,18 +49,19 @@ async def encode_chat(
     last = messages[-1]
     if continues and (last.role != "assistant" or not last.text or last.tool_calls):
         raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
-    told = for_template(messages, served.template_format.id_for_template)
-    has_tools, calls = "tools" in variables, has_calls(told)
-    by_prompt = served.uses_tool_prompt and (has_tools or (calls and not served.reads.calls))
-    template = served.chat_template if by_prompt else served.template_for(tools=has_tools, calls=calls)
-    if not template.reads_developer:
-        told = [message | {"role": "system"} if message["role"] == "developer" else message for message in told]
-    if by_prompt:
-        set_answer_header(TOOL_TEMPLATE, "built-in")
-    elif has_tools and not served.reads.tools:
-        raise InvalidValue("tools", "tools: this model's chat template reads none: leave them out")
-    given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
-    size = text_size(served, "messages", ["".join(texts_of(told)) + "".join(given)], cut=truncation is not None)
+    with reading():
+        told = for_template(messages, served.template_format.id_for_template)
+        has_tools, calls = "tools" in variables, has_calls(told)
+        by_prompt = served.uses_tool_prompt and (has_tools or (calls and not served.reads.calls))
+        template = served.chat_template if by_prompt else served.template_for(tools=has_tools, calls=calls)
+        if not template.reads_developer:
+            told = [message | {"role": "system"} if message["role"] == "developer" else message for message in told]
+        if by_prompt:
+            set_answer_header(TOOL_TEMPLATE, "built-in")
+        elif has_tools and not served.reads.tools:
+            raise InvalidValue("tools", "tools: this model's chat template reads none: leave them out")
+        given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
+        size = text_size(served, "messages", ["".join(texts_of(told)) + "".join(given)], cut=truncation is not None)
     longest = served.longest_text if truncation is None else served.text_work.most
 
     def with_tools(

@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, only, text_or_list
-from paternoster_engine.server.openai.fields.template import FunctionName, Json, JsonObject, plain_json
+from paternoster_engine.server.openai.fields.counts import count_free_values
+from paternoster_engine.server.openai.fields.template import (
+    FunctionName,
+    Json,
+    JsonObject,
+    check_plain_json,
+    plain_json,
+)
+from paternoster_http.json_bounds import JsonTooLarge, bounded_json
 
 MAX_CALLS = 128
 """Calls of one message."""
@@ -26,11 +34,15 @@ def join_texts(texts: Iterable[str]) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def arguments_object(text: str) -> dict[str, Any]:
-    """What the arguments of a call say; none where the text is empty."""
+def arguments_object(text: str, count_values: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
+    """What the arguments of a call say; none where the text is empty. ``count_values``: of :func:`check_plain_json`."""
     try:
-        value = plain_json(json.loads(text)) if text.strip() else {}
-    except (ValueError, RecursionError):
+        value = bounded_json(text.encode(), "the text") if text.strip() else {}
+    except (ValueError, JsonTooLarge):
+        value = None
+    try:
+        value = check_plain_json(value, count_values)
+    except ValueError:
         value = None
     return value if isinstance(value, dict) else {INVALID_JSON: text}
 
@@ -58,7 +70,8 @@ class ToolCall(Body):
     def for_template(self, id_for_template: Callable[[str], str]) -> dict[str, Any]:
         """As templates read it, and the arguments' text besides (:mod:`paternoster_engine.chat.arguments`)."""
         said = self.function.arguments
-        function = {"name": self.function.name, "arguments": arguments_object(said), "arguments_text": said or "{}"}
+        read = arguments_object(said, count_free_values)
+        function = {"name": self.function.name, "arguments": read, "arguments_text": said or "{}"}
         return {"id": id_for_template(self.id), "type": self.type, "function": function}
 
 
@@ -97,7 +110,7 @@ class TextPart(Body):
 
 Content = Annotated[
     list[TextPart],
-    text_or_list(TextPart, lambda text: [{"type": "text", "text": text}]),
+    text_or_list(TextPart, MAX_MESSAGES, lambda text: [{"type": "text", "text": text}]),
     Field(max_length=MAX_MESSAGES),
 ]
 

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -18,6 +18,7 @@ from paternoster_engine.server.openai.fields.body import (
     MAX_LOGPROBS,
     Body,
     LogitBias,
+    Metadata,
     Prompts,
     StopStrings,
     Text,
@@ -28,7 +29,7 @@ from paternoster_engine.server.openai.fields.body import (
 )
 from paternoster_engine.server.openai.fields.reasoning import ReasoningFields
 from paternoster_engine.server.openai.fields.structured import StructuredFields
-from paternoster_engine.server.openai.fields.template import TemplateFields, plain_json
+from paternoster_engine.server.openai.fields.template import TemplateFields
 from paternoster_engine.server.openai.fields.tools import ToolFields
 from paternoster_engine.server.openai.fields.unserved import UnservedChatFields, UnservedFields
 from paternoster_engine.server.openai.messages import Messages
@@ -228,9 +229,7 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
     modalities: Annotated[Any, only(["text"])] = Field(default_factory=lambda: ["text"])
     service_tier: Annotated[Text, hint("auto", "default")] = Field(default="auto", description="others are ignored")
     store: Annotated[bool, hint(False)] = Field(default=False, description="nothing is stored: true is ignored")
-    metadata: Annotated[dict[str, str], AfterValidator(plain_json)] = Field(
-        default_factory=dict, description="taken and not used: nothing is stored"
-    )
+    metadata: Metadata = Field(default_factory=dict, description="taken and not used: nothing is stored")
     audio: Annotated[Any, only()] = None
     prediction: Annotated[dict[str, Any] | None, hint(None)] = Field(
         default=None, description="only saves time: ignored"

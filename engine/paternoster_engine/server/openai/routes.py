@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from paternoster_contract.http import paths
 from paternoster_engine.core.request import Request as EngineRequest
+from paternoster_engine.server.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.beam_generation import BeamGeneration
 from paternoster_engine.server.generation.generation import Generation
@@ -25,7 +26,7 @@ from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.pieces import json_in_pieces
 from paternoster_engine.server.state import ServedModel, ServerState
 
-router = APIRouter()
+router = new_router()
 
 
 @router.get(paths.MODELS)

@@ -1,7 +1,8 @@
 """Text to tokens and back, as vLLM serves it."""
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
+from paternoster_engine.server.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.generation.streaming import unless_gone
@@ -14,7 +15,7 @@ from paternoster_engine.server.state import ServedModel
 MOST_TOKENS = 65_536
 """In one call where the context is shorter: whoever counts a text wants to know by how much it is too long."""
 
-router = APIRouter()
+router = new_router()
 
 
 @router.post("/tokenize")

@@ -12,6 +12,8 @@ from paternoster_engine.server.responses.tools import ResponseToolOrNamespace
 from paternoster_engine.server.translation.tools import Offer, OfferedTool, definitions_text
 
 _INSTRUCTING = ("system", "developer")
+_TEXTS = ("content", "reasoning_content")
+"""Fields of a message; lists of texts while items are added, so that each is copied once."""
 _CALL, _OUTPUT = "_call", "_output"
 """How types of items end."""
 
@@ -32,9 +34,13 @@ class Conversation:
     def messages(self) -> list[dict[str, Any]]:
         """Neighbouring items of the assistant's are one message, and so are neighbouring instructions."""
         if self._body.instructions is not None:
-            self._messages.append({"role": "system", "content": self._body.instructions})
+            self._messages.append({"role": "system", "content": [self._body.instructions]})
         for index, item in enumerate(self._body.input):
             self._add(item, f"input.{index}")
+        for message in self._messages:
+            # Other texts than those of one message: a line stands between them.
+            join = "\n\n".join if message["role"] in _INSTRUCTING else join_texts
+            message |= {field: join(message[field]) for field in _TEXTS if field in message}
         return self._messages
 
     def _add(self, item: InputItem, place: str) -> None:
@@ -42,17 +48,14 @@ class Conversation:
             return
         match item.type:
             case "message" if item.role == "assistant":
-                message = self._assistant()
-                message["content"] = join_texts([message["content"], *_texts(item.content)])
+                self._assistant()["content"] += _texts(item.content)
             case "message":
                 self._add_message(item.role or "user", _texts(item.content))
             case "agent_message":
                 author = [f"Message of {item.author}:"] if item.author else []
                 self._add_message("user", [*author, *_texts(item.content)])
             case "reasoning":
-                message = self._assistant()
-                thought = _texts(item.content or item.summary)
-                message["reasoning_content"] = join_texts([message.get("reasoning_content", ""), *thought])
+                self._assistant().setdefault("reasoning_content", []).extend(_texts(item.content or item.summary))
             case "additional_tools":
                 shown = self._offer(item.tools or [], place, later=self._begun)
                 if shown:
@@ -84,23 +87,22 @@ class Conversation:
     def _assistant(self) -> dict[str, Any]:
         """The message of the assistant's that the next item is a part of."""
         if not self._messages or self._messages[-1]["role"] != "assistant":
-            self._messages.append({"role": "assistant", "content": ""})
+            self._messages.append({"role": "assistant", "content": []})
         return self._messages[-1]
 
     def _add_message(self, role: str, texts: list[str]) -> None:
         last = self._messages[-1] if self._messages else None
         if last is not None and role in _INSTRUCTING and last["role"] in _INSTRUCTING:
-            # Other texts than those of one message: a line stands between them.
-            last["content"] += "\n\n" + join_texts(texts)
+            last["content"].append(join_texts(texts))
         else:
-            self._messages.append({"role": role, "content": join_texts(texts)})
+            self._messages.append({"role": role, "content": [join_texts(texts)]})
 
     def _add_call(self, call_id: str | None, name: str, arguments: str) -> None:
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         self._assistant().setdefault("tool_calls", []).append(call)
 
     def _add_result(self, call_id: str | None, texts: list[str]) -> None:
-        self._messages.append({"role": "tool", "tool_call_id": call_id, "content": join_texts(texts)})
+        self._messages.append({"role": "tool", "tool_call_id": call_id, "content": texts})
 
 
 def _called(item: InputItem) -> tuple[str, str]:

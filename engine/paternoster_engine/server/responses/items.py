@@ -68,7 +68,7 @@ class InputPart(Body):
 
 def _parts_of(type: PartType) -> BeforeValidator:
     """A text is one part of ``type``."""
-    return text_or_list(InputPart, lambda text: [{"type": type, "text": text}])
+    return text_or_list(InputPart, MAX_MESSAGES, lambda text: [{"type": type, "text": text}])
 
 
 Parts = Annotated[list[InputPart], Field(max_length=MAX_MESSAGES)]

@@ -7,12 +7,13 @@ server runs itself are ignored, with what they wrote into earlier turns.
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PlainValidator, field_validator, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from paternoster_engine.server.openai.fields.body import (
     MAX_LOGPROBS,
     MAX_MESSAGES,
     Body,
+    Metadata,
     StopStrings,
     Text,
     hint,
@@ -25,8 +26,6 @@ from paternoster_engine.server.responses.items import InputItem
 from paternoster_engine.server.responses.tools import Choice, Tools, read_choice
 from paternoster_engine.server.translation.fields import PassedFields
 
-MAX_METADATA = 16
-"""OpenAI's limit."""
 MAX_EDITS = 16
 """Of ``context_management``."""
 LOGPROBS = "message.output_text.logprobs"
@@ -73,7 +72,7 @@ class ResponsesRequest(PassedFields):
     model: Text | None = Field(default=None, description="served model (default: the one there is)")
     input: Annotated[
         list[InputItem],
-        text_or_list(InputItem, lambda text: [{"role": "user", "content": text}]),
+        text_or_list(InputItem, MAX_MESSAGES, lambda text: [{"role": "user", "content": text}]),
         Field(min_length=1, max_length=MAX_MESSAGES),
     ]
     instructions: Text | None = None
@@ -86,7 +85,7 @@ class ResponsesRequest(PassedFields):
     stop: StopStrings = Field(default_factory=list, description="as in chat completions")
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None
-    metadata: dict[Text, Text] = Field(default_factory=dict, max_length=MAX_METADATA, description="told in the answer")
+    metadata: Metadata = Field(default_factory=dict, description="told in the answer")
     user: Text | None = None
     include: list[Text] = Field(
         default_factory=list,
@@ -124,11 +123,3 @@ class ResponsesRequest(PassedFields):
     def _own_ignored(self, given: Mapping[str, Any]) -> Iterator[str]:
         yield from super()._own_ignored(given)
         yield from (ignored_value("include", item) for item in self.include if item not in INCLUDED)
-
-    @field_validator("metadata")
-    @classmethod
-    def _short(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            if len(name) > 64 or len(text) > 512:
-                raise ValueError("names have at most 64 characters, and values 512")
-        return value

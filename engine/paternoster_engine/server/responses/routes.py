@@ -1,19 +1,21 @@
 """``POST /v1/responses``."""
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
+from paternoster_engine.server.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.streaming import STREAMED
 from paternoster_engine.server.identity import From
 from paternoster_engine.server.openai.fields.body import with_defaults
 from paternoster_engine.server.openai.logprobs import LogprobsWriter
+from paternoster_engine.server.reading_shares import reading
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.objects import ResponseObject
 from paternoster_engine.server.responses.requests import ResponsesRequest
 from paternoster_engine.server.responses.translate import NAMES, chat_of
 from paternoster_engine.server.translation.respond import respond
 
-router = APIRouter()
+router = new_router()
 
 
 @router.post("/v1/responses", response_model=None, responses={200: {"model": ResponseObject, **STREAMED}})
@@ -21,8 +23,9 @@ async def responses(request: Request, body: ResponsesRequest, state: State, send
     served = state.accepting(body.model)
     # The answer tells them.
     body = with_defaults(body, served.sampling_defaults.values())
-    translated = chat_of(body)
-    chat, names = translated.request(NAMES)
+    with reading():
+        translated = chat_of(body)
+        chat, names = translated.request(NAMES)
     writer = LogprobsWriter(served.tokenizer)
     answer = ResponseAnswer(served.name, body, translated.offer.tools, served.answer_format.new_id, writer.content)
     return await respond(request, served, chat, answer, sender, names, stream=body.stream)

@@ -91,7 +91,7 @@ def _big(size: int) -> Any:
     ("fields", "param", "told"),
     [
         ({"documents": [_deep(17)]}, "documents.0", "nested deeper than 32"),
-        ({"chat_template_kwargs": _deep(400)}, "chat_template_kwargs", "nested deeper than 32"),
+        ({"chat_template_kwargs": _deep(90)}, "chat_template_kwargs", "nested deeper than 32"),
         ({"documents": [{"a": "y" * 10**6}]}, "messages", "maximum context length"),
         ({"documents": [{}] * 2049}, "documents", "at most 2048"),
         ({"tools": [TOOL] * 129}, "tools", "at most 128"),

@@ -23,8 +23,11 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, PydanticKnownError
 from pydantic_core.core_schema import no_info_after_validator_function
+
+from paternoster_engine.server.openai.fields.counts import count_object, counting, within_body
+from paternoster_engine.server.reading_shares import reading
 
 MAX_PROMPTS = 128
 MAX_MESSAGES = 2048
@@ -37,6 +40,8 @@ UNSERVED = "x-unserved"
 """In the OpenAPI document: the field is known, and refused where it asks for something."""
 MAX_BIASES = 300
 """OpenAI's limit of ``logit_bias``."""
+MAX_STOPS = 16
+"""Stop strings."""
 MAX_DIGITS = 19
 """Of a token id in a name."""
 MAX_TOLD = 16
@@ -103,13 +108,13 @@ def texts_or_ids(most: int) -> Any:
     """A text, a list of token ids, or a list of up to ``most`` of either, made into one form: the last."""
 
     def check(value: Any) -> list[str | list[int]]:
-        one = isinstance(value, str) or (isinstance(value, list) and any(type(item) is int for item in value))
+        one = isinstance(value, str) or (isinstance(value, list) and int in map(type, value))
         texts = [value] if one else value
         if not isinstance(texts, list) or not 1 <= len(texts) <= most:
             count = f", not {len(texts)}" if isinstance(texts, list) else ""
             raise ValueError(f"must be a text, a list of token ids, or a list of 1 to {most} of either{count}")
         for text in texts:
-            ids = isinstance(text, list) and all(type(item) is int and item >= 0 for item in text)
+            ids = isinstance(text, list) and set(map(type, text)) <= {int} and min(text, default=0) >= 0
             if not text or not (isinstance(text, str) or ids):
                 raise ValueError("each must be a text or a list of token ids, and not empty")
             if isinstance(text, str):
@@ -119,27 +124,36 @@ def texts_or_ids(most: int) -> Any:
     return PlainValidator(check, json_schema_input_type=str | list[str] | list[int] | list[list[int]])
 
 
-def text_or_list(item: Any, as_list: Callable[[str], list[Any]] = lambda text: [text]) -> BeforeValidator:
-    """For a list whose items are of type ``item``, for which a text may stand: ``as_list`` makes the list of it."""
+def text_or_list(item: Any, most: int, as_list: Callable[[str], list[Any]] = lambda text: [text]) -> BeforeValidator:
+    """For a list whose items are of type ``item``, for which a text may stand: ``as_list`` makes the list of it.
+
+    More than ``most`` items are refused before the first is read; ``max_length`` outside of this is for the OpenAPI
+    document.
+    """
 
     def check(value: Any) -> Any:
         if isinstance(value, str):
             return as_list(value)
         if not isinstance(value, list):
             raise ValueError("must be a text or a list")
+        if len(value) > most:
+            sizes = {"field_type": "List", "max_length": most, "actual_length": len(value)}
+            raise PydanticKnownError("too_long", sizes)
         return value
 
     return BeforeValidator(check, json_schema_input_type=str | list[item])
 
 
 Prompts = Annotated[list[str | list[int]], texts_or_ids(MAX_PROMPTS)]
-StopStrings = Annotated[list[Annotated[Text, Field(min_length=1)]], text_or_list(str), Field(max_length=16)]
+StopStrings = Annotated[
+    list[Annotated[Text, Field(min_length=1)]], text_or_list(str, MAX_STOPS), Field(max_length=MAX_STOPS)
+]
 TokenIds = list[Annotated[int, Field(ge=0)]]
 
 
 def _token_keys(value: Any) -> Any:
     """An object whose names are token ids, as JSON has no other, with ids in their place; they may be there already."""
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or len(value) > MAX_BIASES:
         return value
     for name in map(str, value):
         if not (name.isascii() and name.isdigit() and len(name) <= MAX_DIGITS):
@@ -147,15 +161,43 @@ def _token_keys(value: Any) -> Any:
     return {int(name): number for name, number in value.items()}
 
 
+def most_entries(most: int) -> BeforeValidator:
+    """For an object with at most ``most`` names, which are counted before the first value is read.
+
+    Beside ``max_length``, which is checked after the last one and which the OpenAPI document tells.
+    """
+
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > most:
+            raise ValueError(f"has {len(value)} entries: at most {most}")
+        return value
+
+    return BeforeValidator(check)
+
+
 LogitBias = Annotated[
     dict[int, Annotated[float, Field(ge=-100, le=100)]],
     Field(max_length=MAX_BIASES),
     BeforeValidator(_token_keys),
+    most_entries(MAX_BIASES),
+]
+
+
+def _short_entries(value: dict[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        if len(name) > 64 or len(text) > 512:
+            raise ValueError("names have at most 64 characters, and values 512")
+    return value
+
+
+MAX_METADATA = 16
+"""OpenAI's limit."""
+Metadata = Annotated[
+    dict[Text, Text], Field(max_length=MAX_METADATA), AfterValidator(_short_entries), most_entries(MAX_METADATA)
 ]
 
 
 _ignored: ContextVar[list[str] | None] = ContextVar("_ignored", default=None)
-_within_a_body: ContextVar[bool] = ContextVar("_within_a_body", default=False)
 
 
 @contextmanager
@@ -179,6 +221,20 @@ def report_ignored(*names: str) -> None:
         told += [name for name in dict.fromkeys(names) if name not in told][: MAX_TOLD - len(told)]
 
 
+def _fails_fast(schema: Any) -> Any:
+    """``schema``, in which each list is read up to its first wrong item: pydantic would describe them all."""
+    left = [schema]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            if part.get("type") == "list":
+                part["fail_fast"] = True
+            left += part.values()
+        elif isinstance(part, list | tuple):
+            left += part
+    return schema
+
+
 class Body(BaseModel):
     """A request body, or an object in one.
 
@@ -192,21 +248,27 @@ class Body(BaseModel):
 
     _ignored_names: tuple[str, ...] = ()
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return _fails_fast(handler(source))
+
     @model_validator(mode="wrap")
     @classmethod
     def _leave_out(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, dict):
             return handler(data)
-        given = {name: value for name, value in data.items() if value is not None}
-        within = _within_a_body.get()
-        token = _within_a_body.set(True)
-        try:
+        given = {name: value for name, value in data.items() if value is not None} if None in data.values() else data
+        outermost = not within_body()
+        if outermost:
+            with counting(), reading():
+                body = handler(cls._read(given))
+        else:
+            count_object()
             body = handler(cls._read(given))
-        finally:
-            _within_a_body.reset(token)
         names = dict.fromkeys(islice(body._own_ignored(given), MAX_TOLD))
-        body._ignored_names = tuple(islice(sorted(names), MAX_TOLD)) if names else ()
-        if not within:
+        if names:
+            body._ignored_names = tuple(islice(sorted(names), MAX_TOLD))
+        if outermost:
             report_ignored(*body._ignored_names)
         return body
 
@@ -217,7 +279,8 @@ class Body(BaseModel):
 
     def _own_ignored(self, given: Mapping[str, Any]) -> Iterator[str]:
         """Paths of what is ignored of this object, of which ``given`` was sent."""
-        yield from map(_shortened, given.keys() - _own_names(type(self)))
+        own = own_names(type(self))
+        yield from (_shortened(name) for name in given if name not in own)
         for name, mark in _hints(type(self)).items():
             if not mark.serves(getattr(self, name)):
                 setattr(self, name, mark.served[0])
@@ -241,7 +304,7 @@ def with_defaults(body: B, defaults: Mapping[str, Any]) -> B:
 
 
 @cache
-def _own_names(cls: type[Body]) -> frozenset[str]:
+def own_names(cls: type[Body]) -> frozenset[str]:
     """What its fields are called in a body."""
     return frozenset({field.alias or name for name, field in cls.model_fields.items()})
 

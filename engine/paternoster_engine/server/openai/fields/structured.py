@@ -2,13 +2,23 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from paternoster_engine.sampling.grammars.source import GrammarSource, Kind
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.fields.body import Body, Text, only, whole_characters
+from paternoster_engine.server.invalid_fields import MAX_LISTED
+from paternoster_engine.server.openai.fields.body import (
+    Body,
+    Text,
+    only,
+    own_names,
+    whole_characters,
+)
+from paternoster_engine.server.openai.fields.counts import count_free_values
+from paternoster_http.json_bounds import JsonTooLarge, bounded_json, count_values
 
 MAX_CHOICES = 4096
 MAX_TAGS = 128
@@ -19,13 +29,15 @@ def _schema(value: Any) -> Any:
     """A JSON schema that is an object, also as text; raises ``ValueError``."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
+            value = bounded_json(whole_characters(value).encode(), "the schema")
+        except ValueError as error:
             raise ValueError(f"is not JSON: {error}") from error
+        except JsonTooLarge as error:
+            raise ValueError(f"cannot be enforced: {error}") from error
     if not isinstance(value, dict):
         raise ValueError("must be an object, or the text of one in JSON")
     # What cannot be written is the field's fault, and would otherwise be seen only where nobody knows the field.
-    _said(value)
+    count_free_values(count_values(_said(value).encode(), "the schema"))
     return value
 
 
@@ -49,6 +61,15 @@ class Whole(Body):
     """An unknown part might change what is allowed: it is refused, not left out."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @classmethod
+    def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """With only so many of the unknown parts as an error can list."""
+        unknown = given.keys() - own_names(cls)
+        if len(unknown) <= MAX_LISTED:
+            return given
+        left_out = set(islice(unknown, MAX_LISTED, None))
+        return {name: value for name, value in given.items() if name not in left_out}
 
 
 class Structure(Whole):

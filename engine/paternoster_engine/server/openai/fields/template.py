@@ -2,12 +2,20 @@
 
 import json
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, whole_characters
+from paternoster_engine.server.openai.fields.body import (
+    MAX_MESSAGES,
+    Body,
+    Text,
+    most_entries,
+    whole_characters,
+)
+from paternoster_engine.server.openai.fields.counts import count_free_values
 
 MAX_DEPTH = 32
 """Lists and objects in one another."""
@@ -24,7 +32,15 @@ RESERVED = (
 
 
 def plain_json(value: Any) -> Any:
-    """Raises ``ValueError`` for what JSON cannot say again: lone surrogates, NaN, infinities; and for deep nesting."""
+    """As :func:`check_plain_json` of a body's field."""
+    return check_plain_json(value, count_free_values)
+
+
+def check_plain_json(value: Any, count_values: Callable[[int], None]) -> Any:
+    """Return ``value``. ``count_values`` is called with the numbers of values and names before they are looked at.
+
+    Raises ``ValueError`` for what JSON cannot say again: lone surrogates, NaN, infinities; and for deep nesting.
+    """
     left = [(value, 0)]
     while left:
         item, depth = left.pop()
@@ -35,6 +51,7 @@ def plain_json(value: Any) -> Any:
         elif isinstance(item, (list, dict)):
             if depth == MAX_DEPTH:
                 raise ValueError(f"is nested deeper than {MAX_DEPTH} lists and objects")
+            count_values(len(item) if isinstance(item, list) else 2 * len(item))
             left += [(part, depth + 1) for part in (item if isinstance(item, list) else [*item, *item.values()])]
     return value
 
@@ -88,7 +105,7 @@ class TemplateFields(Body):
     documents: list[JsonObject] = Field(
         default_factory=list, max_length=MAX_MESSAGES, description="documents that the template shows the model"
     )
-    chat_template_kwargs: Annotated[JsonObject, AfterValidator(_not_reserved)] = Field(
+    chat_template_kwargs: Annotated[JsonObject, AfterValidator(_not_reserved), most_entries(MAX_VARIABLES)] = Field(
         default_factory=dict,
         max_length=MAX_VARIABLES,
         description="variables of the template, such as enable_thinking",

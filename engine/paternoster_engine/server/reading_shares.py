@@ -1,0 +1,100 @@
+"""Share the event loop's time between tenants while bodies are read."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+SHARE = 0.25
+"""Of the event loop's time, for the bodies of one tenant."""
+BURST_SECONDS = 0.1
+"""Of the event loop's time that a tenant may take at once; one body of the largest size may take more."""
+LEAST_SECONDS = 1e-4
+"""Of the event loop's time: no body waits for less."""
+MAX_TENANTS = 4096
+"""Remembered; those are forgotten whose bodies took the least."""
+
+
+@dataclass(slots=True)
+class _Tenant:
+    taken: float = 0.0
+    """Seconds of the loop, less what has been allowed since."""
+    since: float = 0.0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class ReadingShares:
+    """Delays a tenant's next body while the ones before took more than the tenant's share; in order of arrival."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._tenants: dict[str, _Tenant] = {}
+
+    async def begin(self, tenant: str) -> Callable[[], None]:
+        """Wait until a body of ``tenant`` may be read; the caller must call the result when it has been."""
+        entry = self._entry(tenant)
+        await entry.turn.acquire()
+        try:
+            while (above := self._taken(entry) - BURST_SECONDS) > LEAST_SECONDS:
+                await self._sleep(above / SHARE)
+        except BaseException:
+            entry.turn.release()
+            raise
+        return entry.turn.release
+
+    def charge(self, tenant: str, seconds: float) -> None:
+        """The loop has spent so many seconds on a body of ``tenant``."""
+        entry = self._entry(tenant)
+        entry.taken = self._taken(entry) + seconds
+
+    def _taken(self, entry: _Tenant) -> float:
+        now = self._clock()
+        entry.taken = max(0.0, entry.taken - (now - entry.since) * SHARE)
+        entry.since = now
+        return entry.taken
+
+    def _entry(self, tenant: str) -> _Tenant:
+        entry = self._tenants.get(tenant)
+        if entry is None:
+            if len(self._tenants) >= MAX_TENANTS:
+                self._forget()
+            entry = self._tenants[tenant] = _Tenant(since=self._clock())
+        return entry
+
+    def _forget(self) -> None:
+        idle = [name for name, entry in self._tenants.items() if not entry.turn.locked()]
+        idle.sort(key=lambda name: self._taken(self._tenants[name]))
+        for name in idle[: max(1, len(idle) // 2)]:
+            del self._tenants[name]
+
+
+_charge: ContextVar[Callable[[float], None] | None] = ContextVar("_charge", default=None)
+
+
+def charge_reading_to(charge: Callable[[float], None] | None) -> None:
+    """From now on :func:`reading` in this call is charged by ``charge``."""
+    _charge.set(charge)
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Charge the processor time of the block, which must not wait, to the tenant of the call in progress."""
+    charge = _charge.get()
+    if charge is None:
+        yield
+        return
+    started = time.thread_time()
+    # A block within is a part of this one.
+    _charge.set(None)
+    try:
+        yield
+    finally:
+        _charge.set(charge)
+        charge(time.thread_time() - started)
