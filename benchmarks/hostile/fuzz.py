@@ -15,7 +15,6 @@ import json
 import math
 import multiprocessing
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -235,7 +234,3 @@ def main() -> int:
         args.out.write_text("".join(f"{each.line()}\n" for each in results))
     print(f"{len(failed)} above {args.max_silence:g} s of /health or {args.max_growth:g} MiB")
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

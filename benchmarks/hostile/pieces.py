@@ -12,7 +12,6 @@ import asyncio
 import json
 import multiprocessing
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -184,7 +183,3 @@ def main() -> int:
             flush=True,
         )
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ longest wait for /health, the time to the answer, and the growth of the engine's
 import argparse
 import json
 import multiprocessing
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -140,7 +139,3 @@ def main() -> int:
     above = [result for result in results if float(str(result["silent_s"])) > LONGEST_SILENCE]
     print(f"{len(above)} of {len(results)} bodies silence /health for more than {LONGEST_SILENCE} s")
     return 1 if above else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
