@@ -29,9 +29,9 @@ from paternoster_engine.model.weights.model_folder import ModelFolder
 from paternoster_engine.model.weights.shapes import check_shapes
 from paternoster_engine.parallel.parallel_runner import ParallelHostKVCache, ParallelRunner
 from paternoster_engine.parallel.rank import await_all, host_blocks, load_model, measures_memory
-from paternoster_engine.parallel.ranks import ALONE, Ranks
 from paternoster_engine.parallel.sharding import shard_config
 from paternoster_engine.parallel.workers import Workers
+from paternoster_engine.process_group import ALONE, Ranks
 from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner
 from paternoster_engine.runner.cuda.warm_up import warm_up

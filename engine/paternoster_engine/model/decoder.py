@@ -18,7 +18,7 @@ from paternoster_engine.model.layers.rotary import rotary_table
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.model.weights.heap import trim_heap
 from paternoster_engine.model.weights.stored import Stored
-from paternoster_engine.parallel.ranks import ALONE, Ranks
+from paternoster_engine.process_group import ALONE, Ranks
 
 log = logging.getLogger(__name__)
 

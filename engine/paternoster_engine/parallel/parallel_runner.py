@@ -1,4 +1,4 @@
-"""Rank 0's runner: tells the other ranks of each step before it computes its own part."""
+"""Rank 0's runner: broadcasts each step to the other ranks, then computes its own part."""
 
 from collections.abc import Sequence
 
@@ -41,23 +41,23 @@ class ParallelRunner(ModelRunner):
         try:
             return super()._compute(batch, order, step)
         except Exception:
-            # CUDA tells of an error in a kernel later: often only when the tokens are read.
+            # CUDA reports an error in a kernel late, often only when the tokens are read.
             fault = self.fault or device_fault(self._kv_cache[0].device)
             if fault is not None:
-                self._workers.lose(fault)
+                self._workers.mark_lost(fault)
             raise
 
     def _forward(self, step: HostStep) -> torch.Tensor:
-        self._workers.tell(step)
+        self._workers.broadcast(step)
         try:
             return super()._forward(step)
         except Exception as error:
-            # The others are somewhere in the step, and there is no way to meet them again.
-            self._workers.lose(f"a step failed on rank 0: {error}")
+            # The other ranks are at an unknown point of the step, and cannot be synchronised again.
+            self._workers.mark_lost(f"a step failed on rank 0: {error}")
             raise
 
     def _copy(self, copies: Sequence[BlockCopy]) -> None:
-        self._workers.tell(CopyBlocks(copies))
+        self._workers.broadcast(CopyBlocks(copies))
         super()._copy(copies)
 
     def close(self) -> None:
@@ -74,10 +74,10 @@ class ParallelHostKVCache:
 
     def save(self, copies: Sequence[BlockCopy]) -> None:
         """As :meth:`HostKVCache.save`, on every rank."""
-        self._workers.tell(SaveBlocks(copies))
+        self._workers.broadcast(SaveBlocks(copies))
         self._own.save(copies)
 
     def load(self, copies: Sequence[BlockCopy]) -> None:
         """As :meth:`HostKVCache.load`, on every rank."""
-        self._workers.tell(LoadBlocks(copies))
+        self._workers.broadcast(LoadBlocks(copies))
         self._own.load(copies)

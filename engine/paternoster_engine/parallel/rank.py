@@ -10,8 +10,8 @@ from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve
 from paternoster_engine.parallel.messages import Start
-from paternoster_engine.parallel.ranks import ProcessGroup, Ranks
 from paternoster_engine.parallel.sharding import shard_config, shard_loader
+from paternoster_engine.process_group import ProcessGroup, Ranks
 from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.device import rank_device, rank_threads, resolve_device, resolve_dtype, resolve_kv_dtype
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
@@ -74,4 +74,4 @@ def host_blocks(args: EngineArgs, shape: KVPoolShape) -> int:
 
 def await_all(ranks: Ranks, device: torch.device) -> None:
     """Return when every rank has come to this point."""
-    ranks.sum(torch.zeros(1, device=device)).item()
+    ranks.all_reduce(torch.zeros(1, device=device)).item()

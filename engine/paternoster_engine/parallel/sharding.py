@@ -1,4 +1,4 @@
-"""Which part of a model each rank holds. Pure.
+"""Tensor-parallel sharding: which part of a model each rank holds. Pure.
 
 A layer's first matrices (queries, keys, values; gate and up) are split by outputs, its second ones (attention output;
 down) by inputs, so that a rank needs nothing of the others between the two, and one sum behind them completes both.
@@ -64,8 +64,8 @@ def _shard_layer(layer: Layer, size: int) -> Layer:
     return replace(layer, experts=replace(layer.experts, intermediate_size=width))
 
 
-def shard(config: ModelConfig, name: str, tensor: Stored, rank: int, size: int) -> Stored:
-    """Rank ``rank``'s part of the tensor that the decoder calls ``name``; of the rest nothing is read.
+def shard_tensor(config: ModelConfig, name: str, tensor: Stored, rank: int, size: int) -> Stored:
+    """Return rank ``rank``'s part of the tensor that the decoder calls ``name``; no other part is read.
 
     A vocabulary that ``size`` does not divide ends with rows of zeros on the last ranks.
     """
@@ -83,9 +83,9 @@ def shard(config: ModelConfig, name: str, tensor: Stored, rank: int, size: int) 
 
 
 def shard_loader(config: ModelConfig, load: Load, rank: int, size: int) -> Load:
-    """``load``, which gives tensors by name, made to give this rank's parts."""
+    """Return a function like ``load``, which returns tensors by name, that returns this rank's parts."""
 
     def load_part(name: str) -> Stored:
-        return shard(config, name, load(name), rank, size)
+        return shard_tensor(config, name, load(name), rank, size)
 
     return load_part

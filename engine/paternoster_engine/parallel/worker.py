@@ -1,4 +1,4 @@
-"""A rank other than the first: computes its part of each step that rank 0 tells it of.
+"""The process of a rank other than 0: it computes its part of each step that rank 0 broadcasts.
 
     python -m paternoster_engine.parallel.worker < messages
 
@@ -13,20 +13,20 @@ import threading
 
 
 def main() -> int:
-    # Signals to the group are rank 0's to answer: it drains, and this rank computes until it has.
+    # Rank 0 handles signals to the process group: it drains, and this rank computes until then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=_end_with_rank_0, daemon=True).start()
     # After that: torch takes seconds, in which rank 0 may end.
-    from paternoster_engine.parallel.obey import obey
+    from paternoster_engine.parallel.worker_loop import run_worker_loop
 
-    return obey()
+    return run_worker_loop()
 
 
 def _end_with_rank_0() -> None:
-    """End the process as soon as nobody holds the other end of standard input, whatever the main thread waits in."""
+    """End the process when rank 0's end of standard input closes, whatever the main thread waits in."""
     poll = select.poll()
-    # Without any event asked for, a hang-up is told all the same.
+    # A hang-up is reported even when no event is asked for.
     poll.register(sys.stdin.fileno(), 0)
     poll.poll()
     os._exit(0)

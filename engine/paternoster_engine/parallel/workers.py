@@ -1,4 +1,4 @@
-"""Rank 0's side: the processes of the other ranks, what they are told, and what becomes of the engine if one ends."""
+"""Rank 0's side: starts the processes of the other ranks, broadcasts to them, and detects that one has ended."""
 
 import atexit
 import logging
@@ -15,14 +15,14 @@ import torch
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.parallel.messages import Message, Start
-from paternoster_engine.parallel.ranks import LEAVE_TIMEOUT, ProcessGroup
+from paternoster_engine.process_group import LEAVE_TIMEOUT, ProcessGroup
 
 log = logging.getLogger(__name__)
 
-LAST_WORDS = 10.0
-"""Seconds in which requests are told that a rank is lost; then the process ends, even if it hangs in a step."""
-END_TIMEOUT = 5.0
-"""Seconds that a rank gets to end by itself."""
+FAULT_GRACE_SECONDS = 10.0
+"""Seconds for answering requests with an error after a rank is lost; then the process ends, even within a step."""
+EXIT_TIMEOUT = 5.0
+"""Seconds until a rank that was asked to end is killed."""
 
 
 class RankLost(RuntimeError):
@@ -33,7 +33,7 @@ class Workers:
     """Ranks 1 to ``tensor_parallel_size - 1``, each a process that ends when this one does, however that comes."""
 
     def __init__(self, args: EngineArgs, device: torch.device) -> None:
-        """Start the processes and meet them; ``device`` is rank 0's."""
+        """Start the processes and join their group; ``device`` is rank 0's."""
         self.fault: str | None = None
         """Why no step can be computed any more."""
         self._closing, self._closed = threading.Event(), threading.Event()
@@ -46,7 +46,7 @@ class Workers:
             self._start(Start(args, rank, rendezvous))
         self.ranks = ProcessGroup(0, args.tensor_parallel_size, device, rendezvous, fixed_order=args.batch_invariant)
 
-    def tell(self, message: Message) -> None:
+    def broadcast(self, message: Message) -> None:
         """Send ``message`` to every rank; raises :class:`RankLost`."""
         if self.fault is not None:
             raise RankLost(self.fault)
@@ -55,11 +55,11 @@ class Workers:
             for pipe in self._pipes:
                 pipe.send_bytes(data)
         except OSError as error:
-            self.lose(f"a rank reads nothing any more: {error}")
+            self.mark_lost(f"a rank closed its pipe: {error}")
             raise RankLost(self.fault) from error
 
-    def lose(self, fault: str) -> None:
-        """The ranks are not in step any more: none can go on."""
+    def mark_lost(self, fault: str) -> None:
+        """Record that no step can be computed any more, and why."""
         if self.fault is None and not self._closing.is_set():
             log.error("tensor parallelism: %s", fault)
             self.fault = fault
@@ -74,7 +74,7 @@ class Workers:
             pipe.close()
         for process in self._processes:
             try:
-                process.wait(END_TIMEOUT)
+                process.wait(EXIT_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -98,13 +98,15 @@ class Workers:
         pipe.send(start)
         self._processes.append(process)
         self._pipes.append(pipe)
-        watch = threading.Thread(target=self._watch, args=(start.rank, process), name=f"rank-{start.rank}", daemon=True)
+        watch = threading.Thread(
+            target=self._watch_process, args=(start.rank, process), name=f"rank-{start.rank}", daemon=True
+        )
         watch.start()
 
-    def _watch(self, rank: int, process: "subprocess.Popen[bytes]") -> None:
+    def _watch_process(self, rank: int, process: "subprocess.Popen[bytes]") -> None:
         status = process.wait()
-        self.lose(f"rank {rank} ended with status {status}")
+        self.mark_lost(f"rank {rank} ended with status {status}")
         # A step that waits for a rank which is gone may wait for good, and so may loading and leaving the group.
-        if not self._closed.wait(LAST_WORDS):
-            log.critical("rank %d ended with status %d %g s ago; so does rank 0", rank, status, LAST_WORDS)
+        if not self._closed.wait(FAULT_GRACE_SECONDS):
+            log.critical("rank %d ended with status %d %g s ago; so does rank 0", rank, status, FAULT_GRACE_SECONDS)
             os._exit(1)

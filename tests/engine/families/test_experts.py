@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paternoster_engine.model.checkpoint import Checkpoint
 from paternoster_engine.model.layers.experts import Grouped, OneByOne
 from paternoster_engine.model.layers.parts import Parts
-from paternoster_engine.parallel.ranks import ALONE
+from paternoster_engine.process_group import ALONE
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
-from paternoster_engine.parallel.ranks import ALONE, Ranks
 from paternoster_engine.parallel.sharding import possible_sizes, shard_config, shard_loader
+from paternoster_engine.process_group import ALONE, Ranks
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step
 
@@ -37,7 +37,7 @@ class ThreadRanks(Ranks):
         self.rank = rank
         self._together = together
 
-    def sum(self, part: torch.Tensor) -> torch.Tensor:
+    def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
         return torch.stack(self._all(part)).sum(0)
 
     def gather_columns(self, part: torch.Tensor) -> torch.Tensor:

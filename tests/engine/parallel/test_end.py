@@ -20,8 +20,8 @@ from paternoster_engine.model.source import resolve
 from paternoster_engine.parallel import parallel_runner, workers
 from paternoster_engine.parallel.parallel_runner import ParallelRunner
 from paternoster_engine.parallel.rank import load_model
-from paternoster_engine.parallel.ranks import ALONE, ProcessGroup
 from paternoster_engine.parallel.workers import Workers
+from paternoster_engine.process_group import ALONE, ProcessGroup
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.sampling.sampler import Sampler
 
@@ -40,7 +40,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_the_least_of_one_is_its_own(tmp_path: Path) -> None:
     group = ProcessGroup(0, 1, CPU, tmp_path / "store")
-    assert group.least(2**40 + 1) == ALONE.least(2**40 + 1) == 2**40 + 1
+    assert group.all_reduce_min(2**40 + 1) == ALONE.all_reduce_min(2**40 + 1) == 2**40 + 1
     assert group.close()
 
 
@@ -59,7 +59,7 @@ def test_a_lost_engine_ends_even_if_the_group_cannot_be_left(
     monkeypatch.setattr(ProcessGroup, "close", lambda self: leave(self, timeout=0.01))
     ranks = Workers(EngineArgs(), CPU)
     if fault is not None:
-        ranks.lose(fault)
+        ranks.mark_lost(fault)
     ranks.close()
     assert ended == statuses
 

@@ -13,7 +13,7 @@ from paternoster_engine.model.checkpoint import Checkpoint
 from paternoster_engine.model.config import Block, ModelConfig
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.weights.stored import Cut, Stored
-from paternoster_engine.parallel.sharding import BY_INPUTS, BY_OUTPUTS, possible_sizes, shard, shard_config
+from paternoster_engine.parallel.sharding import BY_INPUTS, BY_OUTPUTS, possible_sizes, shard_config, shard_tensor
 
 MODEL = ModelConfig(
     architecture="llama",
@@ -36,7 +36,7 @@ lengths = st.integers(1, 5)
 
 
 def read(config: ModelConfig, name: str, whole: Stored, rank: int, size: int) -> torch.Tensor:
-    return shard(config, name, whole, rank, size)[()]
+    return shard_tensor(config, name, whole, rank, size)[()]
 
 
 @settings(deadline=None)

@@ -17,7 +17,7 @@ from paternoster_engine.model.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve
 from paternoster_engine.parallel.parallel_runner import ParallelRunner
 from paternoster_engine.parallel.rank import load_model
-from paternoster_engine.parallel.ranks import ProcessGroup
+from paternoster_engine.process_group import ProcessGroup
 from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.kv_pool import KVPoolShape
 

@@ -58,7 +58,7 @@ class Attention:
             self._rope_kv_write(qkv, positions, self.rotary, cache, plan.slots)
         queries = heads[:, : config.num_heads]
         mixed = self._paged_attention(queries, cache, plan, self.scale, **self.options)
-        return self._ranks.sum(self.out(mixed.view(len(hidden), -1)))
+        return self._ranks.all_reduce(self.out(mixed.view(len(hidden), -1)))
 
     def _norm(self, qkv: torch.Tensor) -> None:
         """Of queries and keys, in place."""
@@ -78,5 +78,5 @@ class Attention:
             normed: torch.Tensor = self._rms_norm(part, weight, eps)
             return normed
         wide = part.float()
-        squares = self._ranks.sum(wide.square().sum(-1, keepdim=True))
+        squares = self._ranks.all_reduce(wide.square().sum(-1, keepdim=True))
         return (wide * torch.rsqrt(squares / (size * part.shape[1]) + eps)).to(part.dtype) * weight

@@ -2,7 +2,7 @@
 
 import torch
 
-from paternoster_engine.parallel.ranks import Ranks
+from paternoster_engine.process_group import Ranks
 from paternoster_kernels import pick
 from paternoster_kernels.blocks import Strips
 
@@ -24,7 +24,7 @@ class VocabParallelEmbedding:
         absent = (rows < 0) | (rows >= self._count)
         part = self._rows(rows.masked_fill(absent, 0)).masked_fill_(absent.unsqueeze(-1), 0)
         # All ranks but one add zero: exact.
-        return self._ranks.sum(part)
+        return self._ranks.all_reduce(part)
 
     def _rows(self, rows: torch.Tensor) -> torch.Tensor:
         if isinstance(self.weight, Strips):

@@ -31,7 +31,7 @@ class MixtureOfExperts:
         shares, chosen = scores.topk(self._experts.active, -1)
         if self._experts.normalized:
             shares = shares / shares.sum(-1, keepdim=True)
-        return self._ranks.sum(self._products(hidden, shares, chosen))
+        return self._ranks.all_reduce(self._products(hidden, shares, chosen))
 
     def linears(self) -> Iterator[Linear]:
         """The router, and every expert's matrices where they are multiplied with one by one."""

@@ -23,7 +23,7 @@ class Mlp:
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """What is added to the residual, ``[tokens, hidden]``."""
-        return self._ranks.sum(self.part(hidden))
+        return self._ranks.all_reduce(self.part(hidden))
 
     def part(self, hidden: torch.Tensor) -> torch.Tensor:
         """This rank's part of it."""

@@ -6,7 +6,7 @@ from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.layers.layer import DecoderLayer
 from paternoster_engine.model.layers.linear import Linear
 from paternoster_engine.model.layers.mlp import Mlp
-from paternoster_engine.parallel.ranks import Ranks
+from paternoster_engine.process_group import Ranks
 from paternoster_kernels.cpu.decoder_layers import DecoderLayers, LayerShape, LayerWeights, Matrix
 from paternoster_kernels.cpu.library import library
 

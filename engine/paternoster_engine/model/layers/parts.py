@@ -13,7 +13,7 @@ from paternoster_engine.model.layers.invariant_linear import InvariantLinear
 from paternoster_engine.model.layers.linear import NATIVE_ACTIVATIONS, Gate, Linear
 from paternoster_engine.model.layers.strip_linear import StripLinear
 from paternoster_engine.model.weights.stored import Below, Stored, StoredRows, block_format, read_into
-from paternoster_engine.parallel.ranks import Ranks
+from paternoster_engine.process_group import Ranks
 from paternoster_kernels import pick, pick_invariant
 from paternoster_kernels.blocks import Strips, fits
 from paternoster_kernels.cpu.library import library

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from paternoster_engine.model.decoder import Decoder
-from paternoster_engine.parallel.ranks import ALONE, Ranks
+from paternoster_engine.process_group import ALONE, Ranks
 from paternoster_engine.runner.cuda.warm_up import BLOCK, StepLimits, largest_step
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache, kv_block_bytes
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -45,4 +45,4 @@ def memory_for_kv_cache(
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     free = torch.cuda.mem_get_info(device)[0] if free_bytes is None else free_bytes()
-    return ranks.size * ranks.least(int(share * free))
+    return ranks.size * ranks.all_reduce_min(int(share * free))

@@ -16,7 +16,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights import stored
 from paternoster_engine.model.weights.stored import Below
 from paternoster_engine.parallel.rank import load_model
-from paternoster_engine.parallel.ranks import ALONE
+from paternoster_engine.process_group import ALONE
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step
 

@@ -22,8 +22,8 @@ from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers.parts import Quantization
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.weights.shapes import expected_shapes
-from paternoster_engine.parallel.ranks import ALONE, Ranks
 from paternoster_engine.parallel.sharding import shard_config, shard_loader
+from paternoster_engine.process_group import ALONE, Ranks
 
 
 class Apart(Ranks):

@@ -5,7 +5,7 @@ import torch
 
 from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.decoder import Decoder
-from paternoster_engine.parallel.ranks import Ranks
+from paternoster_engine.process_group import Ranks
 from paternoster_engine.runner.cuda.free_memory import memory_for_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 
@@ -22,7 +22,7 @@ class OneOfThree(Ranks):
         self.rank = rank
         self._room = room
 
-    def least(self, number: int) -> int:
+    def all_reduce_min(self, number: int) -> int:
         return min(number, self._room)
 
 

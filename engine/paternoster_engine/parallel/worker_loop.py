@@ -1,4 +1,4 @@
-"""What a rank other than the first does: it obeys rank 0's messages until there are no more."""
+"""The loop of a rank other than 0: receive a message from rank 0, execute it, until the pipe closes."""
 
 import logging
 import os
@@ -16,8 +16,8 @@ from paternoster_engine.runner.step_input import HostStep
 log = logging.getLogger(__name__)
 
 
-def obey() -> int:
-    """Read messages from standard input, and return 0 at their end; a fault ends the process with 1."""
+def run_worker_loop() -> int:
+    """Execute the messages of standard input and return 0 at their end; a fault ends the process with status 1."""
     configure_child_logging("warning")
     messages = Connection(os.dup(sys.stdin.fileno()), writable=False)
     try:
@@ -26,16 +26,16 @@ def obey() -> int:
             assert isinstance(start, Start)
             rank = Rank.join(start)
             while True:
-                _do(messages.recv(), rank)
+                _execute(messages.recv(), rank)
     except EOFError:
         return 0
     except Exception:
         log.exception("this rank cannot go on")
-        # An orderly end would wait for exchanges that the others will never finish.
+        # An orderly exit would wait for collectives that the other ranks will never finish.
         os._exit(1)
 
 
-def _do(message: Message, rank: Rank) -> None:
+def _execute(message: Message, rank: Rank) -> None:
     match message:
         case HostStep():
             rank.compute(message)

@@ -1,4 +1,4 @@
-"""What the ranks of a model tell each other within a step."""
+"""Collective operations between the ranks of a tensor-parallel model."""
 
 import threading
 from datetime import timedelta
@@ -8,27 +8,27 @@ import torch
 from torch import distributed
 
 TIMEOUT = timedelta(minutes=10)
-"""Longest wait for another rank: they meet first when their processes have started."""
+"""Longest wait for another rank, also for its process to start."""
 LEAVE_TIMEOUT = 5.0
-"""Seconds. NCCL finishes what was begun before it leaves, which ranks that are gone will never do."""
+"""Seconds. NCCL waits for collectives in progress before it leaves, which ranks that ended never finish."""
 
 
 class Ranks:
-    """One rank that has the whole model: there is nothing to exchange."""
+    """A single rank with the whole model: every collective returns its input."""
 
     rank = 0
     size = 1
 
-    def sum(self, part: torch.Tensor) -> torch.Tensor:
-        """Sum of all ranks' ``part``, on every rank; may be left in ``part``."""
+    def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
+        """Return the sum of all ranks' ``part``, on every rank; may be computed in place."""
         return part
 
     def gather_columns(self, part: torch.Tensor) -> torch.Tensor:
-        """All ranks' ``part [rows, columns]`` side by side on rank 0; the others get their own back."""
+        """Return all ranks' ``part [rows, columns]`` side by side on rank 0; on other ranks, ``part``."""
         return part
 
-    def least(self, number: int) -> int:
-        """The smallest of all ranks' ``number``, on every rank."""
+    def all_reduce_min(self, number: int) -> int:
+        """Return the smallest of all ranks' ``number``, on every rank."""
         return number
 
 
@@ -41,7 +41,7 @@ class ProcessGroup(Ranks):
     def __init__(
         self, rank: int, size: int, device: torch.device, rendezvous: Path, *, fixed_order: bool = False
     ) -> None:
-        """Returns when all ranks are there; raises ``RuntimeError`` when they do not come within ``TIMEOUT``.
+        """Return when all ranks have joined; raises ``RuntimeError`` when one does not join within ``TIMEOUT``.
 
         ``rendezvous``: a file in a folder that all ranks see. ``fixed_order``: sum in the order of the ranks, so that
         a row's sum does not depend on how many rows there are, for more traffic (a ring begins each of its segments at
@@ -61,10 +61,10 @@ class ProcessGroup(Ranks):
             timeout=TIMEOUT,
             device_id=device if device.type == "cuda" else None,
         )
-        # NCCL connects at the first exchange: better now than in the first step.
-        self.sum(torch.zeros(1, device=device))
+        # NCCL connects at the first collective: at start-up, not in the first step.
+        self.all_reduce(torch.zeros(1, device=device))
 
-    def sum(self, part: torch.Tensor) -> torch.Tensor:
+    def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
         if not self._fixed_order:
             distributed.all_reduce(part)
             return part
@@ -82,13 +82,13 @@ class ProcessGroup(Ranks):
         distributed.gather(part.contiguous(), parts, dst=0)
         return part if parts is None else torch.cat(parts, -1)
 
-    def least(self, number: int) -> int:
+    def all_reduce_min(self, number: int) -> int:
         numbers = torch.tensor([number], dtype=torch.int64, device=self._device)
         distributed.all_reduce(numbers, distributed.ReduceOp.MIN)
         return int(numbers.item())
 
     def close(self, timeout: float = LEAVE_TIMEOUT) -> bool:
-        """Leave the group, whose other ranks can exchange nothing any more; whether that took at most ``timeout``."""
+        """Leave the group, which ends it for all ranks; return whether that took at most ``timeout`` seconds."""
         leaving = threading.Thread(target=distributed.destroy_process_group, name="leave-ranks", daemon=True)
         leaving.start()
         leaving.join(timeout)
