@@ -29,9 +29,9 @@ from paternoster_gateway.known_parties import KnownParties
 from paternoster_gateway.liveness import Liveness
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.process.access_log import AccessLog, Forwarded, forwarded
-from paternoster_gateway.process.drain import CloseWhileLeaving, Leaving
-from paternoster_gateway.process.numbers import NumbersApart
-from paternoster_gateway.process.tls import OnlyProbesInPlain
+from paternoster_gateway.process.drain import CloseDuringShutdown, Shutdown
+from paternoster_gateway.process.stats_port import StatsPort
+from paternoster_gateway.process.tls import PlainHttpForProbesOnly
 from paternoster_gateway.proxy import Answer, Call, Proxy
 from paternoster_gateway.quarantine import Quarantine
 from paternoster_gateway.table import Origin, TableSource
@@ -56,20 +56,20 @@ def create_app(
     *,
     engine_key: Path | None = None,
     last_routes: Path | None = None,
-    leaving: Leaving | None = None,
+    shutdown: Shutdown | None = None,
     origins: Sequence[str] = (),
     stats_port: int | None = None,
     only_probes_in_plain: bool = False,
     access_log: Callable[[str], object] | None = None,
 ) -> FastAPI:
-    """A gateway over the routing table at ``routes``, a URL or a file; ``leaving`` says when its end has begun.
+    """A gateway over the routing table at ``routes``, a URL or a file; ``shutdown``: whether it has begun to end.
 
     The keys that it sends are made from those at ``engine_key``; without it, none is sent. ``last_routes``: a file with
     a copy of the table, used until ``routes`` has given one. ``origins``: web pages that
     may call it. ``stats_port``: the only port with statistics, where they have one. ``only_probes_in_plain``: it serves
     HTTPS, and without TLS nothing but probes and statistics. ``access_log``: called with a line for each answer.
     """
-    leaving = leaving or Leaving()
+    shutdown = shutdown or Shutdown()
     roots = KeyFiles(engine_key) if engine_key else None
     metrics = GatewayMetrics()
     quarantine = Quarantine()
@@ -113,11 +113,11 @@ def create_app(
     app.add_middleware(UnforeseenErrors)
     allow_origins(app, origins)
     if stats_port is not None:
-        app.add_middleware(NumbersApart, port=stats_port)
+        app.add_middleware(StatsPort, port=stats_port)
     if only_probes_in_plain:
-        app.add_middleware(OnlyProbesInPlain)
+        app.add_middleware(PlainHttpForProbesOnly)
     app.add_middleware(AnthropicErrors)
-    app.add_middleware(CloseWhileLeaving, leaving=leaving)
+    app.add_middleware(CloseDuringShutdown, shutdown=shutdown)
     if access_log is not None:
         app.add_middleware(AccessLog, write=access_log)
     app.add_middleware(RequestId)
@@ -189,7 +189,7 @@ def create_app(
     async def ready() -> Response:
         age = source.age_seconds
         table = {"from": source.origin, "age_seconds": None if age is None else round(age, 1)}
-        told = "ending" if leaving.begun else "ready" if source.seen else "no routing table"
+        told = "ending" if shutdown.begun else "ready" if source.seen else "no routing table"
         return JSONResponse({"status": told, "routing_table": table}, 200 if told == "ready" else 503)
 
     @app.get(paths.STATS)

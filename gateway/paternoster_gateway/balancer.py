@@ -1,4 +1,4 @@
-"""Who is asked next: in-flight counts, replicas put aside after a fault, and requests held until one is ready."""
+"""Which replica a request goes to: in-flight counts, ejected replicas, and requests held until one is ready."""
 
 import asyncio
 import math
@@ -15,8 +15,8 @@ from paternoster_gateway.errors import unavailable
 from paternoster_gateway.routing import ReadyReplicas
 from paternoster_http.shares import Shares
 
-ASIDE_SECONDS = 1.0
-"""Time for which a replica that could not be reached is not asked again: the routing table soon knows better."""
+EJECTION_SECONDS = 1.0
+"""For which a replica that could not be reached gets no requests; by then the routing table is up to date."""
 CHECK_SECONDS = 10.0
 """Between two looks at a held request's key and fleet, while no replica of it is ready."""
 FULL_SECONDS = 1.0
@@ -53,7 +53,7 @@ class Balancer:
         self._table = table
         self._clock = clock
         self._hung = hung
-        self._aside: dict[str, float] = {}
+        self._ejected_until: dict[str, float] = {}
         self._full: dict[str, float] = {}
         self._held: dict[tuple[str, str], dict[_Held, None]] = {}
         """By model and fleet, as ``_refused``."""
@@ -73,21 +73,21 @@ class Balancer:
             again.popleft()
         return len(again)
 
-    def put_aside(self, replica: Replica) -> None:
-        """It could not be reached: ask others for a moment."""
-        self._aside[replica.url] = self._clock() + ASIDE_SECONDS
+    def eject(self, replica: Replica) -> None:
+        """Send ``replica``, which could not be reached, nothing for :data:`EJECTION_SECONDS`."""
+        self._ejected_until[replica.url] = self._clock() + EJECTION_SECONDS
 
     def mark_full(self, replica: Replica) -> None:
-        """It refused a request: prefer others for a moment."""
+        """Prefer other replicas for :data:`FULL_SECONDS`: this one refused a request."""
         self._full[replica.url] = self._clock() + FULL_SECONDS
 
-    def another(self, admission: Admission, tried: Collection[str]) -> Replica | None:
+    def pick_for_retry(self, admission: Admission, tried: Collection[str]) -> Replica | None:
         """A ready replica outside ``tried`` (URLs) that did not refuse a request a moment ago; None without waiting.
 
         Raises what :meth:`Admission.route` raises.
         """
         ready = self._replicas(admission.model, admission.route(self._table()))
-        return self._pick_outside(ready, {*tried, *ready.without(admission.name), *self._at_present(self._full)})
+        return self._pick_outside(ready, {*tried, *ready.without(admission.name), *self._unexpired(self._full)})
 
     async def acquire(self, admission: Admission, tried: Collection[str] = ()) -> Replica:
         """A replica outside ``tried`` (URLs) for one request, held until one is ready.
@@ -110,8 +110,8 @@ class Balancer:
             tried = ()
 
     @contextmanager
-    def counted(self, replica: Replica) -> Iterator[None]:
-        """One request more in flight at ``replica``, while in the block."""
+    def count_in_flight(self, replica: Replica) -> Iterator[None]:
+        """Count one more request in flight at ``replica`` within the block."""
         self._change(replica.url, 1)
         try:
             yield
@@ -149,15 +149,15 @@ class Balancer:
         return ready
 
     def _pick(self, ready: ReadyReplicas, tried: Collection[str]) -> Replica | None:
-        full = self._at_present(self._full)
+        full = self._unexpired(self._full)
         spare = self._pick_outside(ready, {*tried, *full}) if full else None
         return spare or self._pick_outside(ready, tried)
 
     def _pick_outside(self, ready: ReadyReplicas, avoid: Collection[str]) -> Replica | None:
         self._turn += 1
-        return ready.pick(avoid={*avoid, *self._at_present(self._aside), *self._hung()}, turn=self._turn)
+        return ready.pick(avoid={*avoid, *self._unexpired(self._ejected_until), *self._hung()}, turn=self._turn)
 
-    def _at_present(self, until: dict[str, float]) -> Collection[str]:
+    def _unexpired(self, until: dict[str, float]) -> Collection[str]:
         """The URLs whose time has not passed; the others are removed."""
         now = self._clock()
         for url in [url for url, end in until.items() if end <= now]:
@@ -192,9 +192,9 @@ class Balancer:
         waiting[held] = None
         self._held[place] = waiting
         try:
-            # Replicas put aside come back without a change of the table; without them, only the key may expire.
-            aside = any(replica.ready for replica in route.replicas)
-            async with asyncio.timeout(min(left, ASIDE_SECONDS if aside else CHECK_SECONDS)):
+            # Ejected replicas return without a change of the table; without them, only the key may expire.
+            ejected = any(replica.ready for replica in route.replicas)
+            async with asyncio.timeout(min(left, EJECTION_SECONDS if ejected else CHECK_SECONDS)):
                 await held.future
         except TimeoutError:
             return

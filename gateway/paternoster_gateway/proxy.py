@@ -208,19 +208,19 @@ class Proxy:
         """The replica to ask next, None for none; waits only where ``following`` says so."""
         if following is Next.NONE or len(tried) >= MAX_ATTEMPTS:
             return None
-        if following is not Next.ANY and self._balancer.another(admission, tried) is None:
+        if following is not Next.ANY and self._balancer.pick_for_retry(admission, tried) is None:
             return None
         if not budget.withdraw():
             self._metrics.retries_denied.inc()
             return None
         if following is Next.ANY:
             return await self._balancer.acquire(admission, tried)
-        return self._balancer.another(admission, tried)
+        return self._balancer.pick_for_retry(admission, tried)
 
     async def _attempt(self, replica: Replica, call: Call, admission: Admission, number: int) -> Attempt:
         """Send ``call`` to ``replica`` and wait for the first piece of the answer; ``number`` counts from 1."""
         stack = AsyncExitStack()
-        stack.enter_context(self._balancer.counted(replica))
+        stack.enter_context(self._balancer.count_in_flight(replica))
         waits: Wait | None = None
         """For the headers, which come after the body was read and checked."""
         try:
@@ -230,12 +230,12 @@ class Proxy:
             if response.status == 401:
                 await stack.aclose()
                 log.warning("%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url)
-                self._balancer.put_aside(replica)
+                self._balancer.eject(replica)
                 return Attempt(keys_refused(call.model, number), Next.ANY_NOW, "status_401")
             if not is_status_of_engine(response.status):
                 await stack.aclose()
                 log.warning("%s answered with status %d, which no engine does", replica.url, response.status)
-                self._balancer.put_aside(replica)
+                self._balancer.eject(replica)
                 message = f"A replica of `{call.model}` answered with a status that no engine has."
                 return Attempt(GatewayError(502, "BadGatewayError", message), Next.ANY_NOW, "bad_status")
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
@@ -248,7 +248,7 @@ class Proxy:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             await stack.aclose()
             log.warning("%s did not answer: %s", replica.url, error_text(error))
-            self._balancer.put_aside(replica)
+            self._balancer.eject(replica)
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
             suspected = Suspicion.NONE if waits is None else suspicion(len(call.body), error, waits)
@@ -264,7 +264,7 @@ class Proxy:
         if response.status not in REFUSALS or response.headers.get("x-should-retry") == "false":
             return Next.NONE
         if response.status == 503 and NOT_SERVING in response.headers:
-            self._balancer.put_aside(replica)
+            self._balancer.eject(replica)
             return Next.ANY
         if response.status == 503:
             self._balancer.mark_full(replica)
@@ -301,7 +301,7 @@ class Proxy:
                         chunk = await response.content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 self._metrics.broken.labels(model).inc()
-                self._balancer.put_aside(replica)
+                self._balancer.eject(replica)
                 log.warning("%s broke off an answer: %s", replica.url, error_text(error))
                 if not response.content_type.startswith("text/event-stream"):
                     raise

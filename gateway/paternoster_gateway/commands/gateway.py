@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from paternoster_gateway.app import create_app
     from paternoster_gateway.process.access_log import write_line
-    from paternoster_gateway.process.drain import Leaving, Server
+    from paternoster_gateway.process.drain import Server, Shutdown
 
     try:
         limits = HttpLimits.from_namespace(args)
@@ -117,19 +117,19 @@ def run(args: argparse.Namespace) -> int:
     except _Unusable as error:
         print(f"paternoster gateway: {error}", file=sys.stderr)
         return 2
-    leaving = Leaving()
+    shutdown = Shutdown()
     app = create_app(
         args.routes,
         engine_key=args.engine_key,
         last_routes=args.last_routes,
-        leaving=leaving,
+        shutdown=shutdown,
         origins=allowed,
         stats_port=listeners[1].getsockname()[1] if args.stats_port is not None else None,
         only_probes_in_plain=tls is not None,
         access_log=write_line if args.access_log == "json" else None,
     )
     server = Server(
-        app, limits, leaving, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls
+        app, limits, shutdown, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls
     )
     host, port = listener.getsockname()[:2] if args.fd is not None else (args.host, listener.getsockname()[1])
     print(f"listening on http://{host}:{port}", flush=True)

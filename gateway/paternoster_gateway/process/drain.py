@@ -1,9 +1,9 @@
-"""The end of a gateway: first it is avoided, then it refuses, and what it has begun it finishes.
+"""Graceful shutdown of a gateway: it first fails its readiness probe, then stops listening, then finishes answers.
 
-Clients and load balancers learn late that a server goes. After the signal it answers on for a while, says so on each
-answer (``Connection: close``, RFC 9112 section 9.6) and at its readiness probe. It listens at least until every answer
-begun before the signal is whole: their connections were promised to live, and a client may send its next request on
-one in the very moment in which a server would close it.
+Clients and load balancers notice late that a server ends. After the signal the gateway goes on answering for a grace
+period, with ``Connection: close`` (RFC 9112, section 9.6) on each answer and a failing readiness probe. It listens at
+least until every answer that began before the signal is complete: those did not announce the end of their connection,
+and a client may send its next request on one just as the server closes it.
 """
 
 import asyncio
@@ -21,61 +21,61 @@ from paternoster_gateway.process.tls import Certificate
 from paternoster_http.server import LimitedServer
 
 LINGER_SECONDS = 1.0
-"""After the last answer of before the signal: for the next request on its connection."""
+"""After the last answer that began before the signal: time for the next request on its connection."""
 
 
-class Leaving:
-    """Whether the end has begun, and how many answers are older than that."""
+class Shutdown:
+    """Whether a shutdown has begun, and how many answers began before it."""
 
     def __init__(self) -> None:
         self.begun = False
         self.older_answers = 0
 
 
-class CloseWhileLeaving:
-    """Middleware: every answer that begins while leaving is the last of its connection."""
+class CloseDuringShutdown:
+    """Middleware: each answer that begins during a shutdown closes its connection."""
 
-    def __init__(self, app: ASGIApp, leaving: Leaving) -> None:
+    def __init__(self, app: ASGIApp, shutdown: Shutdown) -> None:
         self._app = app
-        self._leaving = leaving
+        self._shutdown = shutdown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        older = not self._leaving.begun
-        self._leaving.older_answers += older
+        older = not self._shutdown.begun
+        self._shutdown.older_answers += older
 
         async def send_last(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._leaving.begun:
+            if message["type"] == "http.response.start" and self._shutdown.begun:
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             await send(message)
 
         try:
             await self._app(scope, receive, send_last)
         finally:
-            self._leaving.older_answers -= older
+            self._shutdown.older_answers -= older
 
 
 class Server(LimitedServer):
-    """An HTTP server that says farewell for ``farewell_seconds`` or longer after SIGTERM, then finishes.
+    """An HTTP server that goes on answering for at least ``farewell_seconds`` after SIGTERM, then drains.
 
-    Both together take ``drain_seconds`` beyond the farewell at most; a second signal ends the farewell at once.
-    With ``tls`` it serves HTTPS, too, on that socket.
+    Both take at most ``farewell_seconds + drain_seconds``; a second signal ends the grace period at once. With ``tls``
+    it also serves HTTPS on that socket.
     """
 
     def __init__(
         self,
         app: FastAPI,
         limits: HttpLimits,
-        leaving: Leaving,
+        shutdown: Shutdown,
         *,
         farewell_seconds: float,
         drain_seconds: int,
         tls: tuple[socket.socket, Certificate] | None = None,
     ) -> None:
         super().__init__(app, limits, lifespan="on", timeout_graceful_shutdown=drain_seconds)
-        self._leaving = leaving
+        self._shutdown = shutdown
         self._farewell_seconds = farewell_seconds
         self._drain_seconds = drain_seconds
         self._tls = tls
@@ -89,8 +89,8 @@ class Server(LimitedServer):
             self._tasks.append(supervise(certificate.follow, "follow-certificate"))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        at_once = sig != signal.SIGTERM or self._leaving.begun or self._farewell_seconds == 0
-        self._leaving.begun = True
+        at_once = sig != signal.SIGTERM or self._shutdown.begun or self._farewell_seconds == 0
+        self._shutdown.begun = True
         if at_once:
             self._exit(sig, frame)
             return
@@ -104,7 +104,7 @@ class Server(LimitedServer):
     async def _farewell(self, sig: int, frame: FrameType | None) -> None:
         await asyncio.sleep(self._farewell_seconds)
         started = time.monotonic()
-        while self._leaving.older_answers and time.monotonic() - started < self._drain_seconds:  # noqa: ASYNC110
+        while self._shutdown.older_answers and time.monotonic() - started < self._drain_seconds:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         await asyncio.sleep(LINGER_SECONDS)
         left = self._drain_seconds - (time.monotonic() - started)
@@ -112,7 +112,7 @@ class Server(LimitedServer):
         self._exit(sig, frame)
 
     def _exit(self, sig: int, frame: FrameType | None) -> None:
-        # uvicorn raises each signal that it is told of again in the end: who was asked to end and has ended gives 0.
+        # uvicorn raises each signal that it handled again when it ends; after a graceful shutdown the status must be 0.
         if sig == signal.SIGTERM:
             self.should_exit = True
         else:

@@ -72,8 +72,8 @@ class Certificate:
         connection.context = self._current
 
 
-class OnlyProbesInPlain:
-    """Middleware: without TLS nothing is answered but :data:`INSIDE`, so that no prompt crosses a network in clear."""
+class PlainHttpForProbesOnly:
+    """Middleware: without TLS it answers only the paths of :data:`INSIDE`, so that no prompt is sent in the clear."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

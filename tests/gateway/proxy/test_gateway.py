@@ -210,7 +210,7 @@ async def test_replicas_that_are_put_aside_are_waited_for_also_where_nothing_is_
     replica = Replica(name="a", url="http://x", ready=True)
     table = RoutingTable(models={"m": ModelRoute(replicas=[replica], hold=False, hold_timeout_seconds=60)})
     balancer = Balancer(lambda: table, clock=lambda: now[0])
-    balancer.put_aside(replica)
+    balancer.eject(replica)
     waiting = asyncio.create_task(balancer.acquire(Admission("m")))
     await asyncio.sleep(0.05)
     assert not waiting.done()
@@ -295,7 +295,7 @@ async def test_metrics_speak(client: aiohttp.ClientSession, door: Door, start: S
 def test_in_flight_counts_balance() -> None:
     balancer = Balancer(RoutingTable)
     replica = Replica(name="a", url="http://x", ready=True)
-    with pytest.raises(RuntimeError), balancer.counted(replica):
+    with pytest.raises(RuntimeError), balancer.count_in_flight(replica):
         assert balancer.in_flight == {"http://x": 1}
         raise RuntimeError
     assert balancer.in_flight == {}

@@ -93,7 +93,7 @@ async def test_the_balancer_follows_table_and_answers(happened: list[tuple[str, 
             assert picked in able
             assert load[picked.url] == min(load[r.url] for r in able)
             sent = ExitStack()
-            sent.enter_context(balancer.counted(picked))
+            sent.enter_context(balancer.count_in_flight(picked))
             unanswered.append((picked.url, sent))
             load[picked.url] += 1
     assert balancer.in_flight == {name: count for name, count in load.items() if count}

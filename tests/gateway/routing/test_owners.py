@@ -81,7 +81,7 @@ async def test_requests_refused_for_one_fleet_are_no_demand_for_the_next(
 
 async def test_a_replica_that_is_put_aside_takes_no_namesake_along() -> None:
     balancer, one, two = namesakes()
-    balancer.put_aside(one)
+    balancer.eject(one)
     asked = asyncio.create_task(balancer.acquire(Admission("other")))
     await asyncio.sleep(0)
     assert asked.done(), "at once, and not when its namesake is asked again"
@@ -91,7 +91,7 @@ async def test_a_replica_that_is_put_aside_takes_no_namesake_along() -> None:
 
 def test_what_one_has_in_flight_is_no_load_of_its_namesake() -> None:
     balancer, one, two = namesakes()
-    with balancer.counted(one):
+    with balancer.count_in_flight(one):
         assert balancer.in_flight[one.url] == 1
         assert balancer.in_flight[two.url] == 0
 
