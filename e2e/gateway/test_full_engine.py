@@ -41,11 +41,18 @@ async def full(fleet: Fleet, gateway: str, queued: int) -> AsyncIterator[None]:
     """Streams hold the one slot and every place in the queue while the block runs."""
     async with httpx.AsyncClient(base_url=gateway, timeout=600) as client:
         body = LONG | {"model": fleet.name}
-        streams = [asyncio.create_task(client.post("/v1/completions", json=body)) for _ in range(1 + queued)]
-        try:
+        streams: list[asyncio.Task[httpx.Response]] = []
+
+        async def add_streams(count: int) -> None:
+            streams.extend(asyncio.create_task(client.post("/v1/completions", json=body)) for _ in range(count))
             async with asyncio.timeout(60):
-                while await asyncio.to_thread(load, fleet) != (1, queued):
+                while await asyncio.to_thread(load, fleet) != (1, len(streams) - 1):
                     await asyncio.sleep(0.2)
+
+        try:
+            # One after the other: of all at once, the last would find the queue full before the first one runs.
+            await add_streams(1)
+            await add_streams(queued)
             yield
             assert not any(stream.done() for stream in streams), "the engine was full all the time"
         finally:
