@@ -170,7 +170,7 @@ class AttackKinds:
             writer.close()
 
     def _prompt(self, num_tokens: int) -> str:
-        """About so many tokens, by four characters each, that no cache has."""
+        """Return text of about this many tokens, at four characters each, that no cache holds."""
         size = 4 * num_tokens
         start = secrets.randbelow(len(self._text) - size)
         return secrets.token_hex(4) + self._text[start : start + size]

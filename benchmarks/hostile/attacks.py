@@ -1,4 +1,4 @@
-"""Hostile clients of gateways, in a process of their own: theirs is another machine than that of whoever measures.
+"""Hostile clients of gateways, in a process of their own, as if on another machine than the measured client.
 
     python benchmarks hostile.attacks http://127.0.0.1:8080 http://127.0.0.1:8081 --attackers 4 --kind "long prompts"
 
@@ -24,7 +24,7 @@ START_SECONDS = 1.0
 STARTED = "started"
 """Its first line, once they have."""
 NICENESS = 5
-"""Below whoever is measured, and not so low that a busy machine ends the attack."""
+"""Below the measured client, and not so low that a busy machine ends the attack."""
 
 
 async def attack(urls: Sequence[str], kind: str, attackers: int) -> Counter[str]:

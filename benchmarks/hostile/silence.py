@@ -63,9 +63,9 @@ class Silence:
         try:
             connection.request("POST", body.path, data, {"Content-Type": "application/json"})
             response = connection.getresponse()
-            status, told = response.status, response.read()
+            status, answer = response.status, response.read()
         except (OSError, HTTPException) as error:
-            status, told = 0, repr(error).encode()
+            status, answer = 0, repr(error).encode()
         finally:
             connection.close()
         took = time.monotonic() - started
@@ -74,7 +74,7 @@ class Silence:
         return {
             "path": body.path, "name": body.name, "bytes": len(data), "status": status,
             "silent_s": round(self._longest(), 3), "answer_s": round(took, 3), "grown_mib": round(grown),
-            "answer": told[:160].decode(errors="replace"),
+            "answer": answer[:160].decode(errors="replace"),
         }  # fmt: skip
 
     def end(self) -> None:

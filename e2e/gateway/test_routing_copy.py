@@ -53,12 +53,12 @@ def metrics(kubectl: Kubectl, pod: str) -> dict[str, float]:
 
 def serves_from_copy(fleet: Fleet, pod: str) -> float:
     """Check that it answers, and what it says; returns the copy's age in seconds."""
-    told, numbers = table(fleet.kubectl, pod), metrics(fleet.kubectl, pod)
-    assert told["from"] == "copy"
+    reported, numbers = table(fleet.kubectl, pod), metrics(fleet.kubectl, pod)
+    assert reported["from"] == "copy"
     assert numbers["from_copy"] == 1
-    assert 0 < told["age_seconds"] <= numbers["age_seconds"]
+    assert 0 < reported["age_seconds"] <= numbers["age_seconds"]
     assert fleet.chat().status_code == 200
-    return float(told["age_seconds"])
+    return float(reported["age_seconds"])
 
 
 def test_a_gateway_without_an_operator_serves_from_the_copy(fleet: Fleet) -> None:

@@ -152,7 +152,7 @@ class GatewayModelStats(BaseModel):
     )
     idle_seconds: Seconds | None = Field(
         default=None,
-        description="since the last request for the fleet ended, 0 while one is here or was told to come again; null "
+        description="since the last request for the fleet ended, 0 while one is here or may come again; null "
         "where there was none yet, and from a gateway that does not tell",
     )
     requests_total: Count

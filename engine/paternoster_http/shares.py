@@ -7,7 +7,7 @@ Party = tuple[str, ...]
 """From the largest group to the smallest one, such as (fleet, tenant): each prefix is a group with a share."""
 
 RESERVE = 16
-"""One of so many parts of a total is kept free for groups that hold less."""
+"""The reserve is the total over this number; it stays free for groups that hold less."""
 MOST_COMPARED = 4
 """Largest groups of a level that :meth:`Shares.larger` looks at."""
 

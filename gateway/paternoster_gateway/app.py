@@ -133,7 +133,7 @@ def create_app(
             call = await _read(request, source.table)
             # The first of its names, so that a model has one series of each metric.
             details.model = model = source.table.first_names.get(call.model, "")
-            # Whoever has no key is told so before anything else is done or counted for the model.
+            # A client without a key is refused before anything else is done or counted for the model.
             peer = address_of(request.client.host) if request.client else ""
             admission = admit(source.table, call.model, call.key, peer, named=call.named)
             details.tenant = "" if admission.identity is None else admission.identity.tenant
@@ -189,8 +189,8 @@ def create_app(
     async def ready() -> Response:
         age = source.age_seconds
         table = {"from": source.origin, "age_seconds": None if age is None else round(age, 1)}
-        told = "ending" if shutdown.begun else "ready" if source.seen else "no routing table"
-        return JSONResponse({"status": told, "routing_table": table}, 200 if told == "ready" else 503)
+        status = "ending" if shutdown.begun else "ready" if source.seen else "no routing table"
+        return JSONResponse({"status": status, "routing_table": table}, 200 if status == "ready" else 503)
 
     @app.get(paths.STATS)
     async def stats() -> Response:

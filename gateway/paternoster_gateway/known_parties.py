@@ -1,4 +1,4 @@
-"""Whose request it is, before its body has said for which model: the party that a key was admitted as last."""
+"""The party of a request whose model is not read yet: the one that its key was admitted as last."""
 
 from collections import OrderedDict
 

@@ -19,9 +19,9 @@ from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.liveness import Wait
 
 LONG_BODY = 256 * 2**10
-"""Bytes. The slowest body known took an engine 14 µs a byte: 3.7 s for so many, where a replica is hung after 8.5 s."""
+"""Bytes. The slowest body known took an engine 14 µs a byte: 3.7 s for this size; a replica is hung after 8.5 s."""
 MAX_POSSIBLE = 2
-"""Replicas that stopped while they had a request: with so many it is sent to no other, whatever its length."""
+"""Replicas that stopped while they had a request, after which it is sent to no other, whatever its length."""
 QUARANTINE_SECONDS = 300.0
 """For which a body is refused: longer than clients go on retrying."""
 MAX_BODIES = 1024

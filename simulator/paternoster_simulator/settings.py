@@ -27,13 +27,13 @@ class FleetSettings:
     @classmethod
     def from_spec(cls, spec: LLMDeploymentSpec, profile: Profile, *, prefix_cache: bool = False) -> "FleetSettings":
         """What a manifest says; settings of the engine that it leaves out are the profile's."""
-        said, auto = spec.engine.model_fields_set, spec.autoscaling
+        set_fields, auto = spec.engine.model_fields_set, spec.autoscaling
         hold = spec.admission.hold_timeout_seconds
         if auto is not None and auto.scale_to_zero.enabled:
             # As the operator's routing table tells gateways.
             hold = auto.scale_to_zero.activation_timeout_seconds
         return cls(
-            max_num_seqs=spec.engine.max_num_seqs if "max_num_seqs" in said else None,
+            max_num_seqs=spec.engine.max_num_seqs if "max_num_seqs" in set_fields else None,
             max_batched_tokens=spec.engine.max_batched_tokens,
             max_model_len=spec.engine.max_model_len,
             max_queued_requests=spec.engine.max_queued_requests,

@@ -1,4 +1,4 @@
-"""When a well-behaved client is said to pay for its neighbours, and that each row of the table has its attack."""
+"""When a row fails, and that each row of the table has its attack."""
 
 import json
 

@@ -21,6 +21,7 @@ from paternoster_engine.core.errors import (
     TooManyBeams,
 )
 from paternoster_engine.sampling.grammars.errors import GrammarProcessLost, GrammarQueueFull
+from paternoster_engine.server.bodies.invalid_fields import MAX_SHOWN, describe_errors
 from paternoster_engine.server.generation.generation import (
     CorruptedOutput,
     DeadlineExceeded,
@@ -30,7 +31,6 @@ from paternoster_engine.server.generation.generation import (
     StepFailed,
 )
 from paternoster_engine.server.generation.text_work import TextQueueFull
-from paternoster_engine.server.invalid_fields import MAX_SHOWN, describe_errors
 from paternoster_engine.server.loop import LoopStopped
 from paternoster_http.json_bounds import JsonTooLarge
 from paternoster_http.openai_errors import CONTEXT_LENGTH_EXCEEDED, MODEL_NOT_FOUND, error_body

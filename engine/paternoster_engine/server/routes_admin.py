@@ -3,7 +3,7 @@
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch, ResetPrefixCacheResult
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineState
-from paternoster_engine.server.body_route import new_router
+from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.state import ServerState

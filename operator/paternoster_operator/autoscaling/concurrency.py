@@ -88,27 +88,27 @@ def _judge(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
         return cap, Reason.STABILIZING, f"changed {now - state.cap_changed:.0f} s ago", ()
     evidence = max(signals.finished, signals.preempted)
     rate, target = signals.preemption_rate, loop.preemption_target
-    said = f"{signals.preempted} of {evidence} requests preempted = {rate:.1%}"
+    explanation = f"{signals.preempted} of {evidence} requests preempted = {rate:.1%}"
     # One standard deviation of a count of rare events: a single preemption among few requests may be chance.
     doubt = math.sqrt(signals.preempted)
     slow = _too_slow(policy.slo, signals)
     if signals.preempted > 0 and rate > target:
         if loop.objective is ConcurrencyObjective.PREEMPTION_RATE:
             if evidence < loop.min_finished or signals.preempted - doubt <= target * evidence:
-                return cap, Reason.INSUFFICIENT_DATA, f"{said}, too few to judge by", ()
+                return cap, Reason.INSUFFICIENT_DATA, f"{explanation}, too few to judge by", ()
             kept = _fitting(loop, signals, state)
-            return _cut(loop, cap, kept, Reason.PREEMPTION_ABOVE_TARGET, f"{said} > {target:.1%}")
+            return _cut(loop, cap, kept, Reason.PREEMPTION_ABOVE_TARGET, f"{explanation} > {target:.1%}")
         if slow is not None and _in_pace(policy.slo, signals, state):
             if signals.window_seconds < loop.window_seconds:
                 return cap, Reason.INSUFFICIENT_DATA, f"{slow}, seen for {signals.window_seconds:.0f} s only", ()
-            return _cut_to_fill(loop, signals, cap, f"{said}, {slow}")
+            return _cut_to_fill(loop, signals, cap, f"{explanation}, {slow}")
     if slow is not None:
         # Where prompts make steps long, the token budget is what helps, and no cut of the cap does.
         room = decode_room(policy.slo, state.model)
         if room is not None and room < cap:
             return _cut(loop, cap, max(int(room), int(cap * (1 - loop.decrease))), Reason.LATENCY_ABOVE_TARGET, slow)
     if signals.preempted + doubt > target / 2 * evidence:
-        return cap, Reason.WITHIN_TOLERANCE, f"{said}, target {target:.1%}", ()
+        return cap, Reason.WITHIN_TOLERANCE, f"{explanation}, target {target:.1%}", ()
     return _raise(policy, signals, state, now)
 
 
@@ -118,13 +118,13 @@ def _in_pace(slo: SloPolicy | None, signals: Signals, state: LawState) -> bool:
     return slo is not None and slo.itl is not None and pace is not None and pace <= slo.itl
 
 
-def _cut_to_fill(loop: CapPolicy, signals: Signals, cap: int, said: str) -> Verdict:
+def _cut_to_fill(loop: CapPolicy, signals: Signals, cap: int, explanation: str) -> Verdict:
     """Down to the sequences that fill the KV pool on average."""
     running, usage = _memory_used(loop, signals)
     fill = math.ceil(running / usage) if usage > 0 else cap
     if fill >= cap:
-        return cap, Reason.WITHIN_TOLERANCE, f"{said}, but {cap} sequences do no more than fill the KV pool", ()
-    return _cut(loop, cap, fill, Reason.PREEMPTION_ABOVE_TARGET, f"{said}; {fill} sequences fill the KV pool")
+        return cap, Reason.WITHIN_TOLERANCE, f"{explanation}, but {cap} sequences do no more than fill the KV pool", ()
+    return _cut(loop, cap, fill, Reason.PREEMPTION_ABOVE_TARGET, f"{explanation}; {fill} sequences fill the KV pool")
 
 
 def _draining(signals: Signals, state: LawState) -> bool:
@@ -147,7 +147,7 @@ def _fitting(loop: CapPolicy, signals: Signals, state: LawState) -> int:
 
 
 def _too_slow(slo: SloPolicy | None, signals: Signals) -> str | None:
-    """What is said of tokens that come more slowly than the limit allows; None where they do not."""
+    """Return an explanation if tokens come more slowly than the limit allows, else None."""
     if slo is None or slo.itl is None:
         return None
     mean = signals.inter_token_seconds
@@ -156,11 +156,11 @@ def _too_slow(slo: SloPolicy | None, signals: Signals) -> str | None:
     return f"{mean * 1000:.0f} ms between tokens > {slo.itl * 1000:.0f} ms"
 
 
-def _cut(loop: CapPolicy, cap: int, target: int, reason: Reason, said: str) -> Verdict:
+def _cut(loop: CapPolicy, cap: int, target: int, reason: Reason, explanation: str) -> Verdict:
     if cap <= loop.minimum:
-        return cap, Reason.AT_FLOOR, f"{said}, and the cap is at its floor {loop.minimum}", ()
+        return cap, Reason.AT_FLOOR, f"{explanation}, and the cap is at its floor {loop.minimum}", ()
     target = max(loop.minimum, min(cap - 1, target))
-    return target, reason, said, (Reason.AT_FLOOR,) if target == loop.minimum else ()
+    return target, reason, explanation, (Reason.AT_FLOOR,) if target == loop.minimum else ()
 
 
 def _raise(policy: ScalingPolicy, signals: Signals, state: LawState, now: float) -> Verdict:
@@ -169,16 +169,16 @@ def _raise(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
         return cap, Reason.WITHIN_TOLERANCE, "few preemptions and no queue", ()
     if cap >= loop.maximum:
         return cap, Reason.AT_CAPACITY, f"{signals.waiting} waiting, and the cap is at its highest {loop.maximum}", ()
-    room, bound, said = _room(policy, signals, state)
+    room, bound, explanation = _room(policy, signals, state)
     if room <= cap:
-        return cap, bound, said, ()
+        return cap, bound, explanation, ()
     restless = CALM_WINDOWS * loop.window_seconds
     if state.cap_cut is not None and is_recent(now, state.cap_cut, restless):
         return cap, Reason.STABILIZING, f"cut {now - state.cap_cut:.0f} s ago", ()
     # Half of the way, where the way is known and long: after a change of the traffic steps alone take minutes.
     target = min(max(cap + loop.increase_step, (cap + room) // 2), room)
-    said = f"{signals.preempted} preempted, {signals.waiting} waiting, KV use {signals.kv_peak_usage:.0%}"
-    return target, Reason.HEADROOM_AVAILABLE, said, (Reason.AT_CAPACITY,) if target == loop.maximum else ()
+    explanation = f"{signals.preempted} preempted, {signals.waiting} waiting, KV use {signals.kv_peak_usage:.0%}"
+    return target, Reason.HEADROOM_AVAILABLE, explanation, (Reason.AT_CAPACITY,) if target == loop.maximum else ()
 
 
 def _room(policy: ScalingPolicy, signals: Signals, state: LawState) -> tuple[int, Reason, str]:
@@ -189,11 +189,11 @@ def _room(policy: ScalingPolicy, signals: Signals, state: LawState) -> tuple[int
     if usage > 0:
         # Memory grows with what runs: as many as would bring it to the high-water mark.
         room = int(min(loop.maximum, loop.kv_high_watermark / usage * running))
-        said = f"{waiting}, but {running:.0f} sequences used {usage:.0%} of KV"
-        rooms.append((room, Reason.KV_HIGH_WATERMARK, said))
+        explanation = f"{waiting}, but {running:.0f} sequences used {usage:.0%} of KV"
+        rooms.append((room, Reason.KV_HIGH_WATERMARK, explanation))
     if (fit := decode_room(policy.slo, state.model)) is not None and fit < math.inf:
-        said = f"{waiting}, but more than {fit:.0f} sequences would be too slow"
-        rooms.append((int(fit), Reason.LATENCY_ABOVE_TARGET, said))
+        explanation = f"{waiting}, but more than {fit:.0f} sequences would be too slow"
+        rooms.append((int(fit), Reason.LATENCY_ABOVE_TARGET, explanation))
     return min(rooms, key=lambda room: room[0])
 
 

@@ -33,7 +33,7 @@ class _Verdict:
     message: str
     limited_by: tuple[Reason, ...] = ()
     need: Need | None = None
-    """What the formula said; None where it was not asked."""
+    """What the formula found; None where it was not computed."""
 
 
 def decide_replicas(
@@ -85,7 +85,7 @@ def seconds_idle(signals: Signals, state: LawState, now: float) -> float:
 
 
 def _sleeps(loop: ReplicaPolicy, signals: Signals, state: LawState, now: float) -> bool:
-    """Whether the fleet has had no request for as long as its user said, and has none now."""
+    """Whether the fleet has had no request for as long as ``idleSeconds``, and has none now."""
     return (
         loop.idle_seconds is not None
         and signals.demand == 0
@@ -115,22 +115,22 @@ def _judge(
     if signals.ready == 0 and signals.held == 0 and current > 0:
         return _Verdict(current, current, Reason.INSUFFICIENT_DATA, "no replica is ready"), state
     if signals.ready > 0 and not signals.fresh:
-        said = f"no recent numbers from {', '.join(signals.stale_pods)}"
-        return _Verdict(current, current, Reason.METRICS_STALE, said), state
+        explanation = f"no recent numbers from {', '.join(signals.stale_pods)}"
+        return _Verdict(current, current, Reason.METRICS_STALE, explanation), state
     if loop.idle_seconds is not None and _sleeps(loop, signals, state, now):
         return _Verdict(0, 0, Reason.SCALE_TO_ZERO_IDLE, f"no request for {loop.idle_seconds:.0f} s"), state
     if current == 0 and signals.held == 0:
         return _Verdict(0, 0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), state
     need = replicas_needed(policy, loop, signals, state, now)
-    wanted, reason, said = _wanted(policy, loop, signals, state, need)
+    wanted, reason, explanation = _wanted(policy, loop, signals, state, need)
     state = remember(loop, state, wanted, _mark(policy, signals, state, need, now))
     if wanted > current:
         known = _known(policy, loop, signals, state)
-        verdict = _up(loop, signals, state, now, wanted, reason, said, known)
+        verdict = _up(loop, signals, state, now, wanted, reason, explanation, known)
     elif wanted < current:
-        verdict = _down(loop, signals, state, now, wanted, said)
+        verdict = _down(loop, signals, state, now, wanted, explanation)
     else:
-        verdict = _Verdict(current, current, Reason.WITHIN_TOLERANCE, f"{said}, target {need.utilization:.0%}")
+        verdict = _Verdict(current, current, Reason.WITHIN_TOLERANCE, f"{explanation}, target {need.utilization:.0%}")
     return replace(verdict, need=need), state
 
 
@@ -164,14 +164,14 @@ def _wanted(
     wanted = need.replicas
     if abs(ratio - need.utilization) <= loop.tolerance * need.utilization:
         wanted = current
-    said = need.compared(current)
+    explanation = need.compared(current)
     if wanted > current:
-        return wanted, Reason.DEMAND_ABOVE_TARGET, f"{said} > {need.utilization:.0%}"
+        return wanted, Reason.DEMAND_ABOVE_TARGET, f"{explanation} > {need.utilization:.0%}"
     if state.wants_replica:
         return current + 1, Reason.PREEMPTION_ABOVE_TARGET, _storm(signals)
     if wanted < current:
-        return wanted, Reason.DEMAND_BELOW_TARGET, f"{said} < {need.utilization:.0%}"
-    return current, Reason.WITHIN_TOLERANCE, said
+        return wanted, Reason.DEMAND_BELOW_TARGET, f"{explanation} < {need.utilization:.0%}"
+    return current, Reason.WITHIN_TOLERANCE, explanation
 
 
 def _storm(signals: Signals) -> str:
@@ -185,27 +185,27 @@ def _up(
     now: float,
     wanted: int,
     reason: Reason,
-    said: str,
+    explanation: str,
     known: Precedent | None,
 ) -> _Verdict:
     current = state.replicas
     limited: list[Reason] = []
     target = wanted
     if known is not None and known.replicas < target:
-        target, said = known.replicas, f"{said}, but {known}"
+        target, explanation = known.replicas, f"{explanation}, but {known}"
         limited.append(Reason.SHORT_PEAK)
         if target <= current:
-            return _Verdict(current, wanted, Reason.SHORT_PEAK, said, tuple(limited))
+            return _Verdict(current, wanted, Reason.SHORT_PEAK, explanation, tuple(limited))
     if target > loop.highest:
         target = loop.highest
         limited.append(_upper_limit(loop))
     if target <= current:
-        message = f"{said}, but {current} replicas are the most allowed"
+        message = f"{explanation}, but {current} replicas are the most allowed"
         return _Verdict(current, wanted, limited[0], message, tuple(limited))
     window = loop.scale_up.stabilization_window_seconds
     steady = min(recommended_within(state, now, window), default=current)
     if reason is not Reason.ACTIVATED_BY_REQUEST and (now - state.since < window or steady <= current):
-        return _Verdict(current, wanted, Reason.STABILIZING, f"{said}, not yet for {window} s", tuple(limited))
+        return _Verdict(current, wanted, Reason.STABILIZING, f"{explanation}, not yet for {window} s", tuple(limited))
     up = loop.scale_up
     allowed = steps_left(state, now, up.period_seconds, up.max_percent, up.max_pods, +1)
     target = min(target, max(steady, 1))
@@ -214,15 +214,17 @@ def _up(
         limited.append(Reason.STEP_LIMITED)
     if target <= current:
         waits = Reason.PENDING_REPLICAS if signals.pending else Reason.STEP_LIMITED
-        return _Verdict(current, wanted, waits, f"{said}, but as many as allowed were added", tuple(limited))
-    return _Verdict(target, wanted, reason, said, tuple(limited))
+        return _Verdict(current, wanted, waits, f"{explanation}, but as many as allowed were added", tuple(limited))
+    return _Verdict(target, wanted, reason, explanation, tuple(limited))
 
 
-def _down(loop: ReplicaPolicy, signals: Signals, state: LawState, now: float, wanted: int, said: str) -> _Verdict:
+def _down(
+    loop: ReplicaPolicy, signals: Signals, state: LawState, now: float, wanted: int, explanation: str
+) -> _Verdict:
     current = state.replicas
 
     def kept(reason: Reason, message: str) -> _Verdict:
-        return _Verdict(current, wanted, reason, f"{said}, {message}", (reason,))
+        return _Verdict(current, wanted, reason, f"{explanation}, {message}", (reason,))
 
     if loop.lowest >= current:
         return kept(Reason.MIN_REPLICAS, f"and {current} replicas are the fewest allowed")
@@ -254,8 +256,8 @@ def _down(loop: ReplicaPolicy, signals: Signals, state: LawState, now: float, wa
     limited = tuple(reason for bound, reason in bounds if wanted < bound and bound >= target)
     if target >= current:
         taken = f"{signals.pending} are still on their way" if signals.pending else "as many as allowed were taken"
-        return _Verdict(current, wanted, limited[-1], f"{said}, but {taken}", limited)
-    return _Verdict(target, wanted, Reason.DEMAND_BELOW_TARGET, said, limited)
+        return _Verdict(current, wanted, limited[-1], f"{explanation}, but {taken}", limited)
+    return _Verdict(target, wanted, Reason.DEMAND_BELOW_TARGET, explanation, limited)
 
 
 def _inputs(signals: Signals, cap: int, need: Need | None) -> dict[str, str]:

@@ -53,7 +53,7 @@ class LocalSession:
         self._port = port
         self.endpoint = self._port.url
         self._key = token_hex(32)
-        """Of the operator's HTTP: whoever can read the session's files has it."""
+        """Key of the operator's HTTP; only the owner of the session's files can read it."""
         self._folder = session_folder()
         self.cluster = LocalCluster(lambda key: self.operator.enqueue(key), logs, self._folder.path)
         self._settings = Settings(gateway_url=self.endpoint)
@@ -81,10 +81,10 @@ class LocalSession:
             await self.close()
             raise SessionError(f"the gateway does not start: {reason}; see {self._gateway.log_file}")
         reached = {"server": self.server, "endpoint": self.endpoint, "pid": os.getpid()}
-        said = reached | {"folder": str(self._folder.path), "key": self._key}
+        document = reached | {"folder": str(self._folder.path), "key": self._key}
         for path in (self._folder.path / SESSION_FILE, state_file()):
             private_folder(path.parent)
-            write_privately(path, json.dumps(said) + "\n")
+            write_privately(path, json.dumps(document) + "\n")
 
     def want(self, resources: Sequence[LLMDeployment]) -> list[str]:
         """Make these the resources there are; returns a line for each that changed."""
@@ -138,7 +138,7 @@ class LocalSession:
             f"--allowed-origins={self._origins}",
         ]  # fmt: skip
         env = {"TMPDIR": str(self._folder.path)}
-        # Once this process is killed, nobody keeps the ports of operator and engines, which a gateway goes on asking.
+        # If this process is killed, the ports of operator and engines are free, and a gateway would go on asking them.
         return Launch(command, env, self.endpoint, [self._port], signal.SIGKILL)
 
     def _forget(self) -> None:

@@ -95,8 +95,8 @@ def _stalled(
     on_their_way = observed.pending or (deployment is not None and deployment.spec_replicas > 0)
     if spec.paused and state.replicas > 0 and not observed.serving and not on_their_way:
         # Or who waits for the fleet would wait until a time limit of their own.
-        said = f"0 of {state.replicas} replicas serve, and none is started while spec.paused is true"
-        return Condition("Stalled", "True", "Paused", said)
+        message = f"0 of {state.replicas} replicas serve, and none is started while spec.paused is true"
+        return Condition("Stalled", "True", "Paused", message)
     return None
 
 
@@ -142,21 +142,21 @@ def _ready(
         return Condition("Ready", "True", "ScaledToZero", "no replica is wanted")
     if stalled is not None:
         return Condition("Ready", "False", stalled.reason, stalled.message)
-    said = f"0 of {state.replicas} replicas serve yet"
+    message = f"0 of {state.replicas} replicas serve yet"
     if downloads:
-        return Condition("Ready", "Unknown", "ModelDownloading", f"{said}; {downloads}")
+        return Condition("Ready", "Unknown", "ModelDownloading", f"{message}; {downloads}")
     if (stage := _stage(observed)) is not None and moving is not None:
-        return Condition("Ready", "Unknown", stage.reason, f"{said}; {stage.message}")
-    return Condition("Ready", "Unknown", "Progressing" if moving is None else moving.reason, said)
+        return Condition("Ready", "Unknown", stage.reason, f"{message}; {stage.message}")
+    return Condition("Ready", "Unknown", "Progressing" if moving is None else moving.reason, message)
 
 
 def _contested(own: str, other: str) -> Condition:
     """Another installation watches the fleet as well."""
-    said = (
+    message = (
         f"the installation {other} watches this LLMDeployment, too; {own} reconciles it, and {other} leaves it alone "
         "(status.installation). Let each watch namespaces of its own (watchNamespaces), or uninstall one"
     )
-    return Condition("Contested", "True", "WatchedByAnotherInstallation", said)
+    return Condition("Contested", "True", "WatchedByAnotherInstallation", message)
 
 
 def _routed(access: Access) -> Condition:
@@ -187,8 +187,8 @@ def _moving(spec: LLMDeploymentSpec, observed: Observed, state: LawState) -> Con
     if deployment is not None and deployment.rolling:
         found = choose_strategy(spec, state.replicas, observed)
         by_turns = f"; old replicas end before new ones start: {found.why}" if found.why and not found.max_surge else ""
-        said = f"{deployment.updated} of {state.replicas} replicas updated{by_turns}"
-        return Condition("Reconciling", "True", "RollingOut", said)
+        message = f"{deployment.updated} of {state.replicas} replicas updated{by_turns}"
+        return Condition("Reconciling", "True", "RollingOut", message)
     if serving == 0 < state.replicas and spec.autoscaling is not None and spec.autoscaling.scale_to_zero.enabled:
         return Condition("Reconciling", "True", "Activating", f"0 of {state.replicas} replicas serve")
     if deployment is not None and deployment.unseen:
@@ -196,8 +196,8 @@ def _moving(spec: LLMDeploymentSpec, observed: Observed, state: LawState) -> Con
     if observed.draining:
         return Condition("Reconciling", "True", "Draining", f"{len(observed.draining)} replicas finish their requests")
     if deployment is None or serving < state.replicas:
-        said = "; ".join(filter(None, (f"{serving} of {state.replicas} replicas serve", downloads)))
-        return Condition("Reconciling", "True", "ScalingUp", said)
+        message = "; ".join(filter(None, (f"{serving} of {state.replicas} replicas serve", downloads)))
+        return Condition("Reconciling", "True", "ScalingUp", message)
     if not deployment.settled:
         return Condition("Reconciling", "True", "ScalingUp", f"{deployment.available} of {state.replicas} available")
     return None

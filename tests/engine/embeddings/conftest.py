@@ -20,8 +20,8 @@ from paternoster_engine.model.config import Described
 from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.protocol import Runner, SynchronousRunner
+from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_app
-from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from paternoster_contract.access.identity import HEADER, Identity
-from paternoster_engine.server.identity import TenantRules
+from paternoster_engine.server.access.identity import TenantRules
 
 URL = "/v1/embeddings"
 

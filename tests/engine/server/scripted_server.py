@@ -22,8 +22,8 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.collect_logprobs import prompt_rows
 from paternoster_engine.runner.protocol import SynchronousRunner
+from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector

@@ -15,7 +15,7 @@ Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 PATH = "/v1/chat/completions"
 
 
-class Told:
+class ReportedStats:
     """Metrics with a clock that is turned by hand."""
 
     def __init__(self) -> None:
@@ -31,36 +31,36 @@ class Told:
 
 
 def test_it_counts_from_the_end_of_the_last_request() -> None:
-    told = Told()
-    assert told.idle() is None, "no request was there yet"
-    told.metrics.begin_request("m")
-    told.metrics.begin_request("m")
-    told.now += 30
-    assert told.idle() == 0.0
-    told.metrics.end_request("m", "f")
-    told.now += 5
-    assert told.idle() == 0.0, "one is still there"
-    told.metrics.end_request("m", "f")
-    told.now += 7
-    assert told.idle() == 7.0
+    reported = ReportedStats()
+    assert reported.idle() is None, "no request was there yet"
+    reported.metrics.begin_request("m")
+    reported.metrics.begin_request("m")
+    reported.now += 30
+    assert reported.idle() == 0.0
+    reported.metrics.end_request("m", "f")
+    reported.now += 5
+    assert reported.idle() == 0.0, "one is still there"
+    reported.metrics.end_request("m", "f")
+    reported.now += 7
+    assert reported.idle() == 7.0
 
 
 def test_a_request_that_may_come_again_is_there() -> None:
-    told = Told()
-    told.metrics.begin_request("m")
-    told.metrics.end_request("m", "f")
-    told.refused["m"] = 1
-    told.now += 3
-    assert told.idle() == 0.0
+    reported = ReportedStats()
+    reported.metrics.begin_request("m")
+    reported.metrics.end_request("m", "f")
+    reported.refused["m"] = 1
+    reported.now += 3
+    assert reported.idle() == 0.0
 
 
 def test_requests_of_another_fleet_are_not_its_own() -> None:
-    told = Told()
-    told.metrics.begin_request("m")
-    told.metrics.end_request("m", "before")
-    assert (told.idle(), told.idle("before")) == (None, 0.0)
-    told.metrics.forget_all_but(())
-    assert told.idle("before") is None
+    reported = ReportedStats()
+    reported.metrics.begin_request("m")
+    reported.metrics.end_request("m", "before")
+    assert (reported.idle(), reported.idle("before")) == (None, 0.0)
+    reported.metrics.forget_all_but(())
+    assert reported.idle("before") is None
 
 
 async def test_requests_are_there_until_their_answers_have_ended(

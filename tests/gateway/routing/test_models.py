@@ -77,9 +77,9 @@ async def test_a_model_answers_under_each_of_its_names(client: aiohttp.ClientSes
             async with client.get(URL(f"{door.url}/v1/models/{path}", encoded=True)) as response:
                 assert (response.status, (await response.json())["id"]) == (200, name)
     assert [json.loads(body)["model"] for body in engine.bodies] == [*names], "as the client wrote it"
-    told = await stats(client, door)
-    assert told.keys() == {"m", "closed"}
-    assert (told["m"]["requests_total"], told["m"]["aliases"]) == (3, ["mistral:latest", "org/m"])
+    reported = await stats(client, door)
+    assert reported.keys() == {"m", "closed"}
+    assert (reported["m"]["requests_total"], reported["m"]["aliases"]) == (3, ["mistral:latest", "org/m"])
     async with client.get(f"{door.url}/metrics") as response:
         assert "mistral:latest" not in await response.text()
     async with client.post(door.url + PATH, json={"model": "secret:latest"}) as response:

@@ -176,11 +176,13 @@ async def test_the_owner_reports_the_other_one_while_it_is_there(
     await second._look(KEY)
     for _ in range(3):
         await first._look(KEY)
-    told = contested(cluster)
-    assert told is not None
-    assert (told["status"], told["reason"]) == ("True", "WatchedByAnotherInstallation")
-    assert told["message"].startswith("the installation b/operator watches this LLMDeployment, too; a/operator recon")
-    events = [event.type for event in cluster.events if event.reason == told["reason"]]
+    found_condition = contested(cluster)
+    assert found_condition is not None
+    assert (found_condition["status"], found_condition["reason"]) == ("True", "WatchedByAnotherInstallation")
+    assert found_condition["message"].startswith(
+        "the installation b/operator watches this LLMDeployment, too; a/operator recon"
+    )
+    events = [event.type for event in cluster.events if event.reason == found_condition["reason"]]
     assert events == ["Warning"], "once"
     assert caplog.text.count("the installation b/operator watches this LLMDeployment, too; a/operator") == 1
     series = {"namespace": KEY.namespace, "name": KEY.name}

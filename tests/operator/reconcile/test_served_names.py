@@ -139,16 +139,16 @@ def test_the_order_in_which_fleets_are_seen_does_not_matter(
 def test_once_told_nobody_loses_a_name_to_another(claims: list[Claim], names: Names, data: st.DataObject) -> None:
     """A newcomer, or anybody's edit, takes no name from one that still wants it."""
     owned = assign(claims, names)
-    told = [replace(each, held=owned.names.get(each.key, ())) for each in claims]
-    again = assign(told, names)
+    owned_claims = [replace(each, held=owned.names.get(each.key, ())) for each in claims]
+    again = assign(owned_claims, names)
     for each in claims:
         before = set(owned.names.get(each.key, ()))
-        assert before <= set(again.names.get(each.key, ())), "what is told is kept at the next look"
-    if not told:
+        assert before <= set(again.names.get(each.key, ())), "what is owned_claims is kept at the next look"
+    if not owned_claims:
         return
-    edited = data.draw(st.sampled_from(told))
+    edited = data.draw(st.sampled_from(owned_claims))
     wanted = data.draw(_tuples(1))
-    after = assign([replace(each, wanted=wanted) if each is edited else each for each in told], names)
-    for each in told:
+    after = assign([replace(each, wanted=wanted) if each is edited else each for each in owned_claims], names)
+    for each in owned_claims:
         if each is not edited and each.held == each.wanted:
             assert after.names.get(each.key) == each.held

@@ -13,8 +13,8 @@ from starlette.types import Message
 from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.http.limits import HttpLimits
+from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.identity import TenantRules
 from paternoster_engine.server.process import HttpServer, listen
 from paternoster_engine.server.state import ServerState
 from paternoster_http.open_requests import EXTENSION, OpenRequests

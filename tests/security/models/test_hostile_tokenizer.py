@@ -206,15 +206,15 @@ def test_what_models_publish_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_would_take_long_is_refused_by_name(name: str) -> None:
-    change, said = HOSTILE[name]
-    with pytest.raises(UnsupportedModelError, match=said) as refused:
+    change, expected = HOSTILE[name]
+    with pytest.raises(UnsupportedModelError, match=expected) as refused:
         read_json_vocabulary(TokenizerFiles(json.dumps(document(**change()))))
     assert str(refused.value).startswith("tokenizer.json: ")
     assert len(str(refused.value)) < 600
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "expected"),
     [
         ({"added_tokens": {"x" * 3_000: 3}}, r"added_tokens.json has 'xxx.* of 3000 characters"),
         (
@@ -225,16 +225,16 @@ def test_what_would_take_long_is_refused_by_name(name: str) -> None:
         ({"special_tokens_map": {"bos_token": "x" * 3_000}}, r"special_tokens_map.json: bos_token has 'xxx"),
     ],
 )
-def test_tokens_of_the_other_files_are_bounded(files: dict[str, Any], said: str) -> None:
-    with pytest.raises(UnsupportedModelError, match=said):
+def test_tokens_of_the_other_files_are_bounded(files: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=expected):
         read_json_vocabulary(TokenizerFiles(json.dumps(document()), **files))
 
 
 def test_counts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, said in (("MOST_TOKENS", "vocab has 3"), ("MOST_ADDED", "added_tokens has 3")):
+    for name, expected in (("MOST_TOKENS", "vocab has 3"), ("MOST_ADDED", "added_tokens has 3")):
         with monkeypatch.context() as patched:
             patched.setattr(bounds, name, 2)
-            with pytest.raises(UnsupportedModelError, match=f"{said} elements: must be at most 2"):
+            with pytest.raises(UnsupportedModelError, match=f"{expected} elements: must be at most 2"):
                 bounds.bound_tokenizer(document(added_tokens=[added(c) for c in "xyz"] if "ADDED" in name else []))
     monkeypatch.setattr(bounds, "MOST_ADDED_CHARACTERS", 5)
     with pytest.raises(UnsupportedModelError, match="added_tokens has 6 characters in all: must be at most 5"):
@@ -254,11 +254,11 @@ def test_maps_are_measured() -> None:
     assert charsmap_growth(charsmap(LIGATURE), folded=False) == 10
     assert charsmap_growth(charsmap(LIGATURE), folded=True) == 1
     assert charsmap_growth(charsmap({b"a" * 50: b"x"}), folded=False) == 1
-    for broken, said in (
+    for broken, expected in (
         (charsmap({b"a" * 70: b"x"}), "more than 64 bytes"),
         (charsmap({b"a": b"x"})[:-2], "has a text at 0 of 0 bytes"),
         (b"\1\0\0\0abcdef", "array has 1 bytes"),
         (bytes(2**20 + 1), "at most 1048576"),
     ):
-        with pytest.raises(CharsmapError, match=said):
+        with pytest.raises(CharsmapError, match=expected):
             charsmap_growth(broken, folded=False)

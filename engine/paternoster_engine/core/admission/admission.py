@@ -60,7 +60,7 @@ class Admission:
         """Admit in the queue's order until one does not fit. A ``whole_batch`` may need several steps for its prompts.
 
         Where running prompts take up the budget, it ends with the last one that passes them. A step that preempted for
-        want of blocks admits nobody; one that preempts for priority or a tenant's share, nobody after that.
+        want of blocks admits no request; one that preempts for priority or a tenant's share, none after that.
         """
         self.num_deferred = 0
         if builder.preempted:

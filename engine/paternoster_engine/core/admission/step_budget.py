@@ -18,7 +18,7 @@ class StepBudget:
     def __init__(self, live: int) -> None:
         self.live = live
         self.shared: int | None = None
-        """Tokens of a step while several tenants are served, by the time that they take; None where nobody knows."""
+        """Tokens of a step that several tenants share, by the time that they take; None before a prompt was timed."""
         self._requests: Counter[str] = Counter()
         """Of each tenant that has any."""
         self._left: dict[str, int] = {}
@@ -37,7 +37,7 @@ class StepBudget:
             self._left[tenant] = step
 
     def tokens(self, step: int, num_running: int) -> int:
-        """Most tokens of ``step``, in which so many sequences run: each goes on."""
+        """Return the most tokens of ``step``; each of the ``num_running`` sequences gets at least one."""
         if self.shared is None or not self._several(step):
             return max(self.live, num_running)
         return min(max(self.live, num_running), max(self.shared, num_running + LEAST_TOKENS))

@@ -8,7 +8,8 @@ from fastapi import Request, Response
 
 from paternoster_engine.core.request import Request as EngineRequest
 from paternoster_engine.model.encoders.pooling import Pooling
-from paternoster_engine.server.body_route import new_router
+from paternoster_engine.server.access.identity import Caller, From
+from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.embeddings.answers import check_dimensions, cosine, embedding_objects
 from paternoster_engine.server.embeddings.objects import (
@@ -31,7 +32,6 @@ from paternoster_engine.server.embeddings.texts import Cut, Given, text_requests
 from paternoster_engine.server.embeddings.vector_work import VectorWork
 from paternoster_engine.server.errors import InvalidValue, WrongTask
 from paternoster_engine.server.generation.streaming import unless_gone
-from paternoster_engine.server.identity import Caller, From
 from paternoster_engine.server.state import ServedModel, ServerState
 
 router = new_router()

@@ -8,9 +8,9 @@ from tokenizers import Encoding
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.embeddings.requests import MAX_TOKENS, VectorRequest
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.prompts import check_class, check_token_ids
 from paternoster_engine.server.state import ServedModel
 

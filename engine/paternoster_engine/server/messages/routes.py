@@ -4,17 +4,17 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from paternoster_engine.server.body_route import new_router
+from paternoster_engine.server.access.identity import From
+from paternoster_engine.server.bodies.body_route import new_router
+from paternoster_engine.server.bodies.reading_shares import reading
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import RESPONSES
 from paternoster_engine.server.generation.streaming import STREAMED, unless_gone
-from paternoster_engine.server.identity import From
 from paternoster_engine.server.messages.events import MessageAnswer
 from paternoster_engine.server.messages.objects import ErrorEvent, MessageObject, TokenCount
 from paternoster_engine.server.messages.requests import CountTokensRequest, MessagesRequest
 from paternoster_engine.server.messages.translate import NAMES, chat_of, prompt_of
 from paternoster_engine.server.openai.prompts import chat_prompt
-from paternoster_engine.server.reading_shares import reading
 from paternoster_engine.server.translation.names import named
 from paternoster_engine.server.translation.respond import respond
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from paternoster_engine.sampling.beam_search import BeamParams
+from paternoster_engine.server.bodies.invalid_fields import shown
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.invalid_fields import shown
 from paternoster_engine.server.openai.requests import GenerationRequest
 
 WITH_BEAMS: Mapping[str, tuple[Any, ...]] = {

@@ -13,12 +13,12 @@ from paternoster_engine.chat.skeleton import CALLS, DOCUMENT, NAME, Skeleton, lo
 from paternoster_engine.chat.tool_prompt import has_calls, write_tools
 from paternoster_engine.model.tokenizer import Truncation
 from paternoster_engine.server.answer_headers import TOOL_TEMPLATE, set_answer_header
+from paternoster_engine.server.bodies.reading_shares import reading
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import report_ignored
 from paternoster_engine.server.openai.fields.template import TemplateFields
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, template_order, texts_of
 from paternoster_engine.server.openai.text_sizes import text_size
-from paternoster_engine.server.reading_shares import reading
 from paternoster_engine.server.state import ServedModel
 
 ENDING = 64
@@ -50,18 +50,20 @@ async def encode_chat(
     if continues and (last.role != "assistant" or not last.text or last.tool_calls):
         raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
     with reading():
-        told = for_template(messages, served.template_format.id_for_template)
-        has_tools, calls = "tools" in variables, has_calls(told)
+        prepared = for_template(messages, served.template_format.id_for_template)
+        has_tools, calls = "tools" in variables, has_calls(prepared)
         by_prompt = served.uses_tool_prompt and (has_tools or (calls and not served.reads.calls))
         template = served.chat_template if by_prompt else served.template_for(tools=has_tools, calls=calls)
         if not template.reads_developer:
-            told = [message | {"role": "system"} if message["role"] == "developer" else message for message in told]
+            prepared = [
+                message | {"role": "system"} if message["role"] == "developer" else message for message in prepared
+            ]
         if by_prompt:
             set_answer_header(TOOL_TEMPLATE, "built-in")
         elif has_tools and not served.reads.tools:
             raise InvalidValue("tools", "tools: this model's chat template reads none: leave them out")
         given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
-        size = text_size(served, "messages", ["".join(texts_of(told)) + "".join(given)], cut=truncation is not None)
+        size = text_size(served, "messages", ["".join(texts_of(prepared)) + "".join(given)], cut=truncation is not None)
     longest = served.longest_text if truncation is None else served.text_work.most
 
     def with_tools(
@@ -73,8 +75,8 @@ async def encode_chat(
         return write_tools(conversation, values.get("tools")), others
 
     def work() -> _Prompt:
-        folds = has_late_system(told) and not template.carries_late_system
-        conversation = fold_late_system(told) if folds else told
+        folds = has_late_system(prepared) and not template.carries_late_system
+        conversation = fold_late_system(prepared) if folds else prepared
         skeleton = skeleton_of(*with_tools(conversation, variables))
         found = template.renderer.fit(skeleton, add_generation_prompt=generates)
         _check_shown(skeleton, found, None if by_prompt or folds else template_order(messages))
@@ -99,7 +101,7 @@ async def encode_chat(
         if truncation is not None and len(encoding) >= truncation.most:
             # Of what is left, which may end elsewhere.
             ending = served.tokenizer.decode(encoding.ids[-ENDING:], skip_special_tokens=False)[-ENDING:]
-        return _Prompt(encoding, ending, _unread(skeleton, found, told, text))
+        return _Prompt(encoding, ending, _unread(skeleton, found, prepared, text))
 
     prompt = await served.text_work.run(size, work)
     report_ignored(*prompt.unread)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from paternoster_engine.server.bodies.invalid_fields import shown
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.invalid_fields import shown
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest
 
 MAX_TOLD_LOGPROBS = 2**20

@@ -69,9 +69,9 @@ class ToolCall(Body):
 
     def for_template(self, id_for_template: Callable[[str], str]) -> dict[str, Any]:
         """As templates read it, and the arguments' text besides (:mod:`paternoster_engine.chat.arguments`)."""
-        said = self.function.arguments
-        read = arguments_object(said, count_free_values)
-        function = {"name": self.function.name, "arguments": read, "arguments_text": said or "{}"}
+        arguments = self.function.arguments
+        read = arguments_object(arguments, count_free_values)
+        function = {"name": self.function.name, "arguments": read, "arguments_text": arguments or "{}"}
         return {"id": id_for_template(self.id), "type": self.type, "function": function}
 
 

@@ -12,8 +12,8 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Truncation
 from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.beam_search import BeamSearch
+from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.beams import beam_params
 from paternoster_engine.server.openai.chat_prompts import encode_chat
 from paternoster_engine.server.openai.fields.body import with_defaults

@@ -6,7 +6,8 @@ from fastapi import Request, Response
 
 from paternoster_contract.http import paths
 from paternoster_engine.core.request import Request as EngineRequest
-from paternoster_engine.server.body_route import new_router
+from paternoster_engine.server.access.identity import From
+from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.beam_generation import BeamGeneration
 from paternoster_engine.server.generation.generation import Generation
@@ -17,7 +18,6 @@ from paternoster_engine.server.generation.streaming import (
     long_data_events,
     unless_gone,
 )
-from paternoster_engine.server.identity import From
 from paternoster_engine.server.openai.answers import ApiResponse, ChatResponse, TextResponse, frames
 from paternoster_engine.server.openai.objects import ChatCompletion, ModelCard, ModelList, TextCompletion
 from paternoster_engine.server.openai.prompts import chat_requests, completion_requests

@@ -2,7 +2,7 @@
 
 from fastapi import Request
 
-from paternoster_engine.server.body_route import new_router
+from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.generation.streaming import unless_gone

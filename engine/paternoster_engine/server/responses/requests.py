@@ -85,7 +85,7 @@ class ResponsesRequest(PassedFields):
     stop: StopStrings = Field(default_factory=list, description="as in chat completions")
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None
-    metadata: Metadata = Field(default_factory=dict, description="told in the answer")
+    metadata: Metadata = Field(default_factory=dict, description="returned in the answer")
     user: Text | None = None
     include: list[Text] = Field(
         default_factory=list,

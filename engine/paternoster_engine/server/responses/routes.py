@@ -2,13 +2,13 @@
 
 from fastapi import Request, Response
 
-from paternoster_engine.server.body_route import new_router
+from paternoster_engine.server.access.identity import From
+from paternoster_engine.server.bodies.body_route import new_router
+from paternoster_engine.server.bodies.reading_shares import reading
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.streaming import STREAMED
-from paternoster_engine.server.identity import From
 from paternoster_engine.server.openai.fields.body import with_defaults
 from paternoster_engine.server.openai.logprobs import LogprobsWriter
-from paternoster_engine.server.reading_shares import reading
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.objects import ResponseObject
 from paternoster_engine.server.responses.requests import ResponsesRequest

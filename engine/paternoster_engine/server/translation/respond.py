@@ -8,11 +8,11 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
+from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.errors import TABLE, describe
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.generation.streaming import EventStream, unless_gone
-from paternoster_engine.server.identity import Caller
 from paternoster_engine.server.openai.prompts import chat_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
 from paternoster_engine.server.parsers.events import Calls

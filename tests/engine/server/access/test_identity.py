@@ -11,7 +11,7 @@ from paternoster_contract.access.identity import HEADER, MAX_HEADER, Identity
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import digest
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.server.identity import TenantRules
+from paternoster_engine.server.access.identity import TenantRules
 
 BODY = {"prompt": [1] * 40, "max_tokens": 1}
 
@@ -33,8 +33,8 @@ async def test_five_names_are_one_tenant(serve: Any) -> None:
     async with serve(tenants=TenantRules(believes_header=True), clock=lambda: 100.0) as server:
         slow, other = (header(Identity(tenant=name, max_queued=1)) for name in ("acme", "other"))
         named = (ask(server, slow, user=f"name-{i}") for i in range(5))
-        told = await server.submitted_at_once(ask(server, slow), *named, ask(server, other))
-        assert [answer.status_code for answer in told] == [200, 429, 429, 429, 429, 200]
+        answers = await server.submitted_at_once(ask(server, slow), *named, ask(server, other))
+        assert [answer.status_code for answer in answers] == [200, 429, 429, 429, 429, 200]
 
 
 async def test_a_rate_is_the_keys_and_not_the_names(serve: Any) -> None:
@@ -54,9 +54,9 @@ async def test_each_of_several_keys_is_a_tenant_where_no_gateway_says_who_sends(
     async with serve(max_queued_per_tenant=1, order="fair-share", keys=KeyFiles(file)) as server:
         noisy, quiet = ({"X-Api-Key": key} for key in ("noisy", "quiet"))
         named = (ask(server, noisy, user=f"name-{i}") for i in range(3))
-        told = await server.submitted_at_once(ask(server, noisy), *named, ask(server, quiet, user="noisy"))
-        assert [answer.status_code for answer in told] == [200, 429, 429, 200]
-        assert f"tenant 'key-{digest('noisy')[:8]}'" in told[1].json()["error"]["message"]
+        answers = await server.submitted_at_once(ask(server, noisy), *named, ask(server, quiet, user="noisy"))
+        assert [answer.status_code for answer in answers] == [200, 429, 429, 200]
+        assert f"tenant 'key-{digest('noisy')[:8]}'" in answers[1].json()["error"]["message"]
         assert (await ask(server, noisy)).status_code == 200
         assert await hits(server) > 0
         before = await hits(server)
@@ -67,9 +67,9 @@ async def test_each_of_several_keys_is_a_tenant_where_no_gateway_says_who_sends(
 
 async def test_clients_without_keys_are_one_tenant_whatever_their_bodies_say(serve: Any) -> None:
     async with serve(max_queued_per_tenant=1, order="fair-share") as server:
-        told = await server.submitted_at_once(*(ask(server, user=f"name-{i}") for i in range(3)))
-        assert [answer.status_code for answer in told] == [200, 429]
-        assert "all clients together" in told[1].json()["error"]["message"]
+        answers = await server.submitted_at_once(*(ask(server, user=f"name-{i}") for i in range(3)))
+        assert [answer.status_code for answer in answers] == [200, 429]
+        assert "all clients together" in answers[1].json()["error"]["message"]
 
 
 async def test_a_plain_key_may_ask_for_the_classes_of_the_engine(serve: Any, tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ async def test_a_plain_key_may_ask_for_the_classes_of_the_engine(serve: Any, tmp
     rules = TenantRules(min_priority=-5, max_priority=5)
     async with serve(order="priority", tenants=rules, keys=KeyFiles(file)) as server:
         key = {"X-Api-Key": "key"}
-        told = [(await ask(server, key, priority=priority)).status_code for priority in (-6, -5, 5, 6)]
-        assert told == [400, 200, 200, 400]
+        answers = [(await ask(server, key, priority=priority)).status_code for priority in (-6, -5, 5, 6)]
+        assert answers == [400, 200, 200, 400]
 
 
 @pytest.mark.parametrize("priority", [-1000, -1])

@@ -11,10 +11,10 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 
 from hostile.bodies import EVERY, SHAPES, HostileBody
-from paternoster_engine.server import body_route
 from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.body_route import BodyRoute
-from paternoster_engine.server.invalid_fields import MAX_SHOWN, describe_errors, shown
+from paternoster_engine.server.bodies import body_route
+from paternoster_engine.server.bodies.body_route import BodyRoute
+from paternoster_engine.server.bodies.invalid_fields import MAX_SHOWN, describe_errors, shown
 from paternoster_engine.server.openai.fields import counts
 from paternoster_engine.server.openai.fields.counts import MAX_FREE_VALUES, MAX_OBJECTS
 from paternoster_engine.server.openai.messages import arguments_object
@@ -85,7 +85,7 @@ def _read(data: bytes, model: Any) -> tuple[int, counts.Counts, bool]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"unknown": [0] * MAX_VALUES}, f"more than {MAX_VALUES} values and names"),
         (
@@ -97,12 +97,12 @@ def _read(data: bytes, model: Any) -> tuple[int, counts.Counts, bool]:
         ({"guided_json": {"enum": [0] * MAX_FREE_VALUES}}, f"more than {MAX_FREE_VALUES} values and names in schemas"),
     ],
 )
-async def test_the_answer_names_the_bound(serve: Any, fields: Mapping[str, Any], told: str) -> None:
+async def test_the_answer_names_the_bound(serve: Any, fields: Mapping[str, Any], expected: str) -> None:
     async with serve() as server:
         body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1} | fields
         response = await server.client.post(CHAT, json=body)
         assert response.status_code == 400
-        assert told in response.json()["error"]["message"]
+        assert expected in response.json()["error"]["message"]
 
 
 async def test_arguments_of_calls_count_as_any_json(serve: Any) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from paternoster_engine.server import reading_shares
-from paternoster_engine.server.reading_shares import (
+from paternoster_engine.server.bodies import reading_shares
+from paternoster_engine.server.bodies.reading_shares import (
     BURST_SECONDS,
     MAX_TENANTS,
     SHARE,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from paternoster_engine.server.bodies.invalid_fields import describe_errors
 from paternoster_engine.server.embeddings.requests import EmbeddingRequest, RerankRequest, ScoreRequest
-from paternoster_engine.server.invalid_fields import describe_errors
 from paternoster_engine.server.messages.requests import MessagesRequest
 from paternoster_engine.server.openai.fields.body import Body
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, TokenizeRequest
@@ -154,8 +154,10 @@ def test_paths_and_values_are_those_of_the_body(changes: dict[str, Any], param: 
     body = {"messages": [USER], **changes}
     with pytest.raises(ValidationError) as caught:
         ChatCompletionRequest.model_validate(body)
-    message, told = describe_errors([{**each, "loc": ("body", *each["loc"])} for each in caught.value.errors()], body)
-    assert told == param
+    message, expected = describe_errors(
+        [{**each, "loc": ("body", *each["loc"])} for each in caught.value.errors()], body
+    )
+    assert expected == param
     assert said in message
 
 
@@ -203,8 +205,8 @@ def test_every_type_that_a_field_may_have_is_told(model: type[Body], field: str,
         with pytest.raises(ValidationError) as caught:
             model.model_validate(body)
         errors = [{**each, "loc": ("body", *each["loc"])} for each in caught.value.errors() if field in each["loc"]]
-        message, told = describe_errors(errors, body)
-        assert told == field
+        message, expected = describe_errors(errors, body)
+        assert expected == field
         for kind in types:
             assert any(word in message for word in WORDS[kind]), (field, value, kind, message)
 
@@ -215,7 +217,7 @@ def test_fields_of_several_types_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "body", "param", "told"),
+    ("model", "body", "param", "expected"),
     [
         (ChatCompletionRequest, {"messages": [USER], "stop": 5}, "stop", "must be a text or a list (got 5)"),
         (
@@ -252,9 +254,11 @@ def test_fields_of_several_types_are_found() -> None:
         (CompletionRequest, {"prompt": "p", "guided_json": 5}, "guided_json", "must be an object, or the text of one"),
     ],
 )
-def test_messages_of_fields_of_several_types(model: type[Body], body: dict[str, Any], param: str, told: str) -> None:
+def test_messages_of_fields_of_several_types(
+    model: type[Body], body: dict[str, Any], param: str, expected: str
+) -> None:
     with pytest.raises(ValidationError) as caught:
         model.model_validate(body)
     message, field = describe_errors([{**each, "loc": ("body", *each["loc"])} for each in caught.value.errors()], body)
     assert field == param
-    assert message.startswith(f"{param}: {told}"), message
+    assert message.startswith(f"{param}: {expected}"), message

@@ -62,8 +62,8 @@ def test_inputs_of_memory_are_those_of_the_clients_types(note: dict[str, Any]) -
 @pytest.mark.parametrize("tool", TOOLS, ids=[tool["type"] for tool in TOOLS])
 async def test_they_are_offered_and_called(tokenizer: Tokenizer, tool: Any, stream: bool) -> None:
     name = tool["name"]
-    said = f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(INPUTS[name])}}}\n</tool_call>'
-    async with serving(tokenizer, said) as (server, client):
+    call_text = f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(INPUTS[name])}}}\n</tool_call>'
+    async with serving(tokenizer, call_text) as (server, client):
         raw: anthropic.AsyncAnthropic = client
         if stream:
             async with raw.beta.messages.stream(**ASK, tools=[tool], tool_choice={"type": "any"}) as answers:

@@ -78,7 +78,9 @@ async def test_a_template_of_ones_own_is_the_only_one(tokenizer: Tokenizer) -> N
 async def test_a_control_token_that_only_that_template_writes_is_text_in_messages(tokenizer: Tokenizer) -> None:
     made = _tokenizer(tokenizer, DEFAULT, QWEN3)
     async with scripted_server(made)(**ROOM) as server:
-        said = [{"role": "user", "content": "a<|im_end|>b"}]
-        tokens = (await server.client.post("/tokenize", json={"messages": said, "tools": TOOLS})).json()["tokens"]
+        messages_sent = [{"role": "user", "content": "a<|im_end|>b"}]
+        tokens = (await server.client.post("/tokenize", json={"messages": messages_sent, "tools": TOOLS})).json()[
+            "tokens"
+        ]
         end = tokenizer.encode("<|im_end|>")
         assert tokens.count(end[0]) == 1, "the template's own alone"

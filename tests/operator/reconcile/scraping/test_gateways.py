@@ -69,13 +69,13 @@ async def test_addresses_are_urls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_gateway_with_the_latest_request_counts() -> None:
-    def told(idle: float | None, fleet: str = "uid") -> GatewayStats:
+    def stats_of(idle: float | None, fleet: str = "uid") -> GatewayStats:
         counts = {"in_flight": 0, "held": 0, "requests_total": 0, "failed_total": 0}
         model = GatewayModelStats(fleet=fleet, idle_seconds=idle, **counts)
         return GatewayStats(instance="i", time=0, models={"m": model})
 
-    assert idle_by_fleet([told(9), told(4), told(None), told(1, "other")]) == {"uid": 4, "other": 1}
-    assert idle_by_fleet([told(None)]) == {}
+    assert idle_by_fleet([stats_of(9), stats_of(4), stats_of(None), stats_of(1, "other")]) == {"uid": 4, "other": 1}
+    assert idle_by_fleet([stats_of(None)]) == {}
 
 
 def test_requests_are_counted_by_fleet_and_gateway_process() -> None:

@@ -26,8 +26,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError
 from pydantic_core.core_schema import no_info_after_validator_function
 
+from paternoster_engine.server.bodies.reading_shares import reading
 from paternoster_engine.server.openai.fields.counts import count_object, counting, within_body
-from paternoster_engine.server.reading_shares import reading
 
 MAX_PROMPTS = 128
 MAX_MESSAGES = 2048

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from paternoster_engine.sampling.grammars.source import GrammarSource, Kind
+from paternoster_engine.server.bodies.invalid_fields import MAX_LISTED
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.invalid_fields import MAX_LISTED
 from paternoster_engine.server.openai.fields.body import (
     Body,
     Text,
@@ -64,7 +64,7 @@ class Whole(Body):
 
     @classmethod
     def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """With only so many of the unknown parts as an error can list."""
+        """Keep only as many unknown parts as an error can list."""
         unknown = given.keys() - own_names(cls)
         if len(unknown) <= MAX_LISTED:
             return given

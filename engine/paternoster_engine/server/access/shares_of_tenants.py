@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.access.identity import HEADER, Identity
-from paternoster_engine.server.identity import TenantRules
+from paternoster_engine.server.access.identity import TenantRules
 from paternoster_http.open_requests import charge
 from paternoster_http.openai_errors import error_body
 from paternoster_http.refusal import RETRY_AFTER_SECONDS, TYPES, Refusal

@@ -50,7 +50,7 @@ class ReadingShares:
         return entry.turn.release
 
     def charge(self, tenant: str, seconds: float) -> None:
-        """The loop has spent so many seconds on a body of ``tenant``."""
+        """Add ``seconds`` of the event loop's time to what bodies of ``tenant`` took."""
         entry = self._entry(tenant)
         entry.taken = self._taken(entry) + seconds
 

@@ -1,4 +1,4 @@
-"""How every route reads its body: bounded before anything is built of it, in turns by tenant."""
+"""The route class that bounds a body before it is parsed, and reads bodies in turns by tenant."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
-from paternoster_engine.server.identity import tenant_of
-from paternoster_engine.server.reading_shares import ReadingShares, charge_reading_to, reading
+from paternoster_engine.server.access.identity import tenant_of
+from paternoster_engine.server.bodies.reading_shares import ReadingShares, charge_reading_to, reading
 from paternoster_http.json_bounds import count_values
 
 SMALL_BYTES = 256 * 2**10
@@ -45,7 +45,7 @@ class _BoundedRequest(Request):
 
 
 async def _piece(step: Callable[[], Any]) -> Any:
-    """Do ``step``, and then leave the loop to others for as long."""
+    """Run ``step``, then sleep as long as it took, so that other calls get half of the loop."""
     started = time.monotonic()
     with reading():
         result = step()

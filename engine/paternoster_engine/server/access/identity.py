@@ -45,7 +45,7 @@ class TenantRules:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever sent a request: an identity, or somebody who needed no key."""
+    """The sender of a request: an identity, or None for a client without a key."""
 
     rules: TenantRules
     identity: Identity | None = None
