@@ -11,9 +11,12 @@ _REASON = r"^[A-Z][A-Za-z]{0,63}$"
 
 
 class FetchStatus(BaseModel):
-    """``{"state": "downloading", "done": 1, "total": 2, "rate": 3.0}``, ``waiting`` for another process with the same,
-    ``listing`` without; ``{"state": "ready", "path": ..., "revision": ...}``, or ``{"state": "failed", "reason":
-    "GatedModel", "message": ..., "transient": false}``."""
+    """The document that a fetch publishes while it runs and when it ends.
+
+    ``{"state": "downloading", "done": 1, "total": 2, "rate": 3.0}``, with ``waiting`` while another process fetches the
+    same model and ``listing`` before files are listed; ``{"state": "ready", "path": ..., "revision": ...}``; or
+    ``{"state": "failed", "reason": "GatedModel", "message": ..., "transient": false}``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -212,8 +212,9 @@ def create_app(
 
 
 def _card(table: RoutingTable, name: str) -> dict[str, object]:
-    """A model as OpenAI lists it, by any of its names and with the first as ``root``; with ``max_model_len`` (vLLM's
-    name) and ``default_parameters`` (OpenRouter's), once its engines have reported them.
+    """A model as OpenAI lists it, by any of its names and with the first as ``root``.
+
+    With ``max_model_len`` (vLLM's name) and ``default_parameters`` (OpenRouter's) once its engines have reported them.
     """
     first = table.first_names[name]
     route = table.models[first]

@@ -51,8 +51,9 @@ class Scraper:
             await self._session.close()
 
     async def engines(self, urls: Mapping[str, str]) -> tuple[dict[str, EngineStats], dict[str, str]]:
-        """Numbers of each engine by pod name, for those of ``urls`` (pod name -> base URL) that answered; and by pod
-        name what is wrong with an answer that is none.
+        """Stats of the engines at ``urls`` (pod name -> base URL), and what is wrong with invalid answers.
+
+        Both by pod name; an engine that did not answer in time is in neither.
         """
         answers = await asyncio.gather(*(self._stats(url, EngineStats) for url in urls.values()))
         told = dict(zip(urls, answers, strict=True))
@@ -117,8 +118,9 @@ class Scraper:
                 return
 
     async def _stats(self, url: str, kind: type[S]) -> S | str | None:
-        """What an engine or a gateway tells about itself; None when it does not answer in time, and what is wrong with
-        an answer that is none.
+        """The stats document of an engine or a gateway.
+
+        None when it does not answer in time; a message where its answer is invalid.
         """
         try:
             stats = kind.model_validate_json(await self._get(url + paths.STATS, LONGEST_STATS[kind]))

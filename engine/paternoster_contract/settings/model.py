@@ -113,8 +113,9 @@ class ModelSettings(Settings):
 
     @property
     def names_for_clients(self) -> tuple[str, ...]:
-        """What clients may call the model, its own name first; letters, digits and ``._/-`` alone where it is made from
-        ``model``.
+        """The names that clients may use for the model, its own name first.
+
+        A name that is made from ``model`` has letters, digits and ``._/-`` alone.
         """
         if self.served_model_name:
             return self.served_model_name

@@ -92,9 +92,7 @@ class StepResult:
     """Sequences for which the model gave NaN, or infinite logits or vectors, so that they have no result."""
 
     def deliver(self) -> None:
-        """Give what came besides tokens and of them to the requests that asked for it, but not to those that ended
-        since.
-        """
+        """Add logprobs and other results besides tokens to the requests of this step that have not ended since."""
         for request, of_prompt in self.prompt_logprobs.items():
             if not request.leader.finished:
                 request.prompt_logprobs += of_prompt
@@ -105,8 +103,9 @@ class StepResult:
                 request.vector = vector
 
     def verified(self, item: ScheduledRequest, token: int) -> list[int]:
-        """The new tokens of ``item``, for which ``token`` was sampled first: more follow as long as what was proposed
-        is what was sampled.
+        """The new tokens of ``item``, for which ``token`` was sampled first.
+
+        More follow as long as each proposed token equals the sampled one.
         """
         tokens = [token]
         for proposed, following in zip(item.proposed, self.further.get(item.request, ()), strict=False):

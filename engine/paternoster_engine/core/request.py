@@ -80,8 +80,9 @@ class Branching(Protocol):
         ...
 
     def advance(self, continuations: Sequence[Continuations]) -> Sequence[tuple[int, int]]:
-        """Entry ``i`` is of sequence ``i``. Returns for each of ``width`` sequences which one it goes on from and with
-        which token; nothing at the end.
+        """The sequence and token from which each of ``width`` sequences continues; empty at the end.
+
+        Entry ``i`` of the argument is of sequence ``i``.
         """
         ...
 

@@ -11,8 +11,9 @@ NUM_PRODUCTS = 21
 
 @dataclass(frozen=True, slots=True)
 class StepWork:
-    """What is in one batch. One token that samples is a decode, with proposals or without; every other scheduled token
-    is prefill.
+    """What one batch computes.
+
+    A token that samples is a decode, with proposals or without; every other scheduled token is prefill.
     """
 
     prefill_tokens: int = 0

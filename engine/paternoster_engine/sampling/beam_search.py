@@ -71,8 +71,10 @@ class BeamSearch:
 
     @property
     def num_continuations(self) -> int:
-        """How many of each beam's continuations must be known: enough to go on with it alone should all that may end
-        do so, and those that are not allowed besides; and all that are asked for.
+        """How many of each beam's continuations must be known.
+
+        Enough to continue with one beam alone if all that may end do so, besides those that are not allowed; and all
+        whose logprobs the request asks for.
         """
         return max(self._beam.width + len(self._ends) + len(self._forbidden), self._params.logprobs or 0)
 

@@ -34,8 +34,11 @@ class Gpu(Document):
 
 
 class Resources(Document):
-    """Resources of each engine. Memory and ephemeral-storage get defaults where neither requests nor limits names them:
-    a request of 1Gi, the KV pool and the memory to swap to; 128Mi, and a limit of 4Gi."""
+    """Resources of each engine.
+
+    Memory and ephemeral-storage get defaults where neither requests nor limits names them: a request of 1Gi, the KV
+    pool and the memory to swap to; 128Mi, and a limit of 4Gi.
+    """
 
     gpu: Gpu = Field(default_factory=Gpu)
     requests: dict[str, Quantity] = Field(default_factory=dict)
@@ -192,8 +195,10 @@ class SecretKey(Document):
 
 
 class Security(Document):
-    """Who may call the engines: without apiKeySecretRef and apiKeys anybody who reaches the gateway. Secrets are read
-    again as they change."""
+    """The keys of clients that may call the engines.
+
+    Without apiKeySecretRef and apiKeys, any client that reaches the gateway may. Secrets are read again as they change.
+    """
 
     api_key_secret_ref: SecretKey | None = None
     """Bearer keys that clients send, one a line, all of them valid; each is a tenant of its own."""

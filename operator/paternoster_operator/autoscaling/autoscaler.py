@@ -1,5 +1,6 @@
-"""The autoscaler of one fleet: it takes samples of the engines in, and decides how many replicas there are and how many
-sequences each may run. Pure and without a clock, so that the operator, a laptop and a simulation decide alike.
+"""The autoscaler of one fleet: from samples of the engines to replicas, live cap and token budget.
+
+Pure and without a clock, so that the operator, ``paternoster up`` and a simulation decide alike.
 """
 
 from collections.abc import Collection, Mapping

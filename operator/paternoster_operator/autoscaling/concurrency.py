@@ -198,8 +198,11 @@ def _room(policy: ScalingPolicy, signals: Signals, state: LawState) -> tuple[int
 
 
 def _memory_used(loop: CapPolicy, signals: Signals) -> tuple[float, float]:
-    """(sequences, share of KV) of one replica: on average over all and the window; of the fullest at its fullest where
-    few preemptions are the objective."""
+    """(sequences, share of KV) of one replica.
+
+    On average over all replicas and the window; of the fullest replica at its peak where few preemptions are the
+    objective.
+    """
     if loop.objective is ConcurrencyObjective.PREEMPTION_RATE or not signals.replicas:
         return signals.peak_running, signals.kv_peak_usage
     usage = sum(load.kv_usage for load in signals.replicas)

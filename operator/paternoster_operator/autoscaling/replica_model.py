@@ -1,5 +1,6 @@
-"""The model of one replica, learnt from what engines report: what a step costs, what a sequence holds of the KV pool,
-and how long answers are.
+"""The model of one replica, fitted to what engines report.
+
+It says what a step costs, what a sequence holds of the KV pool, and how long answers are.
 
 Within a step every sequence waits for all others, and the prompts that come while it decodes share its steps, so the
 time between two tokens is a line in the number of sequences: ``itl(n) = base + slope n``. With ``r`` requests a

@@ -180,8 +180,10 @@ def _fit(products: Sequence[float], prior: Cost | None) -> Cost:
 
 
 def _first_guess(products: Sequence[float]) -> Cost:
-    """Half of a step's time for the step itself, and half for its tokens: between a machine bound by memory and one
-    bound by arithmetic."""
+    """Coefficients before any fit: half of a step's time for the step itself, and half for its tokens.
+
+    This lies between a machine bound by memory and one bound by arithmetic.
+    """
     mean = products[_AT[_STEPS, _TIME]] / products[0]
     tokens = (products[_AT[_STEPS, _PREFILL]] + products[_AT[_STEPS, _DECODE]]) / products[0]
     each = mean / 2 / tokens if tokens > 0 else 0.0

@@ -158,10 +158,10 @@ class SignalWindows:
         startup_seconds: float | None = None,
         refused_reports: tuple[str, ...] = (),
     ) -> Signals:
-        """Numbers of the serving replicas ``ready_pods`` over the last ``window_seconds``, and of the traffic over the
-        last ``flow_seconds`` (as long, if None).
+        """Signals of the serving replicas ``ready_pods`` over the last ``window_seconds``.
 
-        What draining replicas still do counts as events of the window, not as capacity.
+        Those of the traffic are over the last ``flow_seconds`` (as long, if None). What draining replicas still do
+        counts as events of the window, not as capacity.
         """
         if held:
             self.note_request(now)

@@ -45,7 +45,9 @@ class LocalSession:
     """Start it, put resources into it, close it."""
 
     def __init__(self, port: ReservedPort, logs: Path, origins: str = "") -> None:
-        """``port``: that clients know, which is closed in the end; ``origins``: of web pages that may call the gateway,
+        """Open the session's folder and ports.
+
+        ``port``: the one that clients use, which is closed last; ``origins``: of web pages that may call the gateway,
         separated by commas. Raises ``OSError`` for a state folder that is not this user's.
         """
         self.logs = logs

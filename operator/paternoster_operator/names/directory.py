@@ -26,8 +26,10 @@ class Directory:
         other_owner: Callable[[Mapping[str, Any]], str | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``other_owner``: the other installation that reconciles a document, whose fleets are left out of
-        :meth:`served`."""
+        """Index the fleets of ``cluster`` by their served names.
+
+        ``other_owner``: the other installation that reconciles a document; :meth:`served` leaves its fleets out.
+        """
         self._cluster = cluster
         self._names = names
         self._other_owner = other_owner

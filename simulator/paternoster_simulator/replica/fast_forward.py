@@ -49,8 +49,9 @@ class FastForward:
         self._serial = 0
 
     def plan(self) -> int:
-        """Pure decode steps that can follow now, up to and with the first that ends a request; 0 when the next step
-        has to be scheduled.
+        """Pure decode steps that can follow now, up to and with the first that ends a request.
+
+        0 when the next step has to be scheduled.
         """
         scheduler = self._scheduler
         count = len(scheduler.running)

@@ -9,8 +9,10 @@ Combination = dict[str, Any]
 
 
 def pairwise(values: Values) -> Iterator[Combination]:
-    """Greedily: each combination begins with a pair that is missing and takes, setting by setting, the value with which
-    most missing pairs are met. Deterministic.
+    """Combinations of ``values`` that contain every pair.
+
+    Greedily: each combination begins with a missing pair and adds, setting by setting, the value that meets the most
+    missing pairs. Deterministic.
     """
     missing = {
         pair

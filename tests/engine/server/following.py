@@ -50,8 +50,9 @@ def follower(
 
 
 def follow_proposals(fresh: Callable[[list[int]], Request], tokens: list[int]) -> None:
-    """Wherever an answer of ``tokens`` stands, proposals are taken as far as its masks would have allowed each, and
-    rows of proposals have the masks that the request would have there. ``fresh``: a request with that output.
+    """Check that proposals at every place of an answer of ``tokens`` are accepted as far as its masks allow each.
+
+    Rows of proposals have the masks that the request would have there. ``fresh``: a request with that output.
     """
 
     def allowed(end: int) -> bytes | None:

@@ -150,8 +150,11 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _as_typed(answer: dict[str, Any]) -> dict[str, Any]:
-    """As OpenAI's client has it at last: it decodes vectors itself, and its types of texts know no null where the API
-    has one, in chunks before the last and of first tokens."""
+    """An answer as OpenAI's client presents it.
+
+    The client decodes vectors itself, and its types of texts have no null where the API has one, in chunks before the
+    last and of first tokens.
+    """
     if answer.get("object") == "list":
         return answer | {"data": [each | {"embedding": _vector(each["embedding"])} for each in answer["data"]]}
     if answer.get("object") != "text_completion":

@@ -141,10 +141,10 @@ class Admission:
         return bool(victims)
 
     def find_passing(self, builder: BatchBuilder, cut_short: Request) -> int:
-        """Which waiting requests are served before ``cut_short``, the first running prompt that the budget is too small
-        for. Returns the tokens that they need.
+        """The waiting requests that are served before ``cut_short``, the first running prompt beyond the budget.
 
-        Those ahead of them in the queue are admitted with them, so that nobody is overtaken there.
+        Returns the tokens that they need. Requests ahead of them in the queue are admitted with them, so that none is
+        overtaken there.
         """
         tokens, slots = 0, self._slots.num_free
         builder.passing = set()

@@ -8,8 +8,9 @@ from paternoster_engine.core.request import Request, RequestStatus, SequenceGrou
 
 
 class Fork(NamedTuple):
-    """What a request takes over from its twin, a running request with the same prompt: all of that but its last token,
-    which everybody computes to sample from.
+    """What a request copies from a running request with the same prompt.
+
+    All of the prompt but its last token, which each request computes to sample from.
     """
 
     donor: Request

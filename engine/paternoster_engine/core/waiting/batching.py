@@ -34,8 +34,9 @@ class Static:
 
 
 class Dynamic:
-    """As :class:`Static`, but a batch is put off until ``size`` requests wait or the oldest has waited ``wait``
-    seconds, as model servers batch whole requests.
+    """As :class:`Static`, but a batch starts when ``size`` requests wait or the oldest has waited ``wait`` seconds.
+
+    Model servers that batch whole requests do this.
     """
 
     whole_batches = True

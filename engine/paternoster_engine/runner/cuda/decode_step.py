@@ -21,8 +21,9 @@ class DecodeStep:
     """
 
     def __init__(self, model: Decoder, kv_cache: Sequence[torch.Tensor], rows: int, max_model_len: int) -> None:
-        """``kv_cache``: from :func:`allocate_kv_cache`. ``max_model_len``: tokens of the longest sequence, which bounds
-        the launches.
+        """Prepare steps over ``kv_cache``, which :func:`allocate_kv_cache` made.
+
+        ``max_model_len``: tokens of the longest sequence, which bounds the launches.
         """
         device = kv_cache[0].device
         self._model = model

@@ -110,8 +110,10 @@ class GrammarCache:
 
 
 def _size(source: GrammarSource, made: Grammar | GrammarError) -> int:
-    """Bytes. Answers add states to a grammar's lexer: most were seen to take 0.3 MiB then, one of wide character
-    classes 13 MiB; one of 1.2 MB of text took 24 times that before any answer.
+    """Bytes that a compiled grammar may grow to.
+
+    Answers add states to a grammar's lexer: most grew by 0.3 MiB, one of wide character classes by 13 MiB; one of
+    1.2 MB of text took 24 times that before any answer.
     """
     text = len(source.text) + len(source.outline)
     return 2**20 + 24 * text if isinstance(made, Grammar) else 2**10 + 4 * text

@@ -91,8 +91,10 @@ class Grammar:
         return self.start.deep_copy()
 
     def renew(self, full: LLMatcher) -> bool:
-        """Whether there is another lexer for those that begin now. All copies of a matcher share the states of one, as
-        many as :func:`parser_limits` says; ``full`` is the beginning of those that have no room left.
+        """Whether matchers that begin now get another lexer.
+
+        All copies of a matcher share the states of one lexer, at most :func:`parser_limits`; ``full`` is the beginning
+        of those whose lexer has no room left.
         """
         if full is self.start and self._renews:
             self.start = self._compiled()
@@ -128,12 +130,11 @@ class Matcher(OutputFollower):
         return max(0, int(STEP_TIME / max(self._mask_time, 1e-6)) - 1)
 
     def allowed(self, row: Row) -> bytes | None:
-        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; empty if any may, None, with a
-        fault, if none can.
+        """The mask of the tokens that may come next: bit ``t % 8`` of byte ``t // 8`` for token ``t``.
 
-        No fault where that is so only if proposed tokens are right; those rows are asked for after the request, in
-        order. Tokens that end an answer are allowed where the grammar can end: with ``ignore_eos``, and before
-        ``min_tokens``, only where it must.
+        Empty if any token may come; None, with a fault, if none can. Where none can come only if proposed tokens are
+        right, there is no fault; those rows are requested after the request's own, in order. Tokens that end an answer
+        are allowed where the grammar can end: with ``ignore_eos``, and before ``min_tokens``, only where it must.
         """
         started, begun = time.perf_counter(), time.thread_time()
         then, ahead = self._state_at(row), row.num_proposed > 0

@@ -28,8 +28,9 @@ class Work:
 
     @classmethod
     def of(cls, grammar: str) -> int:
-        """Items that a parser may look at for one token: each way in which a rule may end goes on at each place that
-        waits for it, and is compared with each item there is.
+        """Count the items that a parser may visit for one token.
+
+        Each way in which a rule may end continues at each place that waits for it, and is compared with each item.
 
         ``grammar``: of llguidance; what is none may have any number, or raise ``ValueError``.
         """

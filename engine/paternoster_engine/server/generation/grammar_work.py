@@ -40,8 +40,9 @@ class _Asked:
 
 
 class GrammarWork:
-    """One thread with its process, for one tenant after the other. Those who ask for the same grammar wait for the same
-    work; what nobody waits for any more is left.
+    """One thread with its process that compiles grammars, for one tenant after the other.
+
+    Requests for the same grammar share one compilation; one that no request waits for any more is dropped.
     """
 
     def __init__(self, tokenizer: Tokenizer, histograms: Histograms, *, compact: bool = False) -> None:

@@ -56,11 +56,11 @@ async def chat_prompt(
 async def chat_requests(
     served: ServedModel, body: ChatCompletionRequest, name: str, sender: Caller
 ) -> tuple[list[Request], str]:
-    """The sequences of a chat call, and how their prompt ends; without a limit each may fill the context, or what may
-    be told of its tokens.
+    """The sequences of a chat call, and how their prompt ends.
 
-    A limit beyond what the context leaves is as none: agents send one number, whatever model they call, and the length
-    of the prompt is what they cannot know. Raises :class:`PromptTooLong` where not even ``min_tokens`` are left.
+    Without a limit each sequence may fill the context, or what may be reported of its tokens. A limit beyond what the
+    context leaves counts as none: agents send one number for every model and cannot compute the length of the prompt.
+    Raises :class:`PromptTooLong` where not even ``min_tokens`` are left.
     """
     encoding, ending = await chat_prompt(served, body, _truncation(served, body, body.limit or 1))
     prompt = await token_ids(served, encoding, max(1, body.min_tokens))

@@ -10,8 +10,9 @@ def store_token(
     KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     WIDTH: tl.constexpr, LIMIT: tl.constexpr,
 ):  # fmt: skip
-    """Store ``key`` and ``value [HEAD_PAD]`` float32 at ``slot``; NaN and 0 where one of them is not finite, as the
-    reference.
+    """Store ``key`` and ``value [HEAD_PAD]`` float32 at ``slot``.
+
+    As the reference does: NaN and 0 where one of them is not finite.
     """
     if LIMIT == 0:
         key, value = key.to(cache.dtype.element_ty), value.to(cache.dtype.element_ty)

@@ -18,8 +18,11 @@ class PodTemplateMetadata(Document):
 
 
 class PodTemplate(Document):
-    """Laid over the pods of the engines as a strategic merge: containers, volumes, env and the like by their names,
-    mounts by their paths, tolerations appended. The container engine is the engine's; others run beside it."""
+    """A strategic merge over the pods of the engines.
+
+    Containers, volumes, env and the like merge by their names, mounts by their paths; tolerations are appended. The
+    container ``engine`` is the engine's; others run beside it.
+    """
 
     metadata: PodTemplateMetadata = Field(default_factory=PodTemplateMetadata)
     spec: Annotated[dict[str, Any], WithJsonSchema(schema())] = Field(default_factory=dict)
