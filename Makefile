@@ -45,6 +45,7 @@ lint: setup ## Formatting, lints, types, dependency directions, generated files
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_words
 	$(BIN)/paternoster crd --check crds
 	$(BIN)/python scripts/chart --check
 	$(BIN)/python scripts/dashboard --check
