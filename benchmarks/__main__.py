@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PACKAGES = ("operator", "engine", "kernels", "gateway", "simulator")
+PACKAGES = ("common", "operator", "engine", "kernels", "gateway", "simulator")
 RUNNERS = (
     "clients.agents",
     "clients.run",

@@ -32,7 +32,7 @@ from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_engine.bench.requests.prompts import PromptSource, default_text
 
-PACKAGES = ("operator", "engine", "kernels", "gateway", "simulator")
+PACKAGES = ("common", "operator", "engine", "kernels", "gateway", "simulator")
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -18,7 +18,8 @@ def missing_names(glossary: str, code: str) -> list[str]:
 
 
 def test_every_name_of_the_glossary_is_in_the_code() -> None:
-    files = (path for room in ("engine", "operator", "gateway", "simulator") for path in (ROOT / room).rglob("*.py"))
+    rooms = ("common", "engine", "operator", "gateway", "simulator")
+    files = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
     code = "\n".join(path.read_text(encoding="utf-8") for path in files)
     glossary = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
     assert len(names_in_code(glossary)) > 50

@@ -1,6 +1,7 @@
 """What every image starts: the command itself, which answers signals from its first instruction on, as nobody."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,12 @@ def test_process_1_is_the_command_and_nobody(file: Path) -> None:
     assert json.loads(said["ENTRYPOINT"]) == ["paternoster"]
     assert isinstance(json.loads(said.get("CMD", "[]")), list)
     assert said["USER"] == "65532:65532"
+
+
+def test_the_build_context_has_every_folder_that_the_wheel_is_built_from() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    folders = {package.partition("/")[0] for package in build["targets"]["wheel"]["packages"]}
+    assert {"common", "engine", "operator"} <= folders
+    assert folders <= {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"}
+    for file in (ROOT / name / "Dockerfile" for name in ("operator", "gateway", "engine")):
+        assert {f"COPY {folder} {folder}" for folder in folders} <= set(file.read_text().splitlines()), file

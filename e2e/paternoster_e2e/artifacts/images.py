@@ -22,7 +22,7 @@ LIBRARY = "from paternoster_kernels.cpu.library import library; print(getattr(li
 """Prints where this machine's native CPU kernels are, made if need be; nothing where there are none."""
 KEPT = 8
 """Archives of one image, the newest: checkouts share the cache, and none takes away what another's is to load."""
-PACKAGES = ("operator", "gateway", "engine", "kernels", "simulator")
+PACKAGES = ("common", "operator", "gateway", "engine", "kernels", "simulator")
 """Folders that an image is built from."""
 
 
