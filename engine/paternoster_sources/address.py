@@ -83,12 +83,12 @@ def parse(text: str) -> Address:
 
 def _hub(text: str, rest: str) -> Address:
     org, _, tail = rest.partition("/")
-    name, mark, after = _first(tail)
-    for said in (org, name):
-        if not _NAME.fullmatch(said) or ".." in said or "--" in said:
-            raise InvalidAddress(f"model {text!r}: {said!r} is no name of the hub; {ALLOWED}")
+    name, separator, after = _first(tail)
+    for part in (org, name):
+        if not _NAME.fullmatch(part) or ".." in part or "--" in part:
+            raise InvalidAddress(f"model {text!r}: {part!r} is no name of the hub; {ALLOWED}")
     revision, file = None, after
-    if mark == "@":
+    if separator == "@":
         special = _SPECIAL_REVISION.fullmatch(after)
         revision, file = (special[1], special[2] or "") if special else _halves(after)
         revision = unquote(revision)
@@ -129,9 +129,9 @@ def _https(text: str) -> Address:
         raise InvalidAddress("a model's https address must have a host, and neither user nor password in it")
     if "?" in text:
         raise InvalidAddress(f"model {text.partition('?')[0]!r}: must have no query, which would be in every log")
-    said = dict(parse_qsl(parts.fragment, keep_blank_values=True))
-    digest = said.pop("sha256", None)
-    if said or (parts.fragment and digest is None) or (digest is not None and not _SHA256.fullmatch(digest)):
+    fragment_fields = dict(parse_qsl(parts.fragment, keep_blank_values=True))
+    digest = fragment_fields.pop("sha256", None)
+    if fragment_fields or (parts.fragment and digest is None) or (digest is not None and not _SHA256.fullmatch(digest)):
         raise InvalidAddress(f"model {text!r}: after '#' only sha256= with 64 hexadecimal digits is known")
     file = _gguf(text, unquote(parts.path.lstrip("/")))
     return Address(text, "https", parts.netloc, file=file, sha256=digest.lower() if digest else None)
@@ -143,9 +143,9 @@ def _image_file(text: str, scheme: str, rest: str) -> Address:
     if not place.startswith("/") or "?" in path:
         raise InvalidAddress(f"model {text!r}: must have three slashes and no '?'; {ALLOWED}")
     _checked(text, place[1:])
-    said = dict(parse_qsl(fragment, keep_blank_values=True))
-    tag, inside = said.pop("tag", None), said.pop("path", "").strip("/")
-    if said or (tag is not None and not _TAG.fullmatch(tag)):
+    fragment_fields = dict(parse_qsl(fragment, keep_blank_values=True))
+    tag, inside = fragment_fields.pop("tag", None), fragment_fields.pop("path", "").strip("/")
+    if fragment_fields or (tag is not None and not _TAG.fullmatch(tag)):
         raise InvalidAddress(f"model {text!r}: after '#' only tag= and path= are known, tag without spaces; {ALLOWED}")
     if inside:
         _checked(text, inside)

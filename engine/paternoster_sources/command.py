@@ -57,34 +57,34 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_sources.report import StatusFile, of_error, of_model
     from paternoster_sources.status_server import StatusServer
 
-    told: list[StatusFile | StatusServer] = []
+    publishers: list[StatusFile | StatusServer] = []
     for flag, value, make in (
         ("--status-file", args.status_file, StatusFile),
         ("--status-port", args.status_port, StatusServer),
     ):
         try:
-            told += [] if value is None else [make(value)]
+            publishers += [] if value is None else [make(value)]
         except (OSError, OverflowError) as error:
-            said = error.strerror if isinstance(error, OSError) else error
-            print(f"paternoster pull: {flag} is {str(value)!r}: {said}", file=sys.stderr)
+            problem = error.strerror if isinstance(error, OSError) else error
+            print(f"paternoster pull: {flag} is {str(value)!r}: {problem}", file=sys.stderr)
             return 2
 
-    def tell(said: "FetchStatus") -> None:
-        for each in told:
-            each.tell(said)
+    def publish(status: "FetchStatus") -> None:
+        for each in publishers:
+            each.publish(status)
 
     try:
-        model = _pull(args.address, args.refresh, tell)
+        model = _pull(args.address, args.refresh, publish)
     except SourceError as error:
-        tell(of_error(error))
+        publish(of_error(error))
         print(f"paternoster pull: {error.reason}: {error}", file=sys.stderr)
         return 1 if error.transient else MODEL_EXIT_STATUS
-    tell(of_model(model.path, model.revision))
+    publish(of_model(model.path, model.revision))
     print(model.path)
     return 0
 
 
-def _pull(address: str, refresh: bool, tell: "Callable[[FetchStatus], None]") -> "Model":
+def _pull(address: str, refresh: bool, publish: "Callable[[FetchStatus], None]") -> "Model":
     from paternoster_sources.fetch import fetch
     from paternoster_sources.report import of_progress, terminal_bar
 
@@ -92,6 +92,6 @@ def _pull(address: str, refresh: bool, tell: "Callable[[FetchStatus], None]") ->
 
         def report(progress: "Progress") -> None:
             bar(progress)
-            tell(of_progress(progress))
+            publish(of_progress(progress))
 
         return fetch(address, refresh=refresh, report=report)

@@ -35,7 +35,7 @@ class _Unchecked:
 
 
 class Download:
-    """``advance`` is told how many bytes more there are, fewer after a new beginning, and whether they came now."""
+    """``advance`` gets how many bytes more there are, fewer after a new beginning, and whether they came now."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ def fetch(
 ) -> Model:
     """The model behind ``address``, from the cache without the network if it is there, else fetched.
 
-    With ``refresh`` the source is asked what the address leads to now. Raises :class:`SourceError`.
+    With ``refresh`` the source resolves the address anew. Raises :class:`SourceError`.
     """
     parsed = parse(address)
     cache = cache or Cache.from_env()
@@ -67,7 +67,7 @@ def fetch_side_file(address: str, name: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _named(address: str) -> Iterator[None]:
-    """What is said of one file says of which model, too."""
+    """Add the model to an error about one of its files."""
     try:
         yield
     except SourceError as error:
@@ -85,7 +85,7 @@ def _unusable(address: str) -> Iterator[None]:
 
 
 def open_source(address: Address) -> Source:
-    """Libraries are imported for the source that is asked for alone. Raises :class:`SourceError`."""
+    """Libraries are imported for the one source that is used. Raises :class:`SourceError`."""
     try:
         return _open_source(address)
     except OSError as error:

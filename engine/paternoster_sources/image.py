@@ -35,7 +35,7 @@ def is_image(text: str) -> bool:
 def parse_image(text: str) -> ImageAddress:
     """Raises :class:`InvalidAddress`."""
     found = _ADDRESS.fullmatch(text.removeprefix(_SCHEME)) if is_image(text) else None
-    # Without tag and digest a path could not be told from the name.
+    # Without tag and digest a path would look like the name.
     if found is None or (found["path"] and not found["version"]):
         raise InvalidAddress(f"model {text[:300]!r}: is no image and path in it; {ALLOWED}")
     path = (found["path"] or "").removeprefix("/").rstrip("/")

@@ -77,8 +77,8 @@ class Plan:
     @property
     def key(self) -> str:
         """Name of this very content in the cache: the same files give the same name, others another one."""
-        said = [self.address.scheme, self.address.place, self.address.prefix, self.revision]
-        content = json.dumps([said, [asdict(file) for file in self.files]], sort_keys=True)
+        place = [self.address.scheme, self.address.place, self.address.prefix, self.revision]
+        content = json.dumps([place, [asdict(file) for file in self.files]], sort_keys=True)
         readable = re.sub(r"[^A-Za-z0-9._-]+", "--", f"{self.address.scheme}-{self.address.place}")[:100]
         return f"{readable}-{hashlib.sha256(content.encode()).hexdigest()[:20]}"
 

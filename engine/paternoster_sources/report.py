@@ -1,4 +1,4 @@
-"""Who is told how far a download is: a bar on a terminal, and a file for whoever watches a container."""
+"""Reports of how far a download is: a bar on a terminal, and a file for those who watch a container."""
 
 import logging
 import os
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def of_progress(progress: Progress) -> FetchStatus:
-    """As it is told to programs."""
+    """As programs read it."""
     rate = round(progress.rate, 1)
     return FetchStatus(state=progress.state, done=progress.done, total=progress.total, rate=rate)
 
@@ -41,12 +41,12 @@ class StatusFile:
         self._path = path
         self._write(FetchStatus(state="listing"))
 
-    def tell(self, said: FetchStatus) -> None:
+    def publish(self, status: FetchStatus) -> None:
         with suppress(OSError):
-            self._write(said)
+            self._write(status)
 
-    def _write(self, said: FetchStatus) -> None:
-        line = f"{said.line()}\n".encode(errors="replace")
+    def _write(self, status: FetchStatus) -> None:
+        line = f"{status.line()}\n".encode(errors="replace")
         number = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(number, line, 0)
@@ -76,12 +76,12 @@ class _TerminalBar:
 
     def __enter__(self) -> Report:
         self._columns.start()
-        return self._tell
+        return self._show
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._columns.stop()
 
-    def _tell(self, progress: Progress) -> None:
+    def _show(self, progress: Progress) -> None:
         waiting = progress.state == "waiting"
         self._columns.update(
             self._task,
@@ -112,7 +112,7 @@ def log_progress(address: str, clock: Callable[[], float] = time.monotonic) -> R
 
 
 def _nothing(_: Progress) -> None:
-    """Where nobody looks at a bar."""
+    """Where no terminal shows a bar."""
 
 
 def terminal_bar(address: str) -> AbstractContextManager[Report]:

@@ -11,11 +11,11 @@ PATIENCE = 2.0
 
 
 class StatusServer:
-    """Answers GET :data:`STATS` with what was told last. It has a thread of its own, which ends with the process."""
+    """Answers GET :data:`STATS` with the status published last, in a thread that ends with the process."""
 
     def __init__(self, port: int) -> None:
-        """Raises ``OSError`` where nobody can listen there."""
-        self._said = FetchStatus(state="listing")
+        """Raises ``OSError`` where the address is in use."""
+        self._status = FetchStatus(state="listing")
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -25,7 +25,7 @@ class StatusServer:
                 if self.path != STATS:
                     self.send_error(404)
                     return
-                body = outer._said.line().encode(errors="replace")
+                body = outer._status.line().encode(errors="replace")
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
@@ -43,8 +43,8 @@ class StatusServer:
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="status", daemon=True).start()
 
-    def tell(self, said: FetchStatus) -> None:
-        self._said = said
+    def publish(self, status: FetchStatus) -> None:
+        self._status = status
 
     def close(self) -> None:
         """Listen no more."""

@@ -49,8 +49,8 @@ def token_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
 
 def window_bytes(config: ModelConfig, num_tokens: int, dtype: torch.dtype) -> int:
     """Of what the layers with a window keep, together, of a sequence of ``num_tokens`` that is longer or not."""
-    kept = sum(min(num_tokens, window) for window in config.kv_windows if window is not None)
-    return kv_block_bytes(config, 1, dtype) * kept
+    windowed = sum(min(num_tokens, window) for window in config.kv_windows if window is not None)
+    return kv_block_bytes(config, 1, dtype) * windowed
 
 
 def sequence_bytes(config: ModelConfig, num_tokens: int, dtype: torch.dtype) -> int:

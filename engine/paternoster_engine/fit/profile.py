@@ -1,4 +1,4 @@
-"""A replica on GPUs that nobody measured, as a hardware profile for ``paternoster simulate``. Pure."""
+"""A replica on GPUs that were not measured, as a hardware profile for ``paternoster simulate``. Pure."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""How long a step would take on GPUs that nobody measured: a roofline of data-sheet figures. Pure.
+"""How long a step would take on GPUs that were not measured: a roofline of data-sheet figures. Pure.
 
 A step reads its weights and keys at a share of the memory's rate, and multiplies at a share of the peak; the time of
 both is added, which errs to the slow side where they overlap. The shares are assumptions, of the size that others

@@ -46,7 +46,7 @@ class Layer:
     """In what a layer may differ from its neighbours."""
 
     rope: Rope | None
-    """None: tokens are told apart by the causal mask alone (NoPE, arXiv 2305.19466)."""
+    """None: the causal mask alone distinguishes tokens (NoPE, arXiv 2305.19466)."""
     window: int | None = None
     """A token sees itself and ``window - 1`` before it; None: all before it."""
     experts: Experts | None = None
@@ -78,7 +78,7 @@ class Block:
 
 
 class Described(Protocol):
-    """What is told of any model, whatever runs it."""
+    """What the API reports of any model, whatever runs it."""
 
     @property
     def name(self) -> str: ...
@@ -146,7 +146,7 @@ class ModelConfig:
 
     @property
     def kv_windows(self) -> tuple[int | None, ...]:
-        """Of each of :attr:`layer_groups`, as the scheduler is told them."""
+        """The window of each of :attr:`layer_groups`, as the scheduler needs them."""
         return tuple(group.window for group in self.layer_groups)
 
     @property

@@ -69,7 +69,7 @@ class Decoder:
         self._norm = parts.weight("model.norm")
         self._rms_norm = parts.operation("rms_norm")
         self._native_layers = in_one_call(config, self._layers, ranks) if device.type == "cpu" else None
-        _tell(parts, dtype)
+        _log_formats(parts, dtype)
 
     def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
         """Logits ``[sampling rows, vocab]`` of ``step``; writes its keys and values into ``kv_cache``.
@@ -151,12 +151,12 @@ class Decoder:
         return output if scale == 1.0 else output * scale
 
 
-def _tell(parts: Parts, dtype: torch.dtype) -> None:
+def _log_formats(parts: Parts, dtype: torch.dtype) -> None:
     """What became of matrices in blocks of few bits."""
-    for verb, formats in (("kept as they are", parts.kept), (f"kept as {str(dtype)[6:]}", parts.unpacked)):
+    for verb, formats in (("kept as they are", parts.stored_formats), (f"kept as {str(dtype)[6:]}", parts.unpacked)):
         if formats:
-            said = ", ".join(f"{count} in {name}" for name, count in sorted(formats.items()))
-            log.info("matrices %s: %s", verb, said)
+            counts = ", ".join(f"{count} in {name}" for name, count in sorted(formats.items()))
+            log.info("matrices %s: %s", verb, counts)
 
 
 def _load_mlp(parts: Parts, prefix: str, experts: Experts | None) -> Mlp | MixtureOfExperts:

@@ -109,7 +109,7 @@ class Yarn(RopeScaling):
         return frequencies / self.factor * (1 - plain) + frequencies * plain
 
     def reach(self, context: int) -> int:
-        # As vLLM has it: files are told the stretched length by their rope_parameters alone.
+        # As vLLM has it: the stretched length of a file is in its rope_parameters alone.
         return max(context, int(self.original * self.factor))
 
     def _dimension(self, turns: float, size: int, theta: float) -> float:

@@ -18,7 +18,7 @@ from paternoster_engine.model.vocabulary.spelling import ByteLevel, Spelling
 DEFAULT, TOOL_USE = "default", "tool_use"
 """Names of chat templates where a model has several; the second is of conversations with tools, as in transformers."""
 COMPOSED = 3
-"""NFC makes at most so many bytes into one: three letters of Hangul with three bytes each are one syllable of three."""
+"""Most bytes that NFC makes into one: three letters of Hangul, three bytes each, are one syllable of three."""
 
 
 class Truncation(NamedTuple):
@@ -258,19 +258,19 @@ def _cut(encodings: Sequence[tokenizers.Encoding], room: int) -> None:
         _shorten(encodings[0], room)
         return
     short, long = sorted((0, 1), key=lambda i: lengths[i])
-    kept = max(room - lengths[short], room - room // 2)
-    _shorten(encodings[long], kept)
-    _shorten(encodings[short], min(lengths[short], room - kept))
+    longer = max(room - lengths[short], room - room // 2)
+    _shorten(encodings[long], longer)
+    _shorten(encodings[short], min(lengths[short], room - longer))
 
 
 def _shorten(encoding: tokenizers.Encoding, most: int, side: Literal["left", "right"] = "right") -> None:
-    """To ``most`` tokens at most, by halves: the library keeps a part of ``most`` tokens for each so many cut off."""
+    """To ``most`` tokens at most, by halves: the library keeps a part of ``most`` tokens for each ``most`` cut off."""
     while len(encoding) > most:
         encoding.truncate(max(most, len(encoding) // 2), direction=side)
 
 
 class _Table(dict[int, bytes]):
-    """Filled as it is asked; never more than the vocabulary, whose ids alone are asked for."""
+    """Filled as tokens are looked up; never more than the vocabulary, as only its ids are."""
 
     def __init__(self, make: Callable[[int], bytes]) -> None:
         super().__init__()

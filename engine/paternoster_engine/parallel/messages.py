@@ -1,4 +1,4 @@
-"""What rank 0 tells the other ranks, in plain data; a step is told as a :class:`HostStep`."""
+"""Messages of rank 0 to the other ranks, in plain data; a step is a :class:`HostStep`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

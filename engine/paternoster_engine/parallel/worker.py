@@ -26,7 +26,7 @@ def main() -> int:
 def _end_with_rank_0() -> None:
     """End the process when rank 0's end of standard input closes, whatever the main thread waits in."""
     poll = select.poll()
-    # A hang-up is reported even when no event is asked for.
+    # A hang-up is reported even when no event is requested.
     poll.register(sys.stdin.fileno(), 0)
     poll.poll()
     os._exit(0)

@@ -88,7 +88,7 @@ class Workers:
         self._closed.set()
 
     def _start(self, start: Start) -> None:
-        # The pipe closes with this process: that is how a worker knows.
+        # The pipe closes with this process: a worker ends by that.
         reading, writing = os.pipe()
         # Safe path: the folder that this was started in must not come before the installed packages.
         command = [sys.executable, "-P", "-m", "paternoster_engine.parallel.worker"]

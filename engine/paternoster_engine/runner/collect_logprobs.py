@@ -10,7 +10,7 @@ from paternoster_engine.sampling.logprobs import token_logprobs
 
 
 def prompt_rows(item: ScheduledRequest) -> range:
-    """Tokens of the chunk whose logits are about the prompt token after them, if that is asked for and not known."""
+    """Tokens of the chunk whose logits are about the prompt token after them, as far as requests still need those."""
     request = item.request
     if request.params.prompt_logprobs is None:
         return range(0)
@@ -42,15 +42,15 @@ def collect_logprobs(
     For those that ask, row by row; nothing is sampled for those that branch. For a row without a chosen token
     (``NO_TOKEN``) the result has no meaning.
     """
-    asked = [
+    with_logprobs = [
         (i, k)
         for i, request in enumerate(requests)
         if (k := request.params.logprobs) is not None and request.branching is None
     ]
-    if not asked:
+    if not with_logprobs:
         return {}
-    rows = [i for i, _ in asked]
-    logprobs = token_logprobs(logits[rows], [max(0, tokens[i]) for i in rows], [k for _, k in asked])
+    rows = [i for i, _ in with_logprobs]
+    logprobs = token_logprobs(logits[rows], [max(0, tokens[i]) for i in rows], [k for _, k in with_logprobs])
     collected: dict[Request, list[TokenLogprobs]] = {}
     for i, each in zip(rows, logprobs, strict=True):
         collected.setdefault(requests[i], []).append(each)

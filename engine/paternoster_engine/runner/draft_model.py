@@ -63,8 +63,8 @@ class DraftModel:
         """As :meth:`propose`; raises what goes wrong."""
         proposed: list[list[int]] = [[] for _ in asks]
         chunks = [
-            _Chunk(ask, said, ask.start, ask.request.tokens(ask.start, ask.stop))
-            for ask, said in zip(asks, proposed, strict=True)
+            _Chunk(ask, tokens, ask.start, ask.request.tokens(ask.start, ask.stop))
+            for ask, tokens in zip(asks, proposed, strict=True)
         ]
         while chunks:
             # Single tokens first, longest first, as attention takes them best.

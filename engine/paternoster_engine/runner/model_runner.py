@@ -22,7 +22,7 @@ from paternoster_kernels.reference.sample import NO_TOKEN
 
 
 class ModelRunner(SynchronousRunner):
-    """Owns the model and the KV cache; knows nothing of queues."""
+    """Owns the model and the KV cache; has no queues."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ModelRunner(SynchronousRunner):
         return self._result(batch, order, self._forward(step))
 
     def _result(self, batch: Batch, order: Sequence[ScheduledRequest], logits: torch.Tensor) -> StepResult:
-        """``logits``: of the rows that sample, in ``order``, and then of those whose prompts' are told."""
+        """``logits``: of the rows that sample, in ``order``, and then of those with logprobs of their prompts."""
         rows, owners = sampled_rows(order)
         prompt_logprobs: dict[Request, list[TokenLogprobs]] = {}
         if len(logits) > len(rows):

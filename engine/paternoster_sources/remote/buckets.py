@@ -104,7 +104,7 @@ class Bucket:
         return f"model {self._address.text!r}"
 
     def _refuse(self, error: Exception) -> NoReturn:
-        said = _one_line(error)
+        message = _one_line(error)
         found = _STATUS.search(str(error))
         status = int(found[1]) if found else 0
         match error:
@@ -113,19 +113,21 @@ class Bucket:
             case exceptions.PermissionDeniedError() | exceptions.UnauthenticatedError():
                 status = 403
             case exceptions.PreconditionError():
-                raise Corrupted(f"{self._what}: it changed while it was fetched: {said}") from error
+                raise Corrupted(f"{self._what}: it changed while it was fetched: {message}") from error
         if any(path in str(error) for path in _ROLE):
             raise Unauthorized(
                 f"{self._what}: there are no credentials in the environment ($AWS_ACCESS_KEY_ID, "
-                f"$GOOGLE_APPLICATION_CREDENTIALS), and the machine has no role that gives some: {said}"
+                f"$GOOGLE_APPLICATION_CREDENTIALS), and the machine has no role that gives some: {message}"
             ) from error
         if status == 404:
-            raise SourceNotFound(f"{self._what}: there is no such bucket or object: {said}") from error
+            raise SourceNotFound(f"{self._what}: there is no such bucket or object: {message}") from error
         if status in (400, 401, 403):
-            raise Unauthorized(f"{self._what}: {said}") from error
+            raise Unauthorized(f"{self._what}: {message}") from error
         if "configured region" in str(error):
-            raise SourceNotFound(f"{self._what}: the bucket is in another region than $AWS_REGION: {said}") from error
-        raise Interrupted(said) from error
+            raise SourceNotFound(
+                f"{self._what}: the bucket is in another region than $AWS_REGION: {message}"
+            ) from error
+        raise Interrupted(message) from error
 
 
 def _one_line(error: Exception) -> str:

@@ -45,7 +45,7 @@ class Http:
                 "GET", url, headers={"Accept-Encoding": "identity", **headers}, **more
             ) as response:
                 if response.status_code in PASSING:
-                    raise Interrupted(_said(response), _retry_after(response))
+                    raise Interrupted(_describe_response(response), _retry_after(response))
                 yield response
         except httpx2.TooManyRedirects as error:
             raise UnsafeListing(f"{url}: redirects for ever") from error
@@ -93,7 +93,7 @@ def stream(response: httpx2.Response, file: RemoteFile, start: int) -> Stream:
 
 
 def content(response: httpx2.Response) -> tuple[int, int | None]:
-    """Where a body begins in its file, and the file's size in bytes, if it is said."""
+    """Where a body begins in its file, and the file's size in bytes, if the header has it."""
     if response.status_code == 206:
         found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if found is None:
@@ -104,16 +104,16 @@ def content(response: httpx2.Response) -> tuple[int, int | None]:
 
 
 def unexpected(what: str, response: httpx2.Response) -> SourceError:
-    return UnsafeListing(f"{what}: {_said(response)}, which was not expected")
+    return UnsafeListing(f"{what}: {_describe_response(response)}, which was not expected")
 
 
-def _said(response: httpx2.Response) -> str:
+def _describe_response(response: httpx2.Response) -> str:
     return f"{response.url.host} answers {response.status_code} {response.reason_phrase}".rstrip()
 
 
 def _retry_after(response: httpx2.Response) -> float:
-    said = response.headers.get("Retry-After", "")
-    return float(said) if re.fullmatch(r"\d{1,6}", said) else 0.0
+    seconds = response.headers.get("Retry-After", "")
+    return float(seconds) if re.fullmatch(r"\d{1,6}", seconds) else 0.0
 
 
 def _host(url: str) -> str:

@@ -67,7 +67,7 @@ class Https:
 def _version(response: httpx2.Response) -> str | None:
     """What another content would have another of."""
     for name, form in (("ETag", _ENTITY_TAG), ("Last-Modified", _DATE)):
-        said: str = response.headers.get(name, "")
-        if form.fullmatch(said):
-            return said
+        header: str = response.headers.get(name, "")
+        if form.fullmatch(header):
+            return header
     return None

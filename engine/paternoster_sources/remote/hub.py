@@ -101,7 +101,7 @@ class Hub:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             raise UnsafeListing(f"{self._what}: the hub's listing cannot be read: {where}: {first['msg']}") from error
-        # Files are asked for by commit: a branch may move in between.
+        # Files are requested by commit: a branch may move in between.
         self._revision = info.sha
         return Listing(tuple(sibling.file() for sibling in info.siblings), info.sha)
 

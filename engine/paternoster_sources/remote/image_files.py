@@ -58,7 +58,7 @@ class ImageFiles:
             self._idle.clear()
 
     def list(self) -> Listing:
-        with self._told():
+        with self._translate_errors():
             self._blobs = open_blobs(Path(self._address.place))
             self._image = find_image(self._blobs, self._address.revision)
             folders = (self._address.prefix,) if self._address.prefix else USUAL
@@ -116,7 +116,7 @@ class ImageFiles:
                 self._idle.remove(nearest)
                 return nearest
         blob = self._image.layers[layer]
-        with self._told():
+        with self._translate_errors():
             return _Reader(layer, self._blobs.open(blob.file), compression(blob.media_type))
 
     def _put_back(self, reader: _Reader) -> None:
@@ -126,10 +126,10 @@ class ImageFiles:
                 self._idle.pop(0).close()
 
     def _chunks(self, archive: BinaryIO, start: int, left: int) -> Iterator[bytes]:
-        with self._told():
+        with self._translate_errors():
             archive.seek(start)
         while left > 0:
-            with self._told():
+            with self._translate_errors():
                 data = archive.read(min(CHUNK, left))
             if not data:
                 return
@@ -137,7 +137,7 @@ class ImageFiles:
             yield data
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """What the system says has a reason, too."""
         path = self._address.place
         try:

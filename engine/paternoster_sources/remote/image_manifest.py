@@ -82,8 +82,8 @@ def find_image(blobs: Blobs, wanted: str | None) -> Image:
 
 
 def _named(images: Sequence[Descriptor], wanted: str | None) -> Descriptor:
-    said = [image for image in images if wanted is None or wanted in (image.name, image.digest)]
-    found = {image.digest: image for image in said}
+    matching = [image for image in images if wanted is None or wanted in (image.name, image.digest)]
+    found = {image.digest: image for image in matching}
     if len(found) == 1:
         return next(iter(found.values()))
     has = ", ".join(sorted({repr(image.name or image.digest)[:200] for image in images})[:20]) or "none"

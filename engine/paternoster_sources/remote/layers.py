@@ -19,7 +19,7 @@ from paternoster_sources.errors import NoWeights, UnsafeListing
 from paternoster_sources.remote.tar import walk
 
 MOST_TIMES, MOST_MORE = 64, 2**30
-"""A compressed layer may become so many times its bytes, and so many more: weights become hardly twice theirs."""
+"""A compressed layer may grow by this factor, and by this many bytes more: weights become hardly twice theirs."""
 BLOCK = 2**20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _LAYER = re.compile(
@@ -76,12 +76,12 @@ def scan(file: BinaryIO, form: str | None, size: int, number: int, folders: Iter
 
     ``size``: bytes of the blob. Raises :class:`UnsafeListing` and :class:`TooLarge`.
     """
-    changes, kept = Changes(), tuple(folders)
+    changes, wanted = Changes(), tuple(folders)
     archive = decompressed(file, form)
     most = size if form is None else MOST_TIMES * size + MOST_MORE
     try:
         for member in walk(archive, most):
-            _take(changes, _path(member.name), member, archive, number, kept)
+            _add_member(changes, _path(member.name), member, archive, number, wanted)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UnsafeListing(f"a layer cannot be decompressed: {error}") from error
     except Exception as error:
@@ -94,14 +94,14 @@ def scan(file: BinaryIO, form: str | None, size: int, number: int, folders: Iter
 def lay_over(below: dict[str, Entry], changes: Changes) -> dict[str, Entry]:
     """What is there after a layer. A path that is no folder any more has nothing below it."""
     gone = changes.removed | changes.entries.keys()
-    kept = {
+    remaining = {
         path: entry
         for path, entry in below.items()
         if path not in gone
         and path not in changes.folders
         and not any(parent in gone or parent in changes.emptied for parent in _parents(path))
     }
-    return {**kept, **changes.entries}
+    return {**remaining, **changes.entries}
 
 
 def _path(name: str) -> str:
@@ -119,7 +119,7 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _take(
+def _add_member(
     changes: Changes, path: str, member: tarfile.TarInfo, archive: BinaryIO, number: int, folders: tuple[str, ...]
 ) -> None:
     parent, _, name = path.rpartition("/")

@@ -9,7 +9,7 @@ from paternoster_sources.errors import SourceError, TooLarge, UnsafeListing
 
 MOST_MEMBERS = 1_000_000
 LONGEST_HEADER = 2**20
-"""Bytes of what is read at once: a long name, or what is said of a member beside its header."""
+"""Bytes of what is read at once: a long name, or a member's fields beside its header."""
 
 
 def walk(file: BinaryIO, most: int) -> Iterator[tarfile.TarInfo]:

@@ -49,7 +49,7 @@ class _Record(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model on this machine's disk, which nobody evicts while ``lease`` is open or its process lives."""
+    """A model on this machine's disk, which is not evicted while ``lease`` is open or its process lives."""
 
     path: Path
     """The .gguf file, or the folder with config.json and *.safetensors."""
@@ -75,10 +75,10 @@ class Cache:
     @classmethod
     def from_env(cls) -> "Cache":
         folder = Path(os.environ.get(MODELS_ENV) or DEFAULT_FOLDER).expanduser().absolute()
-        said = os.environ.get(MODELS_LIMIT_ENV)
-        if said and not re.fullmatch(r"[1-9]\d{0,17}", said):
-            raise CacheUnusable(f"${MODELS_LIMIT_ENV} is {said!r}: must be a whole number of bytes above 0")
-        return cls(folder, int(said) if said else None)
+        limit_text = os.environ.get(MODELS_LIMIT_ENV)
+        if limit_text and not re.fullmatch(r"[1-9]\d{0,17}", limit_text):
+            raise CacheUnusable(f"${MODELS_LIMIT_ENV} is {limit_text!r}: must be a whole number of bytes above 0")
+        return cls(folder, int(limit_text) if limit_text else None)
 
     def find(self, address: str) -> Model | None:
         """What ``address`` led to when it was last asked, if it is still there."""

@@ -22,13 +22,13 @@ class Entry:
 def choose(entries: Iterable[Entry], need: int, free: int, limit: int) -> list[Entry]:
     """The least recently used entries without which ``need`` more bytes fit, in the order in which they go.
 
-    They must fit both below ``limit`` bytes in all and into ``free`` bytes of the disk that nobody else is about to
-    fill. Where even that is not enough, all that are not in use are given.
+    They must fit both below ``limit`` bytes in all and into ``free`` bytes of the disk that no other download is about
+    to fill. Where even that is not enough, all that are not in use are given.
     """
-    known = list(entries)
-    missing = max(sum(entry.size + entry.coming for entry in known) + need - limit, need - free)
+    candidates = list(entries)
+    missing = max(sum(entry.size + entry.coming for entry in candidates) + need - limit, need - free)
     chosen: list[Entry] = []
-    for entry in sorted(known, key=lambda entry: (entry.used, entry.key)):
+    for entry in sorted(candidates, key=lambda entry: (entry.used, entry.key)):
         if missing <= 0:
             break
         if not entry.in_use and entry.size > 0:

@@ -39,12 +39,12 @@ class FileLock:
         return self._try(fcntl.LOCK_SH)
 
     def wait_shared(self) -> None:
-        """Whoever holds it exclusively does so for as long as a model takes to be removed or moved into place."""
+        """An exclusive holder has it for as long as a model takes to be removed or moved into place."""
         while not self.try_shared():
             time.sleep(POLL)
 
     def wait_exclusive(self) -> None:
-        """For a lock that nobody holds for long."""
+        """For a lock that is held briefly."""
         while not self.try_exclusive():
             time.sleep(POLL)
 

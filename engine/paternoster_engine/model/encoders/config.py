@@ -151,7 +151,7 @@ def encoder_config(values: Mapping[str, Any], name: str, pooling: Pooling | None
 
 
 def _check_one_label(fields: Fields) -> None:
-    """Raises :class:`UnsupportedModelError` for a head that tells classes apart."""
+    """Raises :class:`UnsupportedModelError` for a head with several classes."""
     labels = fields.mapping("id2label")
     count = len(labels) if labels else fields.whole("num_labels", LARGEST_SIZE, default=2)
     if count != 1:
@@ -162,8 +162,8 @@ def _check_one_label(fields: Fields) -> None:
 
 def _is_identity(fields: Fields) -> bool:
     """Whether the score is the number itself, as cross-encoders' files say in one of two places."""
-    said = fields.mapping("sentence_transformers").get("activation_fn")
-    said = said or fields.text("sbert_ce_default_activation_function", default="")
-    if said and str(said).rpartition(".")[2] not in ("Identity", "Sigmoid"):
-        raise fields.refusal("activation_fn", said, "torch's Identity or Sigmoid")
-    return str(said).endswith("Identity")
+    activation = fields.mapping("sentence_transformers").get("activation_fn")
+    activation = activation or fields.text("sbert_ce_default_activation_function", default="")
+    if activation and str(activation).rpartition(".")[2] not in ("Identity", "Sigmoid"):
+        raise fields.refusal("activation_fn", activation, "torch's Identity or Sigmoid")
+    return str(activation).endswith("Identity")

@@ -89,7 +89,7 @@ class Encoder:
         self._types = load("embeddings.token_type_embeddings.weight")
         self._norm = norm("embeddings.LayerNorm")
         self._layers = [layer(f"encoder.layer.{number}.") for number in range(config.num_layers)]
-        # Scores that are close are still told apart.
+        # Scores that are close still differ.
         self._head = None if config.head is None else [dense(name, dtype=torch.float32) for name in config.head]
 
     def forward(self, batch: TextBatch) -> torch.Tensor:

@@ -26,7 +26,7 @@ class Pooling:
     prompts: Mapping[str, str] = field(default_factory=dict)
     """What is put before a text, by what the text is for."""
     prompt: str = ""
-    """What is put before a text of which nothing is said."""
+    """What is put before a text without a prompt of its own."""
     max_length: int | None = None
     """Tokens of the longest text it was made for; None for the model's context."""
     lower_case: bool = False

@@ -40,15 +40,15 @@ def read_pooling(folder: ModelFolder, config: Mapping[str, Any]) -> Pooling | No
     if not isinstance(path, str) or path != path.strip("/.") or "/" in path or not path:
         raise UnsupportedModelError(f"modules.json: path is {shown(path)}: must be the name of a folder")
     pooled = Fields(folder.json(f"{path}/config.json"), f"{path}/config.json")
-    said = Fields(_optional(folder, "config_sentence_transformers.json"), "config_sentence_transformers.json")
+    fields = Fields(_optional(folder, "config_sentence_transformers.json"), "config_sentence_transformers.json")
     text = Fields(_optional(folder, "sentence_bert_config.json"), "sentence_bert_config.json")
-    prompts = dict(said.mapping("prompts"))
+    prompts = dict(fields.mapping("prompts"))
     for name, prompt in prompts.items():
         if not isinstance(prompt, str):
-            raise said.refusal(f"prompts.{name}", prompt, "a text")
-    default = said.text("default_prompt_name", default=None)
+            raise fields.refusal(f"prompts.{name}", prompt, "a text")
+    default = fields.text("default_prompt_name", default=None)
     if default is not None and default not in prompts:
-        raise said.refusal("default_prompt_name", default, f"one of {', '.join(prompts) or 'no prompts'}")
+        raise fields.refusal("default_prompt_name", default, f"one of {', '.join(prompts) or 'no prompts'}")
     if any(prompts.values()) and not pooled.flag("include_prompt", default=True):
         raise pooled.refusal("include_prompt", False, "true: a prompt's tokens are pooled with the text's")
     own = Fields(config, "config.json")
@@ -71,16 +71,16 @@ def _optional(folder: ModelFolder, name: str) -> Mapping[str, Any]:
 
 
 def _mode(pooled: Fields) -> PoolingMode:
-    asked = [mode for field, mode in MODES.items() if pooled.flag(field)]
+    modes = [mode for field, mode in MODES.items() if pooled.flag(field)]
     # Later files have one text, or a list of them that is joined.
     named = pooled.text("pooling_mode", default=None)
     if named is not None:
         by_name: Mapping[str, PoolingMode] = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
         if named not in by_name:
             raise pooled.refusal("pooling_mode", named, f"one of {', '.join(by_name)}")
-        asked.append(by_name[named])
+        modes.append(by_name[named])
     others = [field for field in OTHER_MODES if pooled.flag(field)]
-    if others or len(set(asked)) != 1:
-        told = [*others, *asked]
-        raise UnsupportedModelError(f"the pooling is {shown(told)}: must be one of {', '.join(MODES)}")
-    return asked[0]
+    if others or len(set(modes)) != 1:
+        named_modes = [*others, *modes]
+        raise UnsupportedModelError(f"the pooling is {shown(named_modes)}: must be one of {', '.join(MODES)}")
+    return modes[0]

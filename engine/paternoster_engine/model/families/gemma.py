@@ -49,7 +49,7 @@ def _gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
 
 
 def _gguf_scale(config: ModelConfig) -> float:
-    """GGUF files do not say: llama.cpp knows the one size of each that differs by its layers."""
+    """GGUF files do not say: llama.cpp has the one size of each that differs by its layers."""
     size = config.head_dim
     if WITHOUT_HEAD_SIZE.get(config.num_layers) == config.architecture:
         size = config.hidden_size // config.num_heads

@@ -18,7 +18,7 @@ def _gpt_oss(config: ModelConfig, fields: Fields, count: str, active: str, width
     experts = Experts(
         fields.whole(count, MOST_EXPERTS), fields.whole(active, MOST_EXPERTS), fields.whole(width, LARGEST_SIZE), True
     )
-    # Biases are everywhere, and config.json tells of those of attention alone.
+    # Biases are everywhere, and config.json names those of attention alone.
     block = replace(config.block, qkv_bias=True, out_bias=True, mlp_bias=True, router_bias=True, sinks=True)
     config = replace(config, block=replace(block, activation="clamped_swiglu"))
     return with_experts(config, fields, experts, [True] * config.num_layers)

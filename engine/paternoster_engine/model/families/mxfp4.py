@@ -21,8 +21,8 @@ def from_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """
     kinds = (blocks.dtype, scales.dtype)
     if kinds != (torch.uint8, torch.uint8) or blocks.shape != (*scales.shape, HALF_BLOCK) or scales.dim() != 2:
-        said = f"{list(blocks.shape)} {blocks.dtype} and {list(scales.shape)} {scales.dtype}"
-        raise ModelError(f"blocks and scales in MXFP4 are {said}: must be [outputs, n, 16] and [outputs, n] uint8")
+        shapes = f"{list(blocks.shape)} {blocks.dtype} and {list(scales.shape)} {scales.dtype}"
+        raise ModelError(f"blocks and scales in MXFP4 are {shapes}: must be [outputs, n, 16] and [outputs, n] uint8")
     values = torch.tensor(VALUES, dtype=torch.float32, device=blocks.device)
     numbers = torch.stack((values[(blocks & 15).int()], values[(blocks >> 4).int()]), -1).flatten(-2)
     return torch.ldexp(numbers, (scales.int() - BIAS).unsqueeze(-1)).flatten(1).to(torch.bfloat16)

@@ -22,7 +22,7 @@ def _normed(config: ModelConfig, fields: Fields) -> ModelConfig:
 
 
 def _windowed(config: ModelConfig, fields: Fields) -> ModelConfig:
-    """Windows count where they are asked for."""
+    """Windows count where the file enables them."""
     if not fields.flag("use_sliding_window"):
         return config
     full = fields.whole("max_window_layers", LARGEST_SIZE, least=0, default=28)

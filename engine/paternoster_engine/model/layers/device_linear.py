@@ -59,7 +59,7 @@ Fields = tuple[torch.Tensor, ...]
 
 
 def _gathered(
-    matrices: Sequence[Rows], take: Callable[[BlockFormat, torch.Tensor], Fields], device: torch.device
+    matrices: Sequence[Rows], read_fields: Callable[[BlockFormat, torch.Tensor], Fields], device: torch.device
 ) -> Fields:
     """The fields of all rows, a few at a time."""
     pieces = []
@@ -69,7 +69,7 @@ def _gathered(
         for first in range(0, matrix.shape[0], PIECE_ROWS):
             rows = matrix.rows(first, min(first + PIECE_ROWS, matrix.shape[0]))
             blocks = rows.unflatten(1, (-1, found.bytes))
-            pieces.append([field.to(device) for field in take(found, blocks)])
+            pieces.append([field.to(device) for field in read_fields(found, blocks)])
     return tuple(torch.cat(field) for field in zip(*pieces, strict=True))
 
 

@@ -19,7 +19,7 @@ class MixtureOfExperts:
     def __init__(self, parts: Parts, prefix: str, experts: Experts) -> None:
         self._ranks = parts.ranks
         self._experts = experts
-        # Exact also where matrices are int8: a score decides which expert is asked.
+        # Exact also where matrices are int8: a score decides which expert runs.
         self._router = parts.exact(prefix + "gate", bias=parts.config.block.router_bias)
         prefixes = [f"{prefix}experts.{number}." for number in range(experts.count)]
         grouped = parts.device.type == "cuda"

@@ -49,8 +49,8 @@ class Parts:
         self._in_blocks = quantization == "auto" and native
         # Their tiles depend on the number of rows.
         self._apart = quantization == "auto" and device.type == "cuda" and not invariant
-        self.kept: Counter[str] = Counter()
-        """Matrices by the format that they are kept in."""
+        self.stored_formats: Counter[str] = Counter()
+        """Matrices by the format that they stay in."""
         self.unpacked: Counter[str] = Counter()
         """Those that are kept as numbers, by the format that the file has them in."""
 
@@ -101,7 +101,7 @@ class Parts:
         formats = [matrix.format.name for matrix in matrices if matrix.format is not None]
         if not formats or not self._in_blocks or not fits(matrices):
             return None
-        self.kept.update(formats)
+        self.stored_formats.update(formats)
         strips: Strips = pick("pack_strips", self.device)(matrices, gated)
         return strips
 
@@ -112,7 +112,7 @@ class Parts:
         matrices = [StoredRows(self._tensor(name + ".weight")) for name in names]
         found = device_linear(matrices, self.device, gate, bias)
         if found is not None:
-            self.kept.update(matrix.format.name for matrix in matrices if matrix.format is not None)
+            self.stored_formats.update(matrix.format.name for matrix in matrices if matrix.format is not None)
         return found
 
     def _as_numbers(self, names: list[str]) -> list[Stored]:

@@ -52,12 +52,12 @@ def add_tokens_beside(
         tokens = [(content, _whole(content, i, field), AddedToken(content, normalized=False))
                   for content, i in legacy.items()]  # fmt: skip
     check_added([token.content for _, _, token in tokens], field)
-    known = {token.content for token in backend.get_added_tokens_decoder().values()}
+    existing = {token.content for token in backend.get_added_tokens_decoder().values()}
     beyond: list[str] = []
     new: dict[str, AddedToken] = {}
     size = backend.get_vocab_size(with_added_tokens=True)
     for key, token_id, token in sorted(tokens, key=lambda item: item[1]):
-        if token.content in known or token.content in new:
+        if token.content in existing or token.content in new:
             continue
         if rows is not None and token_id >= rows:
             beyond.append(_describe(token.content, token_id))

@@ -56,8 +56,8 @@ def read_json_vocabulary(files: TokenizerFiles) -> FileVocabulary:
         tokens = some_of(list(dict.fromkeys(beyond)))
         notes.append(f"the model has {files.rows} embeddings, and none for {tokens}: their text is plain text")
     names = _special_names(files)
-    eos_token_ids, note = _eos_token_ids(files, backend, names)
-    return FileVocabulary(backend, spelling, eos_token_ids, names, notes=[*notes, *note])
+    eos_token_ids, eos_notes = _eos_token_ids(files, backend, names)
+    return FileVocabulary(backend, spelling, eos_token_ids, names, notes=[*notes, *eos_notes])
 
 
 def _special_names(files: TokenizerFiles) -> dict[str, str]:
@@ -88,12 +88,12 @@ def _eos_token_ids(
             raise refused.refusal("eos_token_id", i, "a token's id, or a list of them")
     own = backend.token_to_id(names["eos_token"]) if "eos_token" in names else None
     every = list(dict.fromkeys([*ids, *([] if own is None else [own])]))
-    known = every if files.rows is None else [i for i in every if i < files.rows]
-    if every and not known:
+    with_rows = every if files.rows is None else [i for i in every if i < files.rows]
+    if every and not with_rows:
         raise UnsupportedModelError(f"eos_token_id is {shown(every)}: must have one below {files.rows}, the vocabulary")
     notes = []
-    if unknown := [i for i in every if i not in known]:
+    if unknown := [i for i in every if i not in with_rows]:
         notes.append(f"eos_token_id has {shown(unknown)}, of a vocabulary of {files.rows}: no answer ends with these")
     if "eos_token" in names and own is None:
         notes.append(f"eos_token is {shown(names['eos_token'])}, which tokenizer.json does not have")
-    return known, notes
+    return with_rows, notes

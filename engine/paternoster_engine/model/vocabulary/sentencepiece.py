@@ -59,12 +59,12 @@ def merges_of(pieces: dict[str, float]) -> list[tuple[str, str]]:
             f"{LONGEST_PIECE}, and {MOST_CHARACTERS} in all"
         )
     # The same text object for each mention of a piece: of a piece's parts there are millions.
-    known = {piece: piece for piece in pieces}
+    by_text = {piece: piece for piece in pieces}
     merges = []
     for piece, score in pieces.items():
         for i in range(1, len(piece)):
-            left = known.get(piece[:i])
-            right = None if left is None else known.get(piece[i:])
+            left = by_text.get(piece[:i])
+            right = None if left is None else by_text.get(piece[i:])
             if left is not None and right is not None:
                 merges.append((-score, -i, left, right))
     merges.sort(key=lambda merge: (merge[0], merge[1], -len(merge[3])))

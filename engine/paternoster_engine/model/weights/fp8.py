@@ -24,8 +24,8 @@ class Fp8Tensor:
         elif shape in ((outputs,), (outputs, 1)):
             block = 1, inputs
         elif block is None or shape != (-(-outputs // block[0]), -(-inputs // block[1])):
-            said = f"{list(shape)} scales for {list(numbers.shape)} numbers"
-            raise ModelError(f"{name} has {said}: must be one, one an output, or one for each weight_block_size")
+            shapes = f"{list(shape)} scales for {list(numbers.shape)} numbers"
+            raise ModelError(f"{name} has {shapes}: must be one, one an output, or one for each weight_block_size")
         self._scales, self._block = scales.float().reshape(-(-outputs // block[0]), -1), block
 
     @property

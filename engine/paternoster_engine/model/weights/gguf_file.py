@@ -78,7 +78,7 @@ def _read(path: Path) -> GgufFile:
         raise ModelError("it is empty, and begins with no magic 'GGUF'")
     file = MappedFile(path)
     head = _Head(file.data)
-    if (magic := bytes(head.take(4, "the magic"))) != b"GGUF":
+    if (magic := bytes(head.read_bytes(4, "the magic"))) != b"GGUF":
         raise ModelError(f"its magic is {magic!r}: must be b'GGUF'")
     version = head.number("<I", "the version")
     if version not in VERSIONS:
@@ -126,7 +126,7 @@ class _Head:
         self.at = 0
         self._end = min(len(data), LONGEST_HEAD)
 
-    def take(self, size: int, what: str) -> np.ndarray:
+    def read_bytes(self, size: int, what: str) -> np.ndarray:
         if size > self._end - self.at:
             ends = f"the file ends at byte {len(self.data)}"
             if len(self.data) > LONGEST_HEAD:
@@ -136,7 +136,7 @@ class _Head:
         return self.data[self.at - size : self.at]
 
     def number(self, form: str, what: str) -> Any:
-        return struct.unpack(form, self.take(struct.calcsize(form), what))[0]
+        return struct.unpack(form, self.read_bytes(struct.calcsize(form), what))[0]
 
     def count(self, what: str, most: int, item_bytes: int) -> int:
         """A number of items of ``item_bytes`` or more each, which all have to be in the head."""
@@ -147,7 +147,7 @@ class _Head:
         return count
 
     def text(self, what: str) -> str:
-        data = bytes(self.take(self.number("<Q", what), what))
+        data = bytes(self.read_bytes(self.number("<Q", what), what))
         try:
             return data.decode()
         except UnicodeDecodeError as error:
@@ -172,14 +172,14 @@ class _Head:
             nested = ", an array of arrays" if kind == _ARRAY else ""
             raise ModelError(f"{what} is of type {kind}{nested}: must be a number, a string or an array of these")
         dtype = np.dtype(_NUMBERS[kind])
-        return self.take(count * dtype.itemsize, what).view(dtype)
+        return self.read_bytes(count * dtype.itemsize, what).view(dtype)
 
     def tensor(self, name: str) -> Callable[[np.ndarray, int], StoredTensor]:
-        """What is said of a tensor, to be looked up once it is known where the first one is."""
+        """One tensor's entry; its place in the file follows once that of the first one is read."""
         count = self.number("<I", f"the number of dimensions of the tensor {name}")
         if not 1 <= count <= MOST_DIMENSIONS:
             raise ModelError(f"the tensor {name} has {count} dimensions: must be 1 to {MOST_DIMENSIONS}")
-        sizes = struct.unpack(f"<{count}Q", self.take(8 * count, f"the shape of the tensor {name}"))
+        sizes = struct.unpack(f"<{count}Q", self.read_bytes(8 * count, f"the shape of the tensor {name}"))
         number, offset = self.number("<I", f"the type of the tensor {name}"), self.number("<Q", f"the tensor {name}")
         try:
             kind = GGMLQuantizationType(number)

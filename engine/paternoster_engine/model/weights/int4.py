@@ -11,7 +11,7 @@ from paternoster_engine.model.weights.stored import Cut, whole_cut
 from paternoster_kernels.blocks import FORMATS, BlockFormat
 
 MIDDLE = 8
-"""What zero is stored as where no zero points are said."""
+"""What zero is stored as where the file has no zero points."""
 AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 """In which four bits of a word each of eight neighbouring outputs is."""
 SCALES = {"F16": "INT4_F16", "BF16": "INT4_BF16"}
@@ -111,8 +111,8 @@ class Int4Tensor:
 
 def _check(name: str, what: str, stored: FileTensor, shape: tuple[int, int], kinds: tuple[str, ...]) -> None:
     if stored.kind not in kinds or stored.shape != shape:
-        said = f"{what} of {stored.kind} in the shape {list(stored.shape)}"
-        raise ModelError(f"{name} has {said}: must be of {' or '.join(kinds)} in the shape {list(shape)}")
+        stored_as = f"{what} of {stored.kind} in the shape {list(stored.shape)}"
+        raise ModelError(f"{name} has {stored_as}: must be of {' or '.join(kinds)} in the shape {list(shape)}")
 
 
 def _fours(words: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ RELEASE_BYTES = 2**22
 
 
 class MappedFile:
-    """Read-only. Whoever reads from :attr:`data` says how much to :meth:`has_read`."""
+    """Read-only. A reader of :attr:`data` reports how much it read to :meth:`has_read`."""
 
     def __init__(self, path: Path) -> None:
         """Raises ``OSError``, and ``ValueError`` for an empty file."""
@@ -24,6 +24,6 @@ class MappedFile:
         """``size`` bytes more were read, and what was made of them is elsewhere."""
         self._read += size
         if self._read >= RELEASE_BYTES and hasattr(mmap, "MADV_DONTNEED"):
-            # They stay in the page cache: other ranks, and whoever starts next, find them there.
+            # They stay in the page cache: other ranks and later processes find them there.
             self._map.madvise(mmap.MADV_DONTNEED)
             self._read = 0

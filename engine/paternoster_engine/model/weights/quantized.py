@@ -28,26 +28,26 @@ Find = Callable[[str], FileTensor | None]
 class QuantizedMatrices:
     """By the ``quantization_config`` of a model's config.json; empty for a model without."""
 
-    def __init__(self, said: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         """Raises :class:`ModelError` for a method that is not served."""
-        self._said = said
-        self._method = said.get("quant_method")
-        bits = said.get("bits", 4)
+        self._config = config
+        self._method = config.get("quant_method")
+        bits = config.get("bits", 4)
         served = {
-            "awq": bits == 4 and said.get("version", "gemm") == "gemm",
-            "gptq": bits == 4 and not said.get("desc_act", False),
-            "compressed-tensors": said.get("format") in ("pack-quantized", "float-quantized"),
+            "awq": bits == 4 and config.get("version", "gemm") == "gemm",
+            "gptq": bits == 4 and not config.get("desc_act", False),
+            "compressed-tensors": config.get("format") in ("pack-quantized", "float-quantized"),
             "fp8": True,
             "mxfp4": True,
-            "modelopt": said.get("quant_algo") == "FP8",
+            "modelopt": config.get("quant_algo") == "FP8",
         }
-        if said and not (isinstance(self._method, str) and served.get(self._method, False)):
-            known = {
-                key: said[key]
+        if config and not (isinstance(self._method, str) and served.get(self._method, False)):
+            fields = {
+                key: config[key]
                 for key in ("quant_method", "quant_algo", "format", "bits", "desc_act", "version")
-                if key in said
+                if key in config
             }
-            raise ModelError(f"config.json: quantization_config is {shown(known)}: must be of {SERVED}")
+            raise ModelError(f"config.json: quantization_config is {shown(fields)}: must be of {SERVED}")
 
     def matrix(self, name: str, find: Find) -> InBlocks | None:
         """The matrix ``name``, without ``.weight``; None for one that is stored as numbers without scales."""
@@ -55,16 +55,16 @@ class QuantizedMatrices:
             if (packed := find(suffix)) is None:
                 continue
             if self._method not in methods:
-                said = f"of quantization_config is {shown(self._method)}: must be {' or '.join(methods)}"
-                raise ModelError(f"{name} has a {suffix}, and config.json's quant_method {said}")
+                problem = f"of quantization_config is {shown(self._method)}: must be {' or '.join(methods)}"
+                raise ModelError(f"{name} has a {suffix}, and config.json's quant_method {problem}")
             return (self._compressed if suffix == "weight_packed" else self._by_input)(name, packed, find)
         numbers = find("weight")
         scales = next((found for suffix in FP8_SCALES if (found := find(suffix)) is not None), None)
-        if numbers is None or (scales is None and (numbers.kind != FP8 or not self._said)):
+        if numbers is None or (scales is None and (numbers.kind != FP8 or not self._config)):
             return None
         if numbers.kind != FP8 or len(numbers.shape) != 2:
-            said = f"numbers of {numbers.kind} in the shape {list(numbers.shape)}"
-            raise ModelError(f"{name} has scales for {said}: must be a matrix of {FP8}")
+            stored_as = f"numbers of {numbers.kind} in the shape {list(numbers.shape)}"
+            raise ModelError(f"{name} has scales for {stored_as}: must be a matrix of {FP8}")
         if scales is None:
             raise ModelError(f"{name} is of {FP8} without scales: must have a {' or a '.join(FP8_SCALES)}")
         if scales.kind not in FP8_SCALE_KINDS:
@@ -72,20 +72,20 @@ class QuantizedMatrices:
         return Fp8Tensor(name, numbers, scales[()], self._block_size())
 
     def _block_size(self) -> tuple[int, int] | None:
-        said: Any = self._said.get("weight_block_size")
-        for group in _groups(self._said):
-            said = said or group.get("block_structure")
-        if isinstance(said, list) and len(said) == 2 and all(type(size) is int and size > 0 for size in said):
-            return said[0], said[1]
+        size: Any = self._config.get("weight_block_size")
+        for group in _groups(self._config):
+            size = size or group.get("block_structure")
+        if isinstance(size, list) and len(size) == 2 and all(type(each) is int and each > 0 for each in size):
+            return size[0], size[1]
         return None
 
     def _compressed(self, name: str, numbers: FileTensor, find: Find) -> Int4Tensor:
-        groups = _groups(self._said)
+        groups = _groups(self._config)
         for group in groups:
             if group.get("num_bits") != 4 or group.get("type", "int") != "int":
-                said = {key: group.get(key) for key in ("num_bits", "type")}
+                number_format = {key: group.get(key) for key in ("num_bits", "type")}
                 raise ModelError(
-                    f"config.json: weights of quantization_config are {shown(said)}: must be of 4 bits, int"
+                    f"config.json: weights of quantization_config are {shown(number_format)}: must be of 4 bits, int"
                 )
         files = Int4Files(name, _words(name, numbers), _there(name, find, "weight_scale"), find("weight_zero_point"))
         if files.zeros is None and groups and all(group.get("symmetric") is False for group in groups):
@@ -97,11 +97,11 @@ class QuantizedMatrices:
 
     def _by_input(self, name: str, numbers: FileTensor, find: Find) -> Int4Tensor:
         zeros, scales = _there(name, find, "qzeros"), _there(name, find, "scales")
-        sizes = [self._said.get("group_size")]
+        sizes = [self._config.get("group_size")]
         if self._method == "awq":
             files = Int4Files(name, _words(name, numbers), scales, zeros)
             return _grouped(name, Int4Tensor(files, in_pairs, (8 * numbers.shape[1], numbers.shape[0])), sizes)
-        less = 0 if self._said.get("checkpoint_format") == "gptq_v2" else 1
+        less = 0 if self._config.get("checkpoint_format") == "gptq_v2" else 1
         files = Int4Files(name, _words(name, numbers), scales, zeros, less)
         matrix = _grouped(name, Int4Tensor(files, by_input, (numbers.shape[1], 8 * numbers.shape[0])), sizes)
         order = find("g_idx")
@@ -110,9 +110,9 @@ class QuantizedMatrices:
         return matrix
 
 
-def _groups(said: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _groups(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What compressed-tensors says of weights, group by group."""
-    groups = said.get("config_groups")
+    groups = config.get("config_groups")
     found = (
         [group.get("weights") for group in groups.values() if isinstance(group, dict)]
         if isinstance(groups, dict)
@@ -136,13 +136,13 @@ def _words(name: str, numbers: FileTensor) -> FileTensor:
 
 def _grouped(name: str, matrix: Int4Tensor, sizes: Sequence[Any]) -> Int4Tensor:
     """``matrix``, whose groups must be of one of the ``sizes`` in the config; below 1: all inputs are one group."""
-    known = [size for size in sizes if isinstance(size, int)]
-    if not known or len(known) < len(sizes):
+    group_sizes = [size for size in sizes if isinstance(size, int)]
+    if not group_sizes or len(group_sizes) < len(sizes):
         return matrix
-    if matrix.group in [size if size > 0 else matrix.shape[1] for size in known]:
+    if matrix.group in [size if size > 0 else matrix.shape[1] for size in group_sizes]:
         return matrix
-    said = f"groups of {matrix.group} inputs, and config.json's group_size is {shown(known)}"
-    raise ModelError(f"{name} has scales for {said}: must be the same")
+    problem = f"groups of {matrix.group} inputs, and config.json's group_size is {shown(group_sizes)}"
+    raise ModelError(f"{name} has scales for {problem}: must be the same")
 
 
 def _in_order(order: FileTensor, matrix: Int4Tensor) -> bool:

@@ -68,6 +68,6 @@ def read_safetensors(path: Path) -> Mapping[str, FileTensor]:
         raise ModelError(f"{path} is not a readable safetensors file: {error}") from error
     header.pop("__metadata__", None)
     return {
-        name: FileTensor(file, said["dtype"], tuple(said["shape"]), 8 + length + said["data_offsets"][0])
-        for name, said in header.items()
+        name: FileTensor(file, entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+        for name, entry in header.items()
     }

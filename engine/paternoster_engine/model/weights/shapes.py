@@ -8,7 +8,7 @@ from paternoster_engine.model.errors import ModelError
 
 
 class Shaped(Protocol):
-    """A checkpoint, as far as it is asked here."""
+    """The part of a checkpoint that this check reads."""
 
     @property
     def config(self) -> ModelConfig: ...

@@ -12,7 +12,7 @@ PIECE_BYTES = 2**22
 """Of float32 numbers that are read at once."""
 
 Cut = tuple[slice, ...]
-"""A range of each dimension, the first one first; all of those that are not said."""
+"""A range of each dimension, the first one first; the whole of those that are absent."""
 
 
 class Stored(Protocol):
@@ -60,8 +60,8 @@ class StoredRows:
 
 def whole_cut(cut: Cut, shape: Sequence[int]) -> list[tuple[int, int]]:
     """First and one beyond the last of each dimension."""
-    said = (*cut, *[slice(None)] * (len(shape) - len(cut)))
-    return [part.indices(length)[:2] for part, length in zip(said, shape, strict=True)]
+    ranges = (*cut, *[slice(None)] * (len(shape) - len(cut)))
+    return [part.indices(length)[:2] for part, length in zip(ranges, shape, strict=True)]
 
 
 def read_into(out: torch.Tensor, stored: Stored) -> None:

@@ -7,11 +7,11 @@ from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 
 HOST = -1
-"""In place of a source row: the host knows the token."""
+"""In place of a source row: the host has the token."""
 
 
 class UnknownToken(ValueError):
-    """A row's next input is a token that neither the host knows nor the last decode step sampled."""
+    """A row's next input is a token that neither the host has nor the last decode step sampled."""
 
 
 @dataclass(slots=True)
@@ -52,17 +52,17 @@ class DecodeSlots:
         self._held: dict[Request, _HeldSlot] = {}
 
     def assign(self, scheduled: Sequence[ScheduledRequest]) -> list[DecodeSlot]:
-        """Rows of ``scheduled``, one token each, in its order; whoever is not in it loses its row.
+        """Rows of ``scheduled``, one token each, in its order; a request that is not in it loses its row.
 
         Raises :class:`UnknownToken`; no slot is held then.
         """
         before, self._held = self._held, {}
-        kept = {
+        occupied = {
             slot.row
             for item in scheduled
             if (slot := before.get(item.request)) is not None and slot.row < len(scheduled)
         }
-        free = iter(row for row in range(len(scheduled)) if row not in kept)
+        free = iter(row for row in range(len(scheduled)) if row not in occupied)
         held: dict[Request, _HeldSlot] = {}
         slots = []
         for item in scheduled:
@@ -71,7 +71,7 @@ class DecodeSlots:
             blocks = item.request.block_ids
             column = item.start // self._block_size
             last = blocks[column * self._num_groups : (column + 1) * self._num_groups]
-            if slot is None or slot.row not in kept:
+            if slot is None or slot.row not in occupied:
                 slot = _HeldSlot(next(free), blocks.copy(), 0)
                 new_table = True
             else:

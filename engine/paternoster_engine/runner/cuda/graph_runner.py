@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Pending:
-    """A step that was launched; its tokens come when they are asked for."""
+    """A step that was launched; its tokens come when :meth:`result` is called."""
 
     def __init__(self, fetch: Callable[[], StepResult]) -> None:
         self._fetch = fetch

@@ -20,7 +20,7 @@ from paternoster_kernels.upload import upload
 def decodes_alone(item: ScheduledRequest) -> bool:
     """Whether a :class:`DecodeStep` does all that ``item`` needs.
 
-    It gives no log probabilities, and knows neither biases nor penalties, grammars that hold, ``min_tokens`` or beams.
+    It gives no log probabilities, and has neither biases nor penalties, grammars that hold, ``min_tokens`` or beams.
     """
     request, params = item.request, item.request.params
     single = item.samples and item.num_tokens == 1 and item.start >= request.num_prompt - 1
