@@ -24,7 +24,7 @@ from paternoster_simulator.policies.registry import OURS
 
 PACKAGE = "paternoster_operator.autoscaling"
 MODULES = (
-    "concurrency", "demand", "limits", "peaks", "replica_model", "replicas", "step_model", "token_budget", "trend",
+    "concurrency", "demand", "limits", "replica_model", "replicas", "step_model", "token_budget", "trend",
 )  # fmt: skip
 CONSTANTS: Mapping[str, str] = {
     "ITL_MARGIN": "replica_model",
@@ -36,13 +36,10 @@ CONSTANTS: Mapping[str, str] = {
     "RIDGE": "step_model",
     "FAR": "step_model",
     "SHORT": "replica_model",
-    "IN_TIME": "demand",
     "KEPT_STARTUPS": "limits",
     "STARTUPS": "limits",
     "UNKNOWN_STARTUP_SECONDS": "limits",
     "SAFETY": "demand",
-    "ALIKE": "peaks",
-    "PEAK": "peaks",
     "BASELINE_SECONDS": "trend",
     "CERTAINTY": "trend",
     "MISFIT": "trend",

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from paternoster_operator.autoscaling.peaks import Past
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.trend import Arrivals
 
@@ -20,7 +19,6 @@ class Reason(StrEnum):
     WITHIN_TOLERANCE = "WithinTolerance"
     STABILIZING = "Stabilizing"
     STEP_LIMITED = "StepLimited"
-    SHORT_PEAK = "ShortPeak"
     PENDING_REPLICAS = "PendingReplicas"
     MAX_REPLICAS = "MaxReplicas"
     MIN_REPLICAS = "MinReplicas"
@@ -86,6 +84,17 @@ class LoopDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One evaluation of the replica loop."""
+
+    time: float
+    wanted: int
+    """Replicas that the formula gave."""
+    filled: int = 0
+    """Replicas that what ran would have filled, of those there were."""
+
+
+@dataclass(frozen=True, slots=True)
 class LawState:
     """The law's memory. Times are the caller's clock."""
 
@@ -109,14 +118,12 @@ class LawState:
     """What is known of a replica."""
     arrivals: Arrivals = ()
     """The rate of the last minutes."""
-    past: Past = ()
-    """What the last half hour asked for."""
     ordered: float | None = None
     """When replicas were last added."""
     wants_replica: bool = False
     """The cap is at its floor and preemptions are still too many: only another replica can help."""
-    recommendations: tuple[tuple[float, int], ...] = ()
-    """(time, replicas) that the formula gave, as far back as the longest stabilization window."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """Of the replica loop, oldest first, as far back as the longest window."""
     changes: tuple[tuple[float, int], ...] = ()
     """(time, difference) of replica changes, as far back as the longest period."""
 

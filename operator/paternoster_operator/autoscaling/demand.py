@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from paternoster_operator.autoscaling.decision import LawState, is_recent
 from paternoster_operator.autoscaling.limits import PERIOD_SECONDS, startup_seconds
-from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy, SloPolicy
+from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import Capacity, ReplicaModel, replica_capacity
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.trend import growth
@@ -23,9 +23,6 @@ CONFIDENCE = 10
 SAFETY = 1.0
 """Spare sequences in units of the square root of demand (square-root staffing, Halfin and Whitt 1981): that is how
 much independent arrivals vary, so a large fleet may run fuller than a small one."""
-IN_TIME = 1 / 3
-"""Share of the limit up to which the mean time to a first token says that a queue is none: the limit is for the 95th
-percentile, and of times that vary as those of independent arrivals that is three means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +137,3 @@ def drain_seconds(signals: Signals) -> float:
 def is_ordered(signals: Signals, state: LawState, now: float) -> bool:
     """Whether replicas are on their way, or came too recently to have worked off the queue they were added for."""
     return signals.pending > 0 or is_recent(now, state.ordered, startup_seconds(signals) + drain_seconds(signals))
-
-
-def first_tokens_in_time(slo: SloPolicy | None, signals: Signals) -> bool | None:
-    """Whether first tokens come as soon as the user said; None where nothing was said, or none came."""
-    if slo is None or slo.ttft is None or signals.first_token_seconds is None:
-        return None
-    return signals.first_token_seconds <= IN_TIME * slo.ttft
-
-
-def queue_matters(slo: SloPolicy | None, signals: Signals) -> bool:
-    """Whether requests wait for a replica, or at one and not known to be in time: something always waits for a step."""
-    return signals.held > 0 or (signals.waiting > 0 and not first_tokens_in_time(slo, signals))

@@ -3,8 +3,7 @@
 import math
 from dataclasses import replace
 
-from paternoster_operator.autoscaling.decision import LawState
-from paternoster_operator.autoscaling.peaks import Mark, note
+from paternoster_operator.autoscaling.decision import Evaluation, LawState
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
 
@@ -43,19 +42,18 @@ def kept_seconds(loop: ReplicaPolicy, signals: Signals) -> float | None:
     return min(KEPT_STARTUPS * startup_seconds(signals), LONGEST_KEPT_SECONDS)
 
 
-def remember(loop: ReplicaPolicy, state: LawState, wanted: int, mark: Mark) -> LawState:
-    """Note what the formula gave and what is used; what no window can ask for any more is forgotten."""
-    now = mark.time
+def remember(loop: ReplicaPolicy, state: LawState, evaluation: Evaluation) -> LawState:
+    """Append an evaluation; as many are kept as the longest window has."""
+    now = evaluation.time
     horizon = max(
         loop.scale_up.stabilization_window_seconds,
-        LONGEST_SECONDS,
+        LONGEST_KEPT_SECONDS,
         loop.scale_down.stabilization_window_seconds or 0,
     )
     period = max(loop.scale_up.period_seconds, loop.scale_down.period_seconds)
     return replace(
         state,
-        recommendations=(*(r for r in state.recommendations if r[0] >= now - horizon), (now, wanted)),
-        past=note(state.past, mark),
+        evaluations=(*state.evaluations[-math.ceil(horizon / PERIOD_SECONDS) :], evaluation),
         changes=tuple(change for change in state.changes if change[0] > now - period),
     )
 
@@ -65,8 +63,17 @@ def recommended_within(state: LawState, now: float, window: float) -> list[int]:
 
     Empty when it was asked too rarely in that time: after a start, a silence or a jump of the clock nothing is steady.
     """
-    within = [wanted for when, wanted in state.recommendations if now - window <= when <= now]
+    within = [made.wanted for made in state.evaluations if now - window <= made.time <= now]
     return within if len(within) * PERIOD_SECONDS >= COVERAGE * window else []
+
+
+def filled_within(state: LawState, seconds: float) -> int:
+    """Most replicas that what ran filled in the last ``seconds``; 0 before the first evaluation.
+
+    Evaluations are counted and clocks not compared: neither a gap in the numbers nor a jump of the clock is a time
+    without need.
+    """
+    return max((made.filled for made in state.evaluations[-1 - int(seconds // PERIOD_SECONDS) :]), default=0)
 
 
 def steps_left(state: LawState, now: float, period: float, percent: int, pods: int, sign: int) -> int:

@@ -8,18 +8,18 @@ import math
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
-from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason, is_early
-from paternoster_operator.autoscaling.demand import Need, queue_matters, replicas_needed
+from paternoster_operator.autoscaling.decision import Evaluation, LawState, LoopDecision, Reason, is_early
+from paternoster_operator.autoscaling.demand import Need, replicas_needed
 from paternoster_operator.autoscaling.limits import (
     PERIOD_SECONDS,
     down_window,
+    filled_within,
     kept_seconds,
     recommended_within,
     remember,
     startup_seconds,
     steps_left,
 )
-from paternoster_operator.autoscaling.peaks import Mark, Precedent, filled_within, precedent
 from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import replica_capacity
 from paternoster_operator.autoscaling.signals import Signals
@@ -123,34 +123,16 @@ def _judge(
         return _Verdict(0, 0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), state
     need = replicas_needed(policy, loop, signals, state, now)
     wanted, reason, explanation = _wanted(policy, loop, signals, state, need)
-    state = remember(loop, state, wanted, _mark(policy, signals, state, need, now))
+    # The cap may let a replica run more than it sustains.
+    filled = min(math.ceil(signals.running / replica_capacity(policy, state.model).sequences), signals.ready)
+    state = remember(loop, state, Evaluation(now, wanted, filled))
     if wanted > current:
-        known = _known(policy, loop, signals, state)
-        verdict = _up(loop, signals, state, now, wanted, reason, explanation, known)
+        verdict = _up(loop, signals, state, now, wanted, reason, explanation)
     elif wanted < current:
         verdict = _down(loop, signals, state, now, wanted, explanation)
     else:
         verdict = _Verdict(current, current, Reason.WITHIN_TOLERANCE, f"{explanation}, target {need.utilization:.0%}")
     return replace(verdict, need=need), state
-
-
-def _mark(policy: ScalingPolicy, signals: Signals, state: LawState, need: Need, now: float) -> Mark:
-    """What is used and wanted now; the cap may let a replica run more than it sustains."""
-    sustained = replica_capacity(policy, state.model).sequences
-    return Mark(
-        time=now,
-        filled=min(math.ceil(signals.running / sustained), signals.ready),
-        taken=math.ceil(signals.demand / sustained),
-        need=need.exact,
-        rate=signals.arrival_rate,
-    )
-
-
-def _known(policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals, state: LawState) -> Precedent | None:
-    """The peak before this one, if that may limit it: not where users wait or too many are preempted."""
-    if state.wants_replica or queue_matters(policy.slo, signals):
-        return None
-    return precedent(state.past, state.replicas, down_window(loop, signals))
 
 
 def _wanted(
@@ -186,16 +168,10 @@ def _up(
     wanted: int,
     reason: Reason,
     explanation: str,
-    known: Precedent | None,
 ) -> _Verdict:
     current = state.replicas
     limited: list[Reason] = []
     target = wanted
-    if known is not None and known.replicas < target:
-        target, explanation = known.replicas, f"{explanation}, but {known}"
-        limited.append(Reason.SHORT_PEAK)
-        if target <= current:
-            return _Verdict(current, wanted, Reason.SHORT_PEAK, explanation, tuple(limited))
     if target > loop.highest:
         target = loop.highest
         limited.append(_upper_limit(loop))
@@ -239,7 +215,7 @@ def _down(
     if now - state.since < window or steady >= current:
         return kept(Reason.STABILIZING, f"not yet for {window:.0f} s")
     seconds = kept_seconds(loop, signals)
-    filled = 0 if seconds is None else filled_within(state.past, seconds)
+    filled = 0 if seconds is None else filled_within(state, seconds)
     if filled >= current:
         return kept(Reason.STABILIZING, f"but {filled} were filled within {seconds:.0f} s")
     down = loop.scale_down

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from law_inputs import policy, seen
 
 from paternoster_operator.autoscaling.autoscaler import decide, first_state
-from paternoster_operator.autoscaling.decision import LawState, Reason
+from paternoster_operator.autoscaling.decision import Evaluation, LawState, Reason
 from paternoster_operator.autoscaling.signals import Signals
 
 signals = st.builds(
@@ -189,7 +189,7 @@ def test_replicas_on_their_way_are_called_back_and_those_that_serve_stay(ready: 
 def test_nothing_is_called_back_before_it_could_have_served(seconds: float, target: int) -> None:
     """The user's window is shorter than a start: what is called back within one may be wanted again."""
     quick = policy(autoscaling={"maxReplicas": 4, "scaleDown": {"stabilizationWindowSeconds": 15}})
-    state = LawState(replicas=4, cap=48, since=-1e6, recommendations=((-1.0, 4),))
+    state = LawState(replicas=4, cap=48, since=-1e6, evaluations=(Evaluation(-1.0, 4),))
     load = seen(ready=3, pending=1, running=2, startup_seconds=60.0)
     for step in range(int(seconds / 5) + 1):
         state = decide(quick, load, state, step * 5.0).state
@@ -212,8 +212,8 @@ def test_what_keeps_replicas_in_a_scale_down_is_named(
     """And what would have kept fewer of them is not."""
     down = {"stabilizationWindowSeconds": 60, "maxPods": max_pods, "maxPercent": 1}
     law = policy(autoscaling={"minReplicas": 1, "maxReplicas": 9, "scaleDown": down})
-    seen_before = tuple((-15.0 * i, steady) for i in (3, 2, 1))
-    state = LawState(replicas=6, cap=48, since=-1e6, recommendations=seen_before)
+    seen_before = tuple(Evaluation(-15.0 * i, steady) for i in (3, 2, 1))
+    state = LawState(replicas=6, cap=48, since=-1e6, evaluations=seen_before)
     made = decide(law, seen(ready=ready, pending=6 - ready, running=2, startup_seconds=5.0), state, 0.0).replicas
     assert made is not None
     assert (made.target, made.limited_by) == (target, limited)

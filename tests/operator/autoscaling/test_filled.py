@@ -6,47 +6,45 @@ from hypothesis import strategies as st
 from law_inputs import policy
 
 from paternoster_operator.autoscaling.autoscaler import decide, first_state
-from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
-from paternoster_operator.autoscaling.limits import PERIOD_SECONDS
-from paternoster_operator.autoscaling.peaks import HORIZON_SECONDS, SPACING_SECONDS, Mark, Past, filled_within, note
+from paternoster_operator.autoscaling.decision import Evaluation, LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.limits import LONGEST_KEPT_SECONDS, PERIOD_SECONDS, filled_within, remember
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.signals import Signals
 
 levels = st.lists(st.integers(0, 12), max_size=80)
 
 
-def noted(filled: list[int], past: Past = (), begin: float = 0.0) -> Past:
+def evaluated(filled: list[int], state: LawState | None = None, begin: float = 0.0) -> LawState:
+    """A state after evaluations, one a period, of that many filled replicas each."""
+    state = LawState(4, 48, since=0.0) if state is None else state
+    loop = policy().replicas
+    assert loop is not None
     for index, replicas in enumerate(filled):
-        time = begin + index * SPACING_SECONDS
-        past = note(past, Mark(time, filled=replicas, taken=0, need=0.0, rate=0.0))
-    return past
+        state = remember(loop, state, Evaluation(begin + index * PERIOD_SECONDS, 1, replicas))
+    return state
 
 
-@given(levels, st.floats(0, 2 * HORIZON_SECONDS), st.floats(0, 600))
-def test_no_more_is_kept_than_was_filled_and_no_less_for_longer(
-    filled: list[int], seconds: float, longer: float
-) -> None:
-    past = noted(filled)
-    kept = filled_within(past, seconds)
-    assert kept in {0, *filled}
-    assert kept >= (filled[-1] if filled else 0), "what is filled now is"
-    assert filled_within(past, seconds + longer) >= kept
+@given(levels, st.floats(0, 1800), st.floats(0, 600))
+def test_filled_replicas_of_a_longer_window_are_no_fewer(filled: list[int], seconds: float, longer: float) -> None:
+    state = evaluated(filled)
+    most = filled_within(state, seconds)
+    assert most in {0, *filled}
+    assert most >= (filled[-1] if filled else 0), "what is filled now is"
+    assert filled_within(state, seconds + longer) >= most
 
 
-@given(levels, st.lists(st.integers(1, 12), min_size=1), st.floats(0, 1800))
-def test_what_follows_a_forgotten_past_does_not_depend_on_it(
-    past: list[int], filled: list[int], seconds: float
-) -> None:
-    begin = len(past) * SPACING_SECONDS + HORIZON_SECONDS
-    assert filled_within(noted(filled, past=noted(past), begin=begin), seconds) == filled_within(noted(filled), seconds)
+@given(levels, st.floats(-1e4, 1e4))
+def test_evaluations_are_bounded_whatever_the_clock_does(filled: list[int], begin: float) -> None:
+    state = evaluated(filled, evaluated([1] * 200), begin)
+    assert len(state.evaluations) <= LONGEST_KEPT_SECONDS / PERIOD_SECONDS + 1
 
 
-@pytest.mark.parametrize(("away", "kept"), [(0, 4), (270, 4), (300, 4), (330, 1)])
-def test_a_peak_is_kept_for_so_long_and_given_up_then(away: int, kept: int) -> None:
-    past = noted([4, 4] + [1] * (away // 30))
-    assert filled_within(past, 300) == kept
-    resumed = noted([1] * (away // 30), past=noted([4, 4]), begin=1000.0)
-    assert filled_within(resumed, 300) == kept, "a silence is no time without need"
+@pytest.mark.parametrize(("away", "filled"), [(0, 4), (285, 4), (300, 4), (315, 1)])
+def test_a_peak_counts_for_its_window_and_no_longer(away: int, filled: int) -> None:
+    after = [1] * (away // 15)
+    assert filled_within(evaluated([4, *after]), 300) == filled
+    resumed = evaluated(after, evaluated([4]), begin=1e5)
+    assert filled_within(resumed, 300) == filled, "a silence is no time without need"
 
 
 def lived(
@@ -55,7 +53,7 @@ def lived(
     """Looks at so many sequences that run, on as many replicas as are asked for; how many those were each time."""
     replicas: list[int] = []
     decision: LoopDecision | None = None
-    begin = state.since + len(state.past) * SPACING_SECONDS
+    begin = state.since + len(state.evaluations) * PERIOD_SECONDS
     for index, now_running in enumerate(running):
         seen = Signals(ready=state.replicas, fresh=True, running=now_running, startup_seconds=startup)
         made = decide(loop, seen, state, begin + index * PERIOD_SECONDS)
@@ -94,5 +92,4 @@ def test_no_more_was_filled_than_there_was() -> None:
     """One replica runs four times what it sustains: what it had not is not kept."""
     loop = policy(autoscaling={"minReplicas": 1, "maxReplicas": 1})
     _, state, _ = lived(loop, [190] * 4, first_state(loop, 0.0, replicas=1))
-    assert {mark.filled for mark in state.past} == {1}
-    assert {mark.taken for mark in state.past} == {4}
+    assert {made.filled for made in state.evaluations} == {1}
