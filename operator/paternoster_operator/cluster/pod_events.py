@@ -12,8 +12,6 @@ from paternoster_operator.cluster.port import Cluster, ClusterError, Key
 from paternoster_operator.observe import Observed
 from paternoster_operator.pods.events import PodEvent, read_events
 from paternoster_operator.pods.view import PodView
-from paternoster_operator.report.causes.kubelet_events import needs_events
-from paternoster_operator.report.causes.unscheduled import waits_for_volume
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +49,7 @@ class EventReader:
 
         If the API server refuses, the events of the last list stay.
         """
-        pods = [pod for pod in observed.starting if needs_events(pod, now) or waits_for_volume(pod)][:MAX_PODS]
+        pods = [pod for pod in observed.starting if pod.needs_events(now) or pod.waits_for_volume][:MAX_PODS]
         self._polled = {pod.name: self._polled.get(pod.name) or _Polled(clock, clock) for pod in pods}
         for pod in pods:
             polled = self._polled[pod.name]
@@ -63,7 +61,7 @@ class EventReader:
 
     async def _list(self, pod: PodView, polled: _Polled, cluster: Cluster, key: Key) -> None:
         objects = [("Pod", pod.name)]
-        if waits_for_volume(pod):
+        if pod.waits_for_volume:
             objects = [("PersistentVolumeClaim", name) for name in pod.volume_claims[:MAX_CLAIMS]]
         try:
             documents = [

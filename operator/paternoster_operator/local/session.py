@@ -13,8 +13,8 @@ from secrets import token_hex
 from paternoster_contract.http import paths
 from paternoster_contract.supervise import supervise
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.cluster.local import LocalCluster
 from paternoster_operator.cluster.port import Key
+from paternoster_operator.local.local_cluster import LocalCluster
 from paternoster_operator.local.ports import HOST, ReservedPort
 from paternoster_operator.local.private import private_folder, session_folder
 from paternoster_operator.local.probe import Probe, Probes

@@ -12,6 +12,10 @@ from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.pods.placement import Placement, read_placement
 
 MAX_QUEUED_REQUESTS: int = EngineArgs.model_fields["max_queued_requests"].default
+EVENTS_AFTER_SECONDS = 3.0
+"""Age from which the events of a pod that has not started are listed."""
+UNBOUND = "unbound immediate PersistentVolumeClaims"
+"""In the scheduler's message about a pod with a claim that has no volume."""
 _ENDED = ("Succeeded", "Failed")
 PREPARING = ("ContainerCreating", "PodInitializing")
 """The kubelet's waiting reasons while it prepares volumes, network, images or init containers."""
@@ -107,6 +111,28 @@ class PodView:
         if not self.created:
             return 0.0
         return (datetime.fromisoformat(now) - datetime.fromisoformat(self.created)).total_seconds()
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether the kubelet still prepares the pod, before it starts containers."""
+        if self.waiting_reason is None:
+            return self.phase == "Pending" and self.running_since is None and self.ended is None
+        return self.waiting_reason in PREPARING
+
+    @property
+    def waits_for_volume(self) -> bool:
+        """Whether a claim that it mounts has no volume yet: the events about the claim say why."""
+        return self.waiting_reason == "Unschedulable" and UNBOUND in self.message
+
+    def needs_events(self, now: str) -> bool:
+        """Whether its status does not say why it does not start. ``now``: RFC 3339 time."""
+        if not self.scheduled or self.has_ended or self.deleting or self.age(now) < EVENTS_AFTER_SECONDS:
+            return False
+        return (
+            self.is_preparing
+            or self.waiting_reason in ("CrashLoopBackOff", "PostStartHookError")
+            or (self.ended is not None and self.ended.status != 0)
+        )
 
     @property
     def placement(self) -> Placement:

@@ -14,10 +14,10 @@ from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.desired.rollout import choose_strategy, find_blocking
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.causes.cause import StallReason
+from paternoster_operator.report.causes.stage import Stage, find_stage
 from paternoster_operator.report.causes.stall_reason import find_stall_reason, waits_for_end
 from paternoster_operator.report.model_fetch import find_downloads
 from paternoster_operator.report.other_installation import find_other_installation
-from paternoster_operator.report.stage import Stage, find_stage
 
 Truth = Literal["True", "False", "Unknown"]
 

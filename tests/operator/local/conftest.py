@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from paternoster_operator.api.manifest import parse
-from paternoster_operator.cluster.local import LocalCluster
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.desired.children import RootKeys, build_children
+from paternoster_operator.local.local_cluster import LocalCluster
 
 KEY = Key("lifts", "ride")
 ROOTS = RootKeys(["admin-root"])

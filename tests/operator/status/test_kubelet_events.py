@@ -11,9 +11,9 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
 from paternoster_operator.pods.events import MAX_NOTE, PodEvent, read_events
 from paternoster_operator.pods.view import PodView
-from paternoster_operator.report.causes.kubelet_events import find_event_cause, needs_events
+from paternoster_operator.report.causes.kubelet_events import find_event_cause
+from paternoster_operator.report.causes.stage import find_stage
 from paternoster_operator.report.causes.stall_reason import find_stall_reason
-from paternoster_operator.report.stage import find_stage
 
 Resource = Callable[..., LLMDeployment]
 NOW = "2026-11-21T12:01:00Z"
@@ -158,12 +158,12 @@ def test_whatever_is_recorded_has_a_stage(events: list[PodEvent]) -> None:
 
 
 def test_only_what_the_status_leaves_open_is_asked_for() -> None:
-    assert needs_events(creating(), NOW)
-    assert needs_events(creating(reason="PodInitializing"), NOW)
-    assert needs_events(creating(reason="CrashLoopBackOff"), NOW), "a probe or hook may be why"
-    assert not needs_events(creating(), "2026-11-21T12:00:02Z"), "nothing is known so early"
+    assert creating().needs_events(NOW)
+    assert creating(reason="PodInitializing").needs_events(NOW)
+    assert creating(reason="CrashLoopBackOff").needs_events(NOW), "a probe or hook may be why"
+    assert not creating().needs_events("2026-11-21T12:00:02Z"), "nothing is known so early"
     for reason in ("ImagePullBackOff", "CreateContainerConfigError"):
-        assert not needs_events(creating(reason=reason), NOW)
+        assert not creating(reason=reason).needs_events(NOW)
 
 
 def test_stages() -> None:

@@ -11,9 +11,9 @@ from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
+from paternoster_operator.report.causes.stage import find_stage
 from paternoster_operator.report.causes.stall_reason import find_stall_reason
 from paternoster_operator.report.model_fetch import find_downloads
-from paternoster_operator.report.stage import find_stage
 
 from .failing_pods import (
     NOW,

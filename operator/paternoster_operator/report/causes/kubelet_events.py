@@ -8,11 +8,9 @@ that occur once, until a later step is recorded.
 from collections.abc import Sequence
 
 from paternoster_operator.pods.events import PodEvent
-from paternoster_operator.pods.view import PREPARING, PodView
+from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.causes.cause import StallReason, explain, is_known
 
-EVENTS_AFTER_SECONDS = 3.0
-"""Age from which the events of a pod that has not started are listed."""
 HOOK, _KILLING = "FailedPostStartHook", "Killing"
 _FAILURES = {
     "FailedMount": "VolumeMountFailed",
@@ -34,27 +32,9 @@ _TRANSIENT = ("not registered", "failed to sync")
 """In messages of a kubelet whose cache does not have the object yet."""
 
 
-def needs_events(pod: PodView, now: str) -> bool:
-    """Whether its status does not say why it does not start, so that events are needed. ``now``: RFC 3339 time."""
-    if not pod.scheduled or pod.has_ended or pod.deleting or pod.age(now) < EVENTS_AFTER_SECONDS:
-        return False
-    return (
-        is_preparing(pod)
-        or pod.waiting_reason in ("CrashLoopBackOff", "PostStartHookError")
-        or (pod.ended is not None and pod.ended.status != 0)
-    )
-
-
-def is_preparing(pod: PodView) -> bool:
-    """Whether the kubelet still prepares the pod, before it starts containers."""
-    if pod.waiting_reason is None:
-        return pod.phase == "Pending" and pod.running_since is None and pod.ended is None
-    return pod.waiting_reason in PREPARING
-
-
 def find_event_cause(pod: PodView) -> StallReason | None:
     """Return why the kubelet cannot prepare the pod; None while it makes progress."""
-    if not is_preparing(pod):
+    if not pod.is_preparing:
         return None
     last_step = max((i for i, event in enumerate(pod.events) if event.reason in _STEPS), default=-1)
     attached = max((i for i, event in enumerate(pod.events) if event.reason == "SuccessfulAttachVolume"), default=-1)

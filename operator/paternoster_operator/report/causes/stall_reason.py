@@ -10,9 +10,9 @@ from paternoster_operator.pods.room import find_holder, find_lack
 from paternoster_operator.pods.view import Ended, PodView
 from paternoster_operator.report.causes.cause import StallReason, explain
 from paternoster_operator.report.causes.kubelet_events import find_ending, find_event_cause
+from paternoster_operator.report.causes.stage import find_stage
 from paternoster_operator.report.causes.unscheduled import find_unscheduled
 from paternoster_operator.report.model_fetch import fetches, find_failure, gets_on, progress_words
-from paternoster_operator.report.stage import find_stage
 
 _WAITING = {
     "ImagePullBackOff": "ImagePullFailed",

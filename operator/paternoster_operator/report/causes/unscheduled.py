@@ -4,12 +4,11 @@ import re
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.pods.no_node import read_no_node
-from paternoster_operator.pods.view import PodView
+from paternoster_operator.pods.view import UNBOUND, PodView
 from paternoster_operator.report.causes.cause import StallReason, explain
 
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 """The scheduler's message about a pod whose claim does not exist."""
-_UNBOUND = "unbound immediate PersistentVolumeClaims"
 CLAIM_SECONDS = 10.0
 """Time for a resource claim to be created from its template, and for a controller to remove a scheduling gate."""
 
@@ -28,7 +27,7 @@ def find_unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallRe
         return None
     if (claim := _NO_CLAIM.search(pod.message)) is not None:
         return StallReason("VolumeClaimNotFound", f"there is no PersistentVolumeClaim {claim[1]} in its namespace")
-    if waits_for_volume(pod):
+    if pod.waits_for_volume:
         return _unbound(pod)
     no_node = read_no_node(pod.message)
     if no_node is None:
@@ -37,12 +36,7 @@ def find_unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallRe
     return explain(reason, f"no node takes it: {no_node.say(pod.requests)}")
 
 
-def waits_for_volume(pod: PodView) -> bool:
-    """Whether a claim that it mounts has no volume yet: the events about the claim say why."""
-    return pod.waiting_reason == "Unschedulable" and _UNBOUND in pod.message
-
-
 def _unbound(pod: PodView) -> StallReason:
     claims = ", ".join(pod.volume_claims)
     why = "; ".join(dict.fromkeys(event.note for event in pod.events[-2:]))
-    return explain("VolumeClaimUnbound", f"pod has {_UNBOUND} ({claims})" + (f": {why}" if why else ""))
+    return explain("VolumeClaimUnbound", f"pod has {UNBOUND} ({claims})" + (f": {why}" if why else ""))

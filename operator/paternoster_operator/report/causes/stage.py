@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from paternoster_contract.labels import ENGINE_CONTAINER
 from paternoster_operator.pods.view import PREPARING, PodView
-from paternoster_operator.report.causes.kubelet_events import find_pull, is_preparing
+from paternoster_operator.report.causes.kubelet_events import find_pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ def find_stage(pod: PodView) -> Stage:
         return Stage("SchedulingGated", f"waits until its scheduling gates are removed: {', '.join(pod.gates)}")
     if pod.phase == "Pending" and pod.created is not None and not pod.scheduled:
         return Stage("Scheduling", "waits for a node")
-    if pod.waiting_reason in PREPARING or (pod.scheduled and is_preparing(pod)):
+    if pod.waiting_reason in PREPARING or (pod.scheduled and pod.is_preparing):
         return _preparing(pod)
     if pod.readiness_gate:
         return Stage("ReadinessGated", f"its containers are ready, the pod is not: {pod.readiness_gate}")
