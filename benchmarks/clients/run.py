@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve
 from peers.systems.environment import package_installer, peers_folder
 

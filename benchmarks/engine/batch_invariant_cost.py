@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve
 from paternoster_engine.runner.device import DTYPES, available_cpus, resolve_device

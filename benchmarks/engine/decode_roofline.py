@@ -28,7 +28,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve
 from paternoster_engine.runner.device import available_cpus

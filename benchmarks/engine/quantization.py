@@ -24,7 +24,7 @@ from paternoster_engine.bench.requests.prompts import read_text
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers.parts import Quantization
 from paternoster_engine.model.source import resolve

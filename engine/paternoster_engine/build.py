@@ -16,7 +16,8 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits, scheduler_config, who_proposes
-from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.shapes import check_shapes
 from paternoster_engine.model.config import Described, ModelConfig
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.checkpoint import is_encoder
@@ -26,7 +27,6 @@ from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefa
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import ModelFolder
-from paternoster_engine.model.weights.shapes import check_shapes
 from paternoster_engine.parallel.parallel_runner import ParallelHostKVCache, ParallelRunner
 from paternoster_engine.parallel.rank import await_all, host_blocks, load_model, measures_memory
 from paternoster_engine.parallel.sharding import shard_config

@@ -7,14 +7,14 @@ import torch
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build_embedder import embeds
-from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.shapes import check_shapes
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.checkpoint import is_encoder
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.model.weights.shapes import check_shapes
 from paternoster_engine.runner.device import resolve_dtype, resolve_kv_dtype
 from paternoster_engine.runner.draft_model import DraftModel, relative_cost
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache, kv_block_bytes

@@ -10,14 +10,14 @@ from paternoster_contract.stats import StartPart
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits, scheduler_config
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.encoders.checkpoint import EncoderCheckpoint
 from paternoster_engine.model.encoders.config import EncoderConfig
 from paternoster_engine.model.encoders.encoder import Encoder
-from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.encoders.pooling_files import read_pooling
 from paternoster_engine.model.errors import ModelError
+from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import ModelSource, resolve
 from paternoster_engine.model.tokenizer import Tokenizer

@@ -16,10 +16,10 @@ from paternoster_engine.build import build_engine
 from paternoster_engine.core.model_drafts import DRAFT
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.source import resolve
-from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.runner.kv_pool import kv_block_bytes
 
 WORDS = [f"{first}{second}" for first in "abcdefgh" for second in "abcdefgh"]

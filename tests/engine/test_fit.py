@@ -20,10 +20,10 @@ from paternoster_engine.fit.memory import (
     token_bytes,
     window_bytes,
 )
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import Block, Layer, ModelConfig
 from paternoster_engine.model.source import resolve
-from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.parallel.sharding import shard_config, shard_loader
 from paternoster_engine.runner.kv_pool import KVPoolShape
 

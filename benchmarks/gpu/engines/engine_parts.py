@@ -55,7 +55,7 @@ QUICK = Plan(
 def smollm2_file(source: str) -> Callable[[torch.device], Decoder] | None:
     """What loads the model at ``source`` in float32; None, and a note, when it or a library for it is missing."""
     try:
-        from paternoster_engine.model.checkpoint import open_checkpoint
+        from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
         from paternoster_engine.model.source import resolve
 
         checkpoint = open_checkpoint(resolve(source))

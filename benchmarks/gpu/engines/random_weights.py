@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import torch
 
+from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import ModelConfig
-from paternoster_engine.model.weights.shapes import expected_shapes
 
 
 def random_weights(

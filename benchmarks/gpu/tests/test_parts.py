@@ -15,9 +15,9 @@ from gpu.engines.shapes import LLAMA3, QWEN3, QWEN3_SMALL, SMOLLM2, TINY
 from gpu.engines.theirs import Work
 from gpu.engines.tiny_models import tiny_models
 from paternoster_engine.core.request import TokenLogprobs
+from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.families.registry import FAMILIES, find_family
-from paternoster_engine.model.weights.shapes import expected_shapes
 
 
 def parameters(config: ModelConfig) -> int:

@@ -74,7 +74,7 @@ def _fault(args: argparse.Namespace) -> str | None:
 
 
 def _config(address: str) -> "ModelConfig":
-    from paternoster_engine.model.checkpoint import open_checkpoint
+    from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
     from paternoster_engine.model.families.read import config_from_hf
     from paternoster_engine.model.source import resolve
     from paternoster_engine.model.weights.model_folder import ModelFolder

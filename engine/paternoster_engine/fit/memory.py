@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from paternoster_engine.fit.gpus import GPUS, Gpu
+from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import ModelConfig
-from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.parallel.sharding import possible_sizes, shard_config
 from paternoster_engine.runner.kv_pool import kv_block_bytes
 

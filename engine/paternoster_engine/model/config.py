@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.layer_groups import LayerGroup, layer_groups
+from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.rope_scaling import RopeScaling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 

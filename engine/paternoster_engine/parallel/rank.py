@@ -6,7 +6,7 @@ import torch
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.limits import EngineLimits
-from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve
 from paternoster_engine.parallel.messages import Start

@@ -1,9 +1,8 @@
-"""vLLM's ``allowed_token_ids`` and ``bad_words`` as masks over the vocabulary."""
+"""Masks over the vocabulary: vLLM's ``allowed_token_ids`` and ``bad_words``, and tokens that end a request."""
 
 from collections.abc import Callable, Iterable, Sequence
 
 from paternoster_engine.core.matching import Row
-from paternoster_engine.sampling.grammars.grammar import without_ends
 
 
 def mask_of(token_ids: Iterable[int], vocab_size: int) -> bytes:
@@ -44,3 +43,15 @@ def within_allowed(mask: bytes, row: Row) -> bytes | None:
         return None
     left = bytes(allowed)
     return without_ends(left, row) if len(output) < params.min_tokens else left
+
+
+def without_ends(mask: bytes, request: Row) -> bytes:
+    """``mask`` without tokens that end the request, unless no other is left."""
+    ends = set(request.eos_token_ids)
+    if len(request.output) < request.params.min_tokens:
+        ends.update(request.params.stop_token_ids)
+    others = bytearray(mask)
+    # A model may have more rows than its tokenizer has tokens, which the mask is of.
+    for token in (token for token in ends if token // 8 < len(others)):
+        others[token // 8] &= ~(1 << token % 8) & 0xFF
+    return bytes(others) if any(others) else mask

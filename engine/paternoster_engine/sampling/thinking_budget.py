@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from paternoster_engine.core.drafting import MOST
 from paternoster_engine.core.matching import Matcher, Row
+from paternoster_engine.sampling.allowed_tokens import without_ends
 from paternoster_engine.sampling.grammars.free_text import Thought
-from paternoster_engine.sampling.grammars.grammar import without_ends
 from paternoster_engine.sampling.grammars.lazy import SeenTokens
 from paternoster_engine.sampling.output_follower import OutputFollower
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI
 from paternoster_contract import __version__
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.http.routes import Kind, guarded_prefixes
-from paternoster_engine.server import errors, routes_admin, routes_health
+from paternoster_engine.server import error_responses, routes_admin, routes_health
 from paternoster_engine.server.access.auth import BearerKeys
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.access.shares_of_tenants import SharesOfTenants
@@ -71,9 +71,9 @@ def _app(
     app.state.server = state
     app.state.reading_shares = ReadingShares()
     app.state.tenants, app.state.has_keys = TenantRules(), False
-    errors.install(app)
+    error_responses.install(app)
     for router in routers:
-        app.include_router(router, responses=errors.RESPONSES)
+        app.include_router(router, responses=error_responses.RESPONSES)
     app.include_router(routes_health.router)
     # The middleware added last is the outermost.
     app.add_middleware(UnforeseenErrors)

@@ -1,47 +1,7 @@
-"""One table from what can go wrong to what the client is told: ``{"error": {message, type, param, code}}``."""
+"""Errors that end a request, with the messages that clients get; ``error_responses`` has their statuses."""
 
-from collections.abc import Mapping, Sequence
-from http import HTTPStatus
-from typing import Any, NamedTuple
-
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel
-from starlette.exceptions import HTTPException
-
-from paternoster_contract.http.headers import NOT_SERVING
-from paternoster_engine.chat.errors import ChatTemplateError, RendererLost
-from paternoster_engine.core.errors import (
-    NeverFits,
-    PromptTooLong,
-    QueueFull,
-    TenantQueueFull,
-    TenantRateExceeded,
-    TooManyBeams,
-)
-from paternoster_engine.sampling.grammars.errors import GrammarProcessLost, GrammarQueueFull
-from paternoster_engine.server.bodies.invalid_fields import MAX_SHOWN, describe_errors
-from paternoster_engine.server.generation.generation import (
-    CorruptedOutput,
-    DeadlineExceeded,
-    EngineEnding,
-    GrammarTooComplex,
-    NothingAllowed,
-    StepFailed,
-)
-from paternoster_engine.server.generation.text_work import TextQueueFull
-from paternoster_engine.server.loop import LoopStopped
-from paternoster_http.json_bounds import JsonTooLarge
-from paternoster_http.openai_errors import CONTEXT_LENGTH_EXCEEDED, MODEL_NOT_FOUND, error_body
-
-MAX_MESSAGE = 4000
-"""Most characters of a message, whatever it is made of."""
-CLIENT_CLOSED_REQUEST = 499
-"""nginx's status for a response that nobody waits for."""
-
-SHOULD_RETRY = "x-should-retry"
-"""Overrules what OpenAI's SDKs make of a status."""
+MAX_SHOWN = 200
+"""Most characters of a refused value, or of a field's path, shown in a response."""
 
 
 class UnknownModel(LookupError):
@@ -84,145 +44,53 @@ class ClientGone(ConnectionError):
     """The client closed its connection before the response began."""
 
 
-class ErrorResponse(NamedTuple):
-    status: int
-    type: str
-    param: str | None = None
-    retry_after: int | None = None
-    """Seconds; SDKs that retry honour it."""
-    final: bool = False
-    """Sending it again is of no use, although the status says that it may be."""
-    code: str | None = None
-    """OpenAI's name of it; None: that of the status, where it has one."""
-    not_serving: str | None = None
-    """Why the engine takes no request at all for now, for the gateway; None where it refuses this one."""
+class StepFailed(RuntimeError):
+    """The model raised while it computed a request."""
+
+    def __init__(self) -> None:
+        super().__init__("The engine failed while it computed this request; its log says why.")
 
 
-TABLE: Mapping[type[Exception], ErrorResponse] = {
-    PromptTooLong: ErrorResponse(400, "BadRequestError", code=CONTEXT_LENGTH_EXCEEDED),
-    NeverFits: ErrorResponse(400, "BadRequestError"),
-    TooManyBeams: ErrorResponse(400, "BadRequestError"),
-    ChatTemplateError: ErrorResponse(400, "BadRequestError", "messages"),
-    InvalidValue: ErrorResponse(400, "BadRequestError"),
-    WrongTask: ErrorResponse(400, "BadRequestError", "model"),
-    GrammarTooComplex: ErrorResponse(400, "BadRequestError"),
-    NothingAllowed: ErrorResponse(400, "BadRequestError"),
-    JsonTooLarge: ErrorResponse(400, "BadRequestError"),
-    UnknownModel: ErrorResponse(404, "NotFoundError", "model", code=MODEL_NOT_FOUND),
-    Ending: ErrorResponse(409, "ConflictError"),
-    ClientGone: ErrorResponse(CLIENT_CLOSED_REQUEST, "ClientClosedRequest"),
-    StepFailed: ErrorResponse(500, "InternalServerError"),
-    CorruptedOutput: ErrorResponse(500, "InternalServerError", final=True),
-    TenantQueueFull: ErrorResponse(429, "RateLimitError", retry_after=1),
-    TenantRateExceeded: ErrorResponse(429, "RateLimitError"),
-    DeadlineExceeded: ErrorResponse(504, "DeadlineExceededError", "deadline_ms", final=True),
-    QueueFull: ErrorResponse(503, "Service Unavailable", retry_after=1),
-    TextQueueFull: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
-    RendererLost: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
-    GrammarQueueFull: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
-    GrammarProcessLost: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
-    Loading: ErrorResponse(503, "ServiceUnavailableError", retry_after=5, not_serving="loading"),
-    Draining: ErrorResponse(503, "ServiceUnavailableError", retry_after=1, not_serving="draining"),
-    EngineEnding: ErrorResponse(503, "ServiceUnavailableError", retry_after=1, not_serving="ending"),
-    LoopStopped: ErrorResponse(503, "ServiceUnavailableError", retry_after=1, not_serving="stopped"),
-}
+class CorruptedOutput(RuntimeError):
+    """The model gave NaN, or infinite numbers, for a request."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The model gave NaN or infinite numbers for this request, which no answer can be made of. Other requests "
+            "go on. Its weights, its dtype or this prompt's tokens may be the cause."
+        )
 
 
-class ErrorObject(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
+class NothingAllowed(RuntimeError):
+    """What a request allows leaves no token that may come next."""
 
 
-class ErrorBody(BaseModel):
-    """Every response that is none of 2xx."""
+class GrammarTooComplex(RuntimeError):
+    """What a request must be reached a limit after some of its tokens."""
 
-    error: ErrorObject
-
-
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody, "description": description}
-    for status, description in {
-        400: "the body is no JSON, or a field is not what it may be: `param` names it",
-        401: "the key is missing or wrong",
-        404: "no such model",
-        413: "the body is too large",
-        429: "a limit of this tenant is reached",
-        499: "the client was gone",
-        500: "the engine failed",
-        503: "the engine loads, drains or is busy: try again later or elsewhere",
-        504: "the deadline passed",
-        # With this one fastapi writes no 422 of its own, which is never sent.
-        "default": "anything else",
-    }.items()
-}
-"""What OpenAPI is told of failures."""
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"The grammar of the answer cannot be followed any further: {fault}")
 
 
-def describe(error: Exception) -> tuple[ErrorResponse, dict[str, Any]]:
-    """The response to ``error`` and its body; an error that the table does not know is a fault of the server."""
-    response = TABLE.get(type(error), ErrorResponse(500, "InternalServerError"))
-    message = str(error) if type(error) in TABLE else "Internal server error"
-    param = error.field if isinstance(error, InvalidValue) else response.param
-    body = error_body(response.status, response.type, message[:MAX_MESSAGE], param=param, code=response.code)
-    return response, body
+class EngineEnding(RuntimeError):
+    """A request was cut off because the engine ends."""
+
+    def __init__(self) -> None:
+        super().__init__("The engine is ending and this request was not finished in time. Please send it again.")
 
 
-def error_response(error: Exception) -> JSONResponse:
-    response, body = describe(error)
-    retry_after = error.retry_after if isinstance(error, TenantRateExceeded) else response.retry_after
-    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-    if response.final:
-        headers[SHOULD_RETRY] = "false"
-    if response.not_serving is not None:
-        headers[NOT_SERVING] = response.not_serving
-    return JSONResponse(body, response.status, headers)
+class DeadlineExceeded(TimeoutError):
+    """A request was not computed in time and is given up."""
+
+    def __init__(self) -> None:
+        super().__init__("The deadline passed before the request could be computed; no answer was begun or it was cut.")
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of ``app`` an OpenAI error body."""
+class TextQueueFull(RuntimeError):
+    """As much text waits to be tokenized as may; try again later or elsewhere."""
 
-    async def known(_: Request, error: Exception) -> JSONResponse:
-        return error_response(error)
-
-    async def invalid(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        return _invalid_body(request.headers.get("content-type", ""), error.errors(), error.body)
-
-    async def http(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        phrase = HTTPStatus(error.status_code).phrase
-        message = _unreadable(error.__cause__) or error.detail
-        body = error_body(error.status_code, phrase, message[:MAX_MESSAGE])
-        return JSONResponse(body, error.status_code, error.headers)
-
-    for kind in (*TABLE, Exception):
-        app.add_exception_handler(kind, known)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, http)
-
-
-def _unreadable(cause: BaseException | None) -> str | None:
-    """Why a body could not be read, where that is more than that its JSON is wrong."""
-    match cause:
-        case JsonTooLarge():
-            return str(cause)
-        case RecursionError():
-            return "The body is nested too deeply"
-        case UnicodeDecodeError():
-            return "The body is not UTF-8"
-        case ValueError():
-            return f"The body is not valid JSON: {str(cause)[:MAX_SHOWN]}"
-    return None
-
-
-def _invalid_body(content_type: str, errors: Sequence[Mapping[str, Any]], body: Any) -> JSONResponse:
-    media_type = content_type.partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        message, param = "Unsupported Media Type: Only 'application/json' is allowed", None
-    elif errors[0]["type"] == "json_invalid":
-        message, param = f"The body is not valid JSON: {errors[0].get('ctx', {}).get('error', 'cannot decode')}", None
-    else:
-        message, param = describe_errors(errors, body)
-    return JSONResponse(error_body(400, "BadRequestError", message[:MAX_MESSAGE], param=param), 400)
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            f"The engine is busy: with these {size} bytes more text would wait to be tokenized than it takes at once. "
+            "Please try again later or on a different instance."
+        )

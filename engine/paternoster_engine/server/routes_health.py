@@ -9,7 +9,7 @@ from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.metrics.process_metrics import process_registry
-from paternoster_engine.server.metrics.stats import build_stats
+from paternoster_engine.server.stats import build_stats
 
 router = APIRouter()
 

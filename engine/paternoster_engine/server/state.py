@@ -15,7 +15,7 @@ from paternoster_engine.chat.errors import RendererLost
 from paternoster_engine.chat.prompt_template import PromptTemplate
 from paternoster_engine.chat.support import TemplateSupport
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.lazy import SeenTokens

@@ -17,7 +17,7 @@ from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import Described
-from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.protocol import Runner, SynchronousRunner
 from paternoster_engine.server.access.identity import TenantRules

@@ -14,7 +14,7 @@ from leaving import leaves, listening, until
 from openai.types import CreateEmbeddingResponse
 from scripted_server import WAIT
 
-from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.embeddings.requests import MAX_TEXTS, MAX_TOKENS
 

@@ -9,7 +9,7 @@ import torch
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
-from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.model.pooling import Pooling
 
 QUERY = "what do cats eat"
 DOCUMENTS = ["the stock market fell", "a cat eats fish and meat", "dogs like bones"]

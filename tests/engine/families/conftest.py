@@ -8,7 +8,7 @@ import pytest
 import tiny_families as tiny
 import torch
 
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 
 POSITIONS = 100
 """Where answers end, two and a half times the widest window."""

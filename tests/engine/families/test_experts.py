@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.layers.experts import Grouped, OneByOne
 from paternoster_engine.model.layers.parts import Parts
 from paternoster_engine.process_group import ALONE

@@ -11,7 +11,7 @@ from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step

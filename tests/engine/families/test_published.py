@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.families.read import config_from_hf
 from paternoster_engine.model.rope_scaling import Linear
-from paternoster_engine.model.weights.shapes import expected_shapes
 
 
 def sizes(hidden: int, wide: int, layers: int, heads: int, kv_heads: int, vocab: int, **more: Any) -> dict[str, Any]:

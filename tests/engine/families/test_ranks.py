@@ -10,7 +10,7 @@ import torch
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.parallel.sharding import possible_sizes, shard_config, shard_loader
 from paternoster_engine.process_group import ALONE, Ranks

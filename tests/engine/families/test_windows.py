@@ -10,7 +10,7 @@ import torch
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
 
 pytestmark = pytest.mark.timeout(600)

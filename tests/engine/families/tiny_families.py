@@ -10,10 +10,10 @@ from gguf.constants import MODEL_ARCH_NAMES
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.shapes import check_shapes
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve
-from paternoster_engine.model.weights.shapes import check_shapes
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling.sampler import Sampler

@@ -8,7 +8,7 @@ import torch
 from gguf import GGUFWriter
 from safetensors.torch import save_file
 
-from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError, UnsupportedModelError

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.config import LONGEST_CONTEXT, ModelConfig, Rope
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError, UnsupportedModelError

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.config import Block, ModelConfig
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.weights.stored import Cut, Stored

@@ -13,7 +13,7 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve
 from paternoster_engine.parallel.parallel_runner import ParallelRunner
 from paternoster_engine.parallel.rank import load_model

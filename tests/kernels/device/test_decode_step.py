@@ -10,10 +10,10 @@ import torch
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import Block, Experts, Layer, ModelConfig
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers import experts, parts
-from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.runner import step_input
 from paternoster_engine.runner.cuda import decode_step
 from paternoster_engine.runner.cuda.graph_runner import GraphRunner

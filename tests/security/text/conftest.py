@@ -3,7 +3,7 @@
 import pytest
 from scripted_server import Serve, scripted_server
 
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer
 

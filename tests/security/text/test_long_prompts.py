@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.errors import TextQueueFull
 from paternoster_engine.server.generation import text_work
-from paternoster_engine.server.generation.text_work import SHORT, TextQueueFull, TextWork
+from paternoster_engine.server.generation.text_work import SHORT, TextWork
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 

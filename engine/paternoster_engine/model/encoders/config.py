@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from paternoster_engine.model.config import LARGEST_HEAD, LARGEST_SIZE, LONGEST_CONTEXT
-from paternoster_engine.model.encoders.pooling import Pooling
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 
 MOST_LAYERS = 2**12

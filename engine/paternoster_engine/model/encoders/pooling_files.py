@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from paternoster_engine.model.config import LARGEST_SIZE, LONGEST_CONTEXT
-from paternoster_engine.model.encoders.pooling import Pooling, PoolingMode
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, parse_list, shown
+from paternoster_engine.model.pooling import Pooling, PoolingMode
 from paternoster_engine.model.weights.model_folder import ModelFolder
 
 MODES: Mapping[str, PoolingMode] = {

@@ -10,6 +10,7 @@ from typing import Self
 from llguidance import LLMatcher, LLTokenizer
 
 from paternoster_engine.core.matching import Row
+from paternoster_engine.sampling.allowed_tokens import without_ends
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import FORCED_TIME, ITEMS, MASK_TIME, STEP_TIME, parser_limits
 from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
@@ -230,18 +231,6 @@ def _held_mask(matcher: LLMatcher, row: Row) -> tuple[bytes, str | None]:
     if len(row.output) < row.params.min_tokens or row.params.ignore_eos:
         mask = without_ends(mask, row)
     return mask, None
-
-
-def without_ends(mask: bytes, request: Row) -> bytes:
-    """``mask`` without tokens that end the request, unless no other is left."""
-    ends = set(request.eos_token_ids)
-    if len(request.output) < request.params.min_tokens:
-        ends.update(request.params.stop_token_ids)
-    others = bytearray(mask)
-    # A model may have more rows than its tokenizer has tokens, which the mask is of.
-    for token in (token for token in ends if token // 8 < len(others)):
-        others[token // 8] &= ~(1 << token % 8) & 0xFF
-    return bytes(others) if any(others) else mask
 
 
 def reason(said: str) -> str:

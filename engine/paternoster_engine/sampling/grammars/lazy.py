@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from paternoster_engine.core.matching import Row
+from paternoster_engine.sampling.allowed_tokens import without_ends
 from paternoster_engine.sampling.grammars.free_text import FreeText
-from paternoster_engine.sampling.grammars.grammar import Grammar, Matcher, without_ends
+from paternoster_engine.sampling.grammars.grammar import Grammar, Matcher
 
 MOST = 1024
 """Bytes of a text's end in which the beginning of a call is looked for."""

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from paternoster_engine.server.errors import MAX_SHOWN
+
 MAX_LISTED = 10
 """Most errors described in one response."""
-MAX_SHOWN = 200
-"""Most characters of a refused value, or of a field's path, shown in a response."""
 MESSAGES = {
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",

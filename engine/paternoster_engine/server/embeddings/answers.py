@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.server.embeddings.objects import EmbeddingObject
 from paternoster_engine.server.embeddings.requests import EmbeddingRequest
 from paternoster_engine.server.errors import InvalidValue

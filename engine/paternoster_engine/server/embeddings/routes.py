@@ -7,7 +7,7 @@ from time import time
 from fastapi import Request, Response
 
 from paternoster_engine.core.request import Request as EngineRequest
-from paternoster_engine.model.encoders.pooling import Pooling
+from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.server.access.identity import Caller, From
 from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.dependencies import State

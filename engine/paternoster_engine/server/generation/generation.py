@@ -10,6 +10,14 @@ from typing import NamedTuple
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.errors import (
+    CorruptedOutput,
+    DeadlineExceeded,
+    EngineEnding,
+    GrammarTooComplex,
+    NothingAllowed,
+    StepFailed,
+)
 from paternoster_engine.server.generation.output_text import (
     OutputText,
     PromptText,
@@ -20,49 +28,6 @@ from paternoster_engine.server.generation.output_text import (
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.pieces import PIECE
-
-
-class StepFailed(RuntimeError):
-    """The model raised while it computed a request."""
-
-    def __init__(self) -> None:
-        super().__init__("The engine failed while it computed this request; its log says why.")
-
-
-class CorruptedOutput(RuntimeError):
-    """The model gave NaN, or infinite numbers, for a request."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The model gave NaN or infinite numbers for this request, which no answer can be made of. Other requests "
-            "go on. Its weights, its dtype or this prompt's tokens may be the cause."
-        )
-
-
-class NothingAllowed(RuntimeError):
-    """What a request allows leaves no token that may come next."""
-
-
-class GrammarTooComplex(RuntimeError):
-    """What a request must be reached a limit after some of its tokens."""
-
-    def __init__(self, fault: str) -> None:
-        super().__init__(f"The grammar of the answer cannot be followed any further: {fault}")
-
-
-class EngineEnding(RuntimeError):
-    """A request was cut off because the engine ends."""
-
-    def __init__(self) -> None:
-        super().__init__("The engine is ending and this request was not finished in time. Please send it again.")
-
-
-class DeadlineExceeded(TimeoutError):
-    """A request was not computed in time and is given up."""
-
-    def __init__(self) -> None:
-        super().__init__("The deadline passed before the request could be computed; no answer was begun or it was cut.")
-
 
 FAILURES: Mapping[FinishReason, type[Exception]] = {
     FinishReason.ERROR: StepFailed,

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from paternoster_engine.server.errors import TABLE, ClientGone, describe
+from paternoster_engine.server.error_responses import TABLE, describe
+from paternoster_engine.server.errors import ClientGone
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.pieces import json_in_pieces
 

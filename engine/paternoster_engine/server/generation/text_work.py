@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from paternoster_engine.server.errors import TextQueueFull
+
 T = TypeVar("T")
 
 SHORT = 64 * 2**10
@@ -20,16 +22,6 @@ PATIENCE = 100_000
 """Bytes that are worth a second of waiting: a text goes behind all that come within its length's worth after it."""
 NICE = 10
 """What the thread for long texts leaves to others; the steps of the model have the same CPUs."""
-
-
-class TextQueueFull(RuntimeError):
-    """As much text waits to be tokenized as may; try again later or elsewhere."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(
-            f"The engine is busy: with these {size} bytes more text would wait to be tokenized than it takes at once. "
-            "Please try again later or on a different instance."
-        )
 
 
 class TextWork:

@@ -8,7 +8,7 @@ from paternoster_engine.server.access.identity import From
 from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.bodies.reading_shares import reading
 from paternoster_engine.server.dependencies import State
-from paternoster_engine.server.errors import RESPONSES
+from paternoster_engine.server.error_responses import RESPONSES
 from paternoster_engine.server.generation.streaming import STREAMED, unless_gone
 from paternoster_engine.server.messages.events import MessageAnswer
 from paternoster_engine.server.messages.objects import ErrorEvent, MessageObject, TokenCount

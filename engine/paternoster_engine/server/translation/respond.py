@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paternoster_engine.server.access.identity import Caller
-from paternoster_engine.server.errors import TABLE, describe
+from paternoster_engine.server.error_responses import TABLE, describe
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.generation.streaming import EventStream, unless_gone

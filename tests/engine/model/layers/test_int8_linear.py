@@ -9,7 +9,7 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers.int8_linear import Int8Linear
 from paternoster_engine.model.tokenizer import Tokenizer

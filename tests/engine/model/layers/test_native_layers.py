@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import Block, Experts, Layer, ModelConfig, Rope
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.step import StepInput
-from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_kernels import RaggedBatch
 from paternoster_kernels.cpu.library import library

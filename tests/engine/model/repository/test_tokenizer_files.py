@@ -7,7 +7,7 @@ import pytest
 from tiny_repository import CONFIG, END, PAD, START, VOCAB, change_config, tokenizer_json, write_repository
 from transformers import AutoTokenizer
 
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer

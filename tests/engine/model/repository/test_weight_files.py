@@ -14,10 +14,10 @@ from tiny_repository import change_config, write_repository
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
-from paternoster_engine.model.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from paternoster_engine.model.checkpoints.shapes import check_shapes, expected_shapes
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.source import resolve
-from paternoster_engine.model.weights.shapes import check_shapes, expected_shapes
 
 INDEX = "model.safetensors.index.json"
 

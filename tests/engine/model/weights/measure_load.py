@@ -17,11 +17,11 @@ from pathlib import Path
 
 import torch
 
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers.parts import Quantization
 from paternoster_engine.model.source import resolve
-from paternoster_engine.model.weights.shapes import expected_shapes
 from paternoster_engine.parallel.sharding import shard_config, shard_loader
 from paternoster_engine.process_group import ALONE, Ranks
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from paternoster_engine.model.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
+from paternoster_engine.model.checkpoints.shapes import check_shapes
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.layers.parts import Quantization
@@ -17,7 +18,6 @@ from paternoster_engine.model.source import resolve
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.model.weights.quantized import QuantizedMatrices
 from paternoster_engine.model.weights.safetensors_file import read_safetensors
-from paternoster_engine.model.weights.shapes import check_shapes
 from paternoster_engine.model.weights.stored import InBlocks, Part, StoredRows
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_kernels import RaggedBatch

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from paternoster_engine.model.checkpoints.gguf_checkpoint import GgufTensor, RotateHalfRows
 from paternoster_engine.model.weights import mapped_file
 from paternoster_engine.model.weights.gguf_file import StoredTensor
-from paternoster_engine.model.weights.gguf_weights import GgufTensor, RotateHalfRows
 from paternoster_engine.model.weights.mapped_file import MappedFile
 from paternoster_engine.model.weights.safetensors_file import FLOATS, read_safetensors
 from paternoster_engine.model.weights.stored import Part, Stored, StoredRows, block_format, read_into

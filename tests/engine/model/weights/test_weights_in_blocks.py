@@ -7,7 +7,8 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType
 
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.gguf_checkpoint import GgufTensor
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.layers.parts import Quantization
@@ -15,7 +16,6 @@ from paternoster_engine.model.layers.strip_linear import StripLinear
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.model.weights.gguf_file import StoredTensor
-from paternoster_engine.model.weights.gguf_weights import GgufTensor
 from paternoster_engine.model.weights.mapped_file import MappedFile
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_kernels import RaggedBatch

@@ -14,7 +14,8 @@ from hostile.bodies import EVERY, SHAPES, HostileBody
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.bodies import body_route
 from paternoster_engine.server.bodies.body_route import BodyRoute
-from paternoster_engine.server.bodies.invalid_fields import MAX_SHOWN, describe_errors, shown
+from paternoster_engine.server.bodies.invalid_fields import describe_errors, shown
+from paternoster_engine.server.errors import MAX_SHOWN
 from paternoster_engine.server.openai.fields import counts
 from paternoster_engine.server.openai.fields.counts import MAX_FREE_VALUES, MAX_OBJECTS
 from paternoster_engine.server.openai.messages import arguments_object

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.model.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.server.fingerprint import fingerprint
 
 ARGS = EngineArgs(device="cpu")

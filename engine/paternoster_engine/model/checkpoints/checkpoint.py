@@ -2,12 +2,12 @@
 
 from typing import Protocol
 
+from paternoster_engine.model.checkpoints.gguf_checkpoint import GgufCheckpoint
+from paternoster_engine.model.checkpoints.safetensors_checkpoint import SafetensorsCheckpoint
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.sampling_defaults import SamplingDefaults
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.model.weights.gguf_weights import GgufCheckpoint
-from paternoster_engine.model.weights.safetensors_weights import SafetensorsCheckpoint
 from paternoster_engine.model.weights.stored import Stored
 
 

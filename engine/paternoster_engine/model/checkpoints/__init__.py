@@ -1,0 +1,1 @@
+"""A model's files of one format as configuration, tokenizer and named weights."""
