@@ -7,7 +7,7 @@ from typing import Any
 from paternoster_operator.cluster.port import Cluster, ForeignObject, Key, Object
 
 WATCHED = frozenset({"Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment"})
-"""Kinds that :meth:`Cluster.child` knows; of the others nobody tells that they changed."""
+"""Kinds that :meth:`Cluster.child` returns; no watch reports changes of the others."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class AppliedChildren:
     async def apply(
         self, cluster: Cluster, key: Key, children: Iterable[Object], *, every: bool, unwatched: bool
     ) -> Mapping[str, Any] | None:
-        """Send what has to be sent: all of it with ``every``, and what no watch tells of with ``unwatched``.
+        """Send what has to be sent: all of it with ``every``, and what no watch reports with ``unwatched``.
 
         Returns the Deployment as it is now, where it was sent. Raises :class:`ClusterError` at the first refusal; for a
         :class:`ForeignObject` it names all of them, so that they can be removed at once.

@@ -26,7 +26,7 @@ from paternoster_operator.runtime import Operator
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
-"""Between two looks at what no watch tells."""
+"""Between two polls of what no watch reports."""
 MANAGED = {labels.MANAGED_BY: labels.MANAGER, labels.COMPONENT: labels.ENGINE_COMPONENT}
 
 
@@ -36,7 +36,7 @@ CHILDREN = {
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
     "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
 }
-"""The watched children. Secrets are not among them: nobody can watch some without the right to list them all."""
+"""The watched children. Secrets are not among them: watching some needs the right to list them all."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ async def object_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -
 @kopf.index("apps", "v1", "replicasets", id="ReplicaSet", labels=MANAGED)
 async def replica_set_index(namespace: str, labels: Any, meta: kopf.Meta, **_: Any) -> Any:
     # Whose it is, and nothing else: an old one has a whole pod template.
-    kept = {name: meta.get(name) for name in ("uid", "labels", "ownerReferences")}
-    return {owner(namespace, labels): {"metadata": kept}}
+    metadata = {name: meta.get(name) for name in ("uid", "labels", "ownerReferences")}
+    return {owner(namespace, labels): {"metadata": metadata}}
 
 
 @kopf.on.event(labels.GROUP, labels.VERSION, labels.PLURAL)
@@ -175,14 +175,14 @@ async def stop(memo: Any, **_: Any) -> None:
 
 async def resource_is_served(cluster: KubernetesCluster) -> None:
     """Wait for the CRD: kopf looks for it once, when this has returned, and would not see it come later."""
-    told = False
+    has_warned = False
     while True:
         try:
             if await cluster.is_served():
                 return
-            if not told:
+            if not has_warned:
                 log.warning("%s.%s is not served yet: waiting for its CRD", labels.PLURAL, labels.GROUP)
-                told = True
+                has_warned = True
         except ClusterError as error:
             log.warning("%s", error)
         await asyncio.sleep(LOOK_SECONDS)
@@ -200,8 +200,8 @@ async def notice_emptiness(cluster: KubernetesCluster, operator: Operator, names
 
 def configure(settings: kopf.OperatorSettings) -> None:
     """Events are ours to post; watches give up on silence instead of hanging."""
-    # Following CRDs as they come would need the right to list those of everybody, and kopf may look before
-    # discovery tells of a new one.
+    # Following CRDs as they come would need the right to list all of them, and kopf may look before
+    # discovery lists a new one.
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = NothingHandled()

@@ -89,7 +89,7 @@ class Installations:
         other = self.other_owner(document)
         if other is not None:
             await self._report(key, document["metadata"]["uid"], other)
-            await self._mark(key, document)
+            await self._mark_watched(key, document)
             return RECHECK_SECONDS
         if document.get("status", {}).get("installation") == self._name:
             return None
@@ -101,7 +101,7 @@ class Installations:
         """Report fleets of other installations again: another replica may have led meanwhile."""
         self._reported.clear()
 
-    async def _mark(self, key: Key, document: Mapping[str, Any]) -> None:
+    async def _mark_watched(self, key: Key, document: Mapping[str, Any]) -> None:
         """Mark the fleet as watched by this installation, unless there is a mark that need not be renewed yet.
 
         Of three installations, so, one of the two that do not reconcile it is named. An owner of an earlier release

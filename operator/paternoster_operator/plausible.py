@@ -1,4 +1,4 @@
-"""Whether an engine's numbers can be: by its pod's own settings, and by what it told before. Pure.
+"""Whether an engine's numbers can be: by its pod's own settings, and by what it reported before. Pure.
 
 What passes is not thereby true. But nothing that passes is more than one replica of that size could have done, so no
 engine moves what the law sees by more than its share.
@@ -70,7 +70,7 @@ def implausible(
 def _leap(stats: EngineStats, last: EngineStats, seconds: float, queue: int) -> Refusal | None:
     """A counter that fell, or grew by more than it can; a restarted engine began at 0 after ``last``."""
     same = stats.instance == last.instance
-    # Everybody in the queue and in the batch waits all the time, and one that leaves counts what it waited before, too.
+    # Every request in the queue and in the batch waits all the time, and one that ends adds what it waited before.
     waits = (queue + stats.capacity + LARGEST_GROUP) * 86_400.0
     for fields, most in (
         (_BY_SEQUENCE, stats.capacity * STEPS_PER_SECOND * seconds),

@@ -64,7 +64,7 @@ class WorkQueue(Generic[K]):
         """When each queued key is due; the earliest of all requests for it."""
         self._heap: list[tuple[float, int, K]] = []
         """Those that are not due yet. Here and in the next two, an entry whose time is not that in ``_due`` is void."""
-        self._asked: RoundRobin[K] = RoundRobin()
+        self._requested: RoundRobin[K] = RoundRobin()
         self._overdue: RoundRobin[K] = RoundRobin()
         self._order = itertools.count()
         self._busy: set[K] = set()
@@ -89,7 +89,7 @@ class WorkQueue(Generic[K]):
         elif key not in self._due or due < self._due[key]:
             self._due[key] = due
             if due == float("-inf"):
-                self._asked.push(self._group(key), due, key)
+                self._requested.push(self._group(key), due, key)
             else:
                 heapq.heappush(self._heap, (due, next(self._order), key))
             self._changed.set()
@@ -110,7 +110,7 @@ class WorkQueue(Generic[K]):
 
     async def _work(self) -> None:
         while True:
-            key = await self._take()
+            key = await self._next_key()
             try:
                 again = await self._handle(key)
                 self._failures.pop(key, None)
@@ -120,13 +120,13 @@ class WorkQueue(Generic[K]):
                 log.exception("%s failed %d times; again in %.0f s", key, failures, again)
             finally:
                 self._busy.discard(key)
-            asked = self._again.pop(key, None)
-            if asked is not None:
-                self.add_after(key, asked - self._clock())
+            due = self._again.pop(key, None)
+            if due is not None:
+                self.add_after(key, due - self._clock())
             if again is not None:
                 self.add_after(key, again)
 
-    async def _take(self) -> K:
+    async def _next_key(self) -> K:
         """Wait for the next due key and mark it busy."""
         while True:
             key = self._next_due()
@@ -146,7 +146,7 @@ class WorkQueue(Generic[K]):
             due, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == due:
                 self._overdue.push(self._group(key), due, key)
-        for entries in (self._asked, self._overdue):
+        for entries in (self._requested, self._overdue):
             while entries:
                 due, key = entries.pop()
                 if self._due.get(key) == due:

@@ -96,7 +96,7 @@ class Reconciler:
             return None
         fleet = self.fleets.get(key)
         try:
-            resource = self._directory.read(document, known=None if fleet is None else fleet.resource)
+            resource = self._directory.read(document, parsed=None if fleet is None else fleet.resource)
         except InvalidManifest as invalid:
             await self._refuse(key, document, invalid)
             return None

@@ -48,7 +48,7 @@ class Operator:
             routes_share=lambda key: self.routes.left_out.get(key),
         )  # fmt: skip
         self._queue: WorkQueue[Key] = WorkQueue(
-            self._look, workers=self.settings.workers, group=lambda key: key.namespace
+            self._reconcile_once, workers=self.settings.workers, group=lambda key: key.namespace
         )
         self._waking: asyncio.Task[None] | None = None
         self.last_look = time.monotonic()
@@ -123,7 +123,7 @@ class Operator:
         """Where requests go now; see :meth:`RoutesTable.build`."""
         return (await self.routes.build()).table
 
-    async def _look(self, key: Key) -> float | None:
+    async def _reconcile_once(self, key: Key) -> float | None:
         try:
             again = await self._installations.wait_to_own(key)
             return again if again is not None else await self._reconciler.reconcile(key)

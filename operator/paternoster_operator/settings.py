@@ -15,7 +15,7 @@ class Names(StrEnum):
     """Which names fleets may be served by."""
 
     GLOBAL = "Global"
-    """Any; whoever claims one first has it."""
+    """Any; the fleet that claims one first has it."""
     NAMESPACED = "Namespaced"
     """Such as begin with the fleet's own namespace and a slash: no namespace can take another's."""
 
@@ -28,7 +28,7 @@ class Settings:
     """Base URL of the gateway, whose held requests count as demand; None without one. A name with several addresses
     stands for several gateways."""
     endpoint: str | None = None
-    """URL that clients are told, in the status; the gateway's, or else the engines' own, when None."""
+    """URL of clients in the status; the gateway's, or else the engines' own, when None."""
     engine_image: str = labels.DEFAULT_ENGINE_IMAGE
     """Image of engines whose resource names none."""
     fetch_image: str = labels.DEFAULT_FETCH_IMAGE
@@ -51,6 +51,6 @@ class Settings:
     look_seconds: float = 5.0
     """Time between two looks at a fleet when nothing happens: the cap loop's period."""
     resync_seconds: float = 300.0
-    """Time after which every child is applied again, whatever is remembered: what no watch tells of ends."""
+    """Time after which every child is applied again, whatever is remembered: this ends what no watch reports."""
     scrape_timeout_seconds: float = 2.0
     """An engine that has not answered by then is stale."""

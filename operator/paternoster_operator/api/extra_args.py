@@ -54,7 +54,7 @@ def parse_extra_args(words: Sequence[str], fields: Mapping[str, str | None]) -> 
     EngineArgs.add_flags(parser)
     namespace = parser.parse_args(words)
     given = {name for name, value in vars(namespace).items() if value is not None}
-    faults = [_taken(name, fields[name]) for name in sorted(given & fields.keys())]
+    faults = [_describe_owned_flag(name, fields[name]) for name in sorted(given & fields.keys())]
     if not faults:
         try:
             settings = EngineArgs.from_namespace(namespace)
@@ -65,7 +65,7 @@ def parse_extra_args(words: Sequence[str], fields: Mapping[str, str | None]) -> 
     raise ValueError("; ".join(faults))
 
 
-def _taken(setting: str, field: str | None) -> str:
+def _describe_owned_flag(setting: str, field: str | None) -> str:
     flag = "--" + setting.replace("_", "-")
     return f"{flag} is for the operator to set" if field is None else f"{flag} must not be here: use spec.{field}"
 

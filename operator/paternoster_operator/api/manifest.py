@@ -29,10 +29,10 @@ class InvalidManifest(ValueError):
         self.errors = errors
 
 
-def parse(document: Mapping[str, Any], known: LLMDeployment | None = None) -> LLMDeployment:
+def parse(document: Mapping[str, Any], parsed: LLMDeployment | None = None) -> LLMDeployment:
     """The typed resource with defaults filled in; raises :class:`InvalidManifest` with every fault found.
 
-    ``known`` is the resource as it was parsed before: where name and spec are the same, their rules hold already.
+    ``parsed`` is the resource as it was parsed before: where name and spec are the same, their rules hold already.
     """
     if not isinstance(document, Mapping):
         raise InvalidManifest([f"the document is {shown(document)}: must be a mapping"])
@@ -40,7 +40,7 @@ def parse(document: Mapping[str, Any], known: LLMDeployment | None = None) -> LL
         resource = LLMDeployment.model_validate(document)
     except ValidationError as error:
         raise InvalidManifest([_line(dict(fault)) for fault in error.errors()]) from error
-    if known is not None and (known.metadata.name, known.spec) == (resource.metadata.name, resource.spec):
+    if parsed is not None and (parsed.metadata.name, parsed.spec) == (resource.metadata.name, resource.spec):
         return resource
     # Rules rely on the types of what they look at.
     faults = faults_of(resource.spec.pod_template.spec, "spec.podTemplate.spec") or check_rules(resource)
@@ -140,12 +140,12 @@ def _rule_line(rule: Rule, subject: Mapping[str, Any], field: str) -> str:
         if item and value is not None:
             value = next((each for each in value if each["name"] == item[2]), None)
     if value is None:
-        said = "is unset"
+        found = "is unset"
     elif isinstance(value, list) and all(isinstance(item, Mapping) and "name" in item for item in value):
-        said = f"has {', '.join(str(item['name']) for item in value)}"
+        found = f"has {', '.join(str(item['name']) for item in value)}"
     else:
-        said = f"is {shown(value)}"
-    return f"{field}: {said}: {rule.message}"
+        found = f"is {shown(value)}"
+    return f"{field}: {found}: {rule.message}"
 
 
 def _line(fault: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rule:
-    """An expression that must hold, and what is said when it does not."""
+    """An expression that must hold, and the message when it does not."""
 
     expression: str
     message: str

@@ -24,8 +24,8 @@ class Gpu(Document):
     """GPUs of each engine."""
 
     count: int = Field(default=0, ge=0, le=16, json_schema_extra=INT32)
-    """How many; they are asked for as resourceName, or come with claimTemplateName. The model is split over them, so it
-    must divide the model's key heads."""
+    """How many; the pod requests them as resourceName, or they come with claimTemplateName. The model is split over
+    them, so it must divide the model's key heads."""
     resource_name: str = Field(default="nvidia.com/gpu", min_length=1, max_length=253)
     """Extended resource that the device plugin offers."""
     claim_template_name: SubdomainName | None = None
@@ -80,7 +80,7 @@ class Autoscaling(Document):
     """The replica loop."""
 
     mode: AutoscalingMode = AutoscalingMode.AUTO
-    """Auto acts; Advisory computes and records; External leaves replicas to whoever writes /scale."""
+    """Auto acts; Advisory computes and records; External leaves replicas to the client of /scale."""
     min_replicas: int = Field(default=1, ge=0, le=1000, json_schema_extra=INT32)
     """0 with scaleToZero only."""
     max_replicas: int = Field(ge=1, le=1000, json_schema_extra=INT32)

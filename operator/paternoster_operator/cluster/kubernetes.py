@@ -97,7 +97,7 @@ class KubernetesCluster:
         return self._api
 
     async def is_served(self) -> bool:
-        """Whether discovery tells of LLMDeployments: their CRD is there, and every part of the API server knows it."""
+        """Whether discovery lists LLMDeployments: their CRD is there, and every part of the API server serves it."""
         groups = await self._send("get", "/apis")
         if groups is None or labels.GROUP not in (group["name"] for group in groups["groups"]):
             return False

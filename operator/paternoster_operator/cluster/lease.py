@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 15
 """Others take over after this long without a sign of life."""
 RENEW_SECONDS = 12
-"""A leader that could not renew for this long stops acting, before anybody else begins."""
+"""A leader that could not renew for this long stops acting, before another one begins."""
 RETRY_SECONDS = 2
 REQUEST_SECONDS = 4
 

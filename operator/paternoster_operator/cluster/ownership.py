@@ -1,4 +1,4 @@
-"""Whose an object is, by the uids of controllers: labels are anybody's to set. Pure."""
+"""Whose an object is, by the uids of controllers: any writer can set labels. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"paternoster up: --allowed-origins {error}", file=sys.stderr)
         return 2
-    os.umask(0o077)  # other users of the machine have no part in what is said, asked or kept here
+    os.umask(0o077)  # other users of the machine have no access to prompts, answers and state
     watch = ManifestWatch(args.file)
     watch.changed()
     try:

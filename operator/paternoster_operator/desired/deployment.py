@@ -134,7 +134,7 @@ def _container(resource: LLMDeployment, installation: Installation) -> dict[str,
         "startupProbe": _probe(paths.READY, period=2, failures=math.ceil(startup_timeout(resource.spec) / 2)),
         "readinessProbe": _probe(paths.READY, period=2, failures=2),
         "livenessProbe": _probe(paths.HEALTH, period=10, failures=6),
-        # The last lines of a failed engine's log: the operator tells them.
+        # The last lines of a failed engine's log: the operator reports them.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "resources": build_resources(resource.spec),

@@ -53,7 +53,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         admin_port=labels.ADMIN_PORT,
         api_keys=key_folder(API) if API in asks_for else None,
         admin_keys=key_folder(ADMIN),
-        # Its API has the gateway's key alone then, so that nobody else can say whom a request is from.
+        # Its API has the gateway's key alone then, so that no other client can claim an identity.
         identity_header=installation.behind_gateway,
         # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
         device="cuda" if devices else "auto",
@@ -62,13 +62,13 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         order=spec.engine.order or ("fair-share" if spec.security.api_keys else None),
         drain_timeout=spec.drain.timeout_seconds,
         vllm_metrics=installation.vllm_metrics if spec.engine.vllm_metrics is None else spec.engine.vllm_metrics,
-        **_said(spec.engine),
+        **_engine_settings(spec.engine),
         **spec.engine.http.settings(),
     )
     return args.replace(**spec.engine.extra_settings()) if spec.engine.extra_args else args
 
 
-def _said(engine: Engine) -> dict[str, Any]:
+def _engine_settings(engine: Engine) -> dict[str, Any]:
     """Settings of ``spec.engine`` that need nothing else of the manifest."""
     scheduling, memory, tenants = engine.scheduling, engine.memory, engine.tenants
     return {

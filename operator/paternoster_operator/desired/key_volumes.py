@@ -17,9 +17,9 @@ def key_folder(purpose: str) -> str:
 
 
 def key_sources(resource: LLMDeployment, *, behind_gateway: bool) -> dict[str, list[dict[str, Any]]]:
-    """Sources of a projected volume by purpose; the API has none where anybody may call it.
+    """Sources of a projected volume by purpose; the API has none where any client may call it.
 
-    Behind a gateway clients' keys open the gateway alone. Without one nobody could check hashed keys: the volume is
+    Behind a gateway clients' keys open the gateway alone. Without one no program could check hashed keys: the volume is
     empty then, and the API closed, unless plain keys open it.
     """
     security = resource.spec.security

@@ -29,7 +29,7 @@ def fetch_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, An
         "imagePullPolicy": spec.engine.image_pull_policy.value,
         "command": ["paternoster", "pull"],
         # What one replica of a fleet has fetched the next one takes, whatever a branch says by then.
-        "args": [spec.model.source, "--no-refresh", *_told()],
+        "args": [spec.model.source, "--no-refresh", *_status_flags()],
         "env": [*_folder(), *_limit(spec)],
         "envFrom": [] if credentials is None else [{"secretRef": {"name": credentials.name}}],
         "terminationMessagePath": STATUS_FILE,
@@ -50,8 +50,8 @@ def engine_env(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
     return [*_folder(), {"name": OFFLINE_ENV, "value": "1"}] if spec.model.remote else []
 
 
-def _told() -> list[str]:
-    """While it runs where an engine is asked for its numbers, and at its end in what a cluster keeps of it."""
+def _status_flags() -> list[str]:
+    """Publish progress where an engine has its stats, and the end in the container's termination message."""
     return ["--status-port", str(labels.ADMIN_PORT), "--status-file", STATUS_FILE]
 
 

@@ -10,7 +10,7 @@ _CLAIM = "pvc://"
 
 
 def engine_source(spec: LLMDeploymentSpec) -> str:
-    """What the engine is told: a claim is a folder to it, and so is an image."""
+    """The model's address for the engine: a claim is a folder to it, and so is an image."""
     if (image := spec.model.image) is not None:
         return f"file://{MODEL_FOLDER}/{image.path}".rstrip("/")
     claim, path = _claim(spec)

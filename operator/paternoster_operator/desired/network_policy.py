@@ -21,7 +21,7 @@ class Peers:
     operator: Mapping[str, str]
     """Labels of the operator's pods: they may reach the admin port."""
     gateway: Mapping[str, str] | None = None
-    """Labels of the gateways' pods: they may reach the API port. None without gateways, when everybody may."""
+    """Labels of the gateways' pods: they may reach the API port. None without gateways, when every pod may."""
     scrapers: Mapping[str, str] | None = None
     """Labels of the namespaces whose pods may scrape the admin port's /metrics; None where none may."""
 
@@ -29,7 +29,7 @@ class Peers:
 def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any]:
     """Gateways reach the API port, operator and scrapers the admin port; other policies can allow more.
 
-    Without gateways everybody reaches the API port, as clients then call the engines themselves.
+    Without gateways every pod reaches the API port, as clients then call the engines themselves.
     """
     api: dict[str, Any] = {"ports": [{"port": labels.ENGINE_PORT_NAME, "protocol": "TCP"}]}
     if peers.gateway is not None:

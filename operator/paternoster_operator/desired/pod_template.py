@@ -41,11 +41,11 @@ def merged(ours: Any, theirs: Any, field: Field) -> Any:
 def _merged_items(ours: Sequence[Any], theirs: Sequence[Any], field: Field) -> list[Any]:
     assert field.keys is not None
     given = {key_of(item, field.keys): item for item in theirs}
-    known = {key_of(item, field.keys) for item in ours}
+    own_keys = {key_of(item, field.keys) for item in ours}
     both = [
         merged(item, given[key], field.item) if (key := key_of(item, field.keys)) in given else item for item in ours
     ]
-    return [*both, *(item for key, item in given.items() if key not in known)]
+    return [*both, *(item for key, item in given.items() if key not in own_keys)]
 
 
 def brings_shared_memory(given: PodTemplate) -> bool:

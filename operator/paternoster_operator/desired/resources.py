@@ -8,11 +8,11 @@ from paternoster_operator.api.pod.owned import GPU_CLAIM
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 
 CPU_KV_CACHE = "512Mi"
-"""KV pool that engines make on CPUs unless they are told another size."""
+"""KV pool that engines make on CPUs unless a size is set."""
 MEMORY = "memory"
 BASE_MEMORY = "1Gi"
 """What an engine takes beside its KV pool: 1.04 GiB at the highest with SmolLM2-135M on a CPU, 0.9 GiB while it serves.
-There is no default limit: models differ, and an engine that is killed serves nobody."""
+There is no default limit: models differ, and an engine that is killed serves no request."""
 STORAGE = "ephemeral-storage"
 STORAGE_REQUEST, STORAGE_LIMIT = "128Mi", "4Gi"
 """For /tmp, where a serving engine has 4 KiB, and the logs, of which kubelets keep 50 MiB. The limit is far above, for

@@ -25,8 +25,8 @@ def load_bounded_yaml(text: str) -> Any:
         _check_bounds(text)
         return yaml.load(text, _LOADER)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise ValueError(f"it is no YAML{'' if mark is None else f', at line {mark.line + 1}'}") from None
+        place = getattr(error, "problem_mark", None)
+        raise ValueError(f"it is no YAML{'' if place is None else f', at line {place.line + 1}'}") from None
 
 
 def _check_bounds(text: str) -> None:

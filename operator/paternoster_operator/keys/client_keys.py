@@ -22,7 +22,7 @@ class ClientKey(Identity):
 
     tenant: str = Field(alias="name", pattern=TENANT_PATTERN)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """Digest of the key: whoever reads the Secret has no key."""
+    """Digest of the key: a reader of the Secret has no key."""
 
     def identity(self) -> Identity:
         return Identity(**self.model_dump(exclude={"sha256"}))
@@ -43,9 +43,9 @@ class ClientKeys:
     """Who may send requests to one fleet."""
 
     digests: list[str] | None
-    """None: whoever reaches the gateway, without a key."""
+    """None: any client that reaches the gateway, without a key."""
     identities: Mapping[str, Identity] = field(default_factory=dict)
-    """By digest, where more than the digest is known."""
+    """By digest, where the Secret has more than the digest."""
     fault: ClusterError | None = None
     """The first thing that is wrong with what the manifest names; the keys that are right open all the same."""
 

@@ -52,7 +52,7 @@ class FleetKeys:
         return await self._of_user(resource, "spec.security.adminKeySecretRef", own)
 
     async def client_keys(self, resource: LLMDeployment) -> ClientKeys:
-        """Who may send requests; nobody where the manifest asks for keys and none can be had."""
+        """Who may send requests; no client where the manifest names keys and none can be read."""
         security = resource.spec.security
         if security.api_key_secret_ref is None and not security.api_keys:
             return ClientKeys(None)

@@ -1,4 +1,7 @@
-"""Keys in Secrets, as they were a moment ago; read by name, since whoever may watch Secrets may list them all."""
+"""Keys in Secrets, as they were a moment ago.
+
+They are read by name, since the right to watch Secrets includes listing them all.
+"""
 
 import asyncio
 import logging
@@ -16,7 +19,7 @@ from paternoster_operator.keys.client_keys import MAX_KEYS, KeyList, read_key_li
 log = logging.getLogger(__name__)
 
 REREAD_SECONDS = 30.0
-"""A kubelet takes up to a minute or two to bring a changed Secret to its pods; nobody gains from asking more often."""
+"""A kubelet takes up to a minute or two to bring a changed Secret to its pods; reading more often gains nothing."""
 MAX_READ = MAX_KEYS + 1
 """Keys that are read of one field: one more than a fleet may have shows that there are too many."""
 ROOT_FIELD = "key"

@@ -75,17 +75,19 @@ class LocalDeployment:
             **counts,
             "conditions": [
                 {"type": "Available", "status": "True" if counts["availableReplicas"] >= floor else "False"},
-                self._progressing(done=set(counts.values()) == {wanted}, mark=(self._template_hash, wanted, counts)),
+                self._progressing(
+                    done=set(counts.values()) == {wanted}, observed=(self._template_hash, wanted, counts)
+                ),
             ],
         }
 
-    def _progressing(self, *, done: bool, mark: object) -> dict[str, str]:
-        """``mark`` differs from the last one whenever something moved."""
+    def _progressing(self, *, done: bool, observed: object) -> dict[str, str]:
+        """``observed`` differs from the last one whenever something moved."""
         assert self._document is not None
         last, since = self._progress
-        if done or mark != last:
+        if done or observed != last:
             since = time.monotonic()
-            self._progress = (mark, since)
+            self._progress = (observed, since)
         deadline = self._document["spec"]["progressDeadlineSeconds"]
         if time.monotonic() - since <= deadline:
             return {"type": "Progressing", "status": "True"}

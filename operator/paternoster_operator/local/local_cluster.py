@@ -53,8 +53,8 @@ class LocalCluster:
         if before is None:
             metadata |= {"uid": str(uuid4()), "generation": 1, "creationTimestamp": _now()}
         else:
-            kept = before["metadata"]
-            metadata |= {name: kept[name] for name in ("uid", "generation", "creationTimestamp")}
+            previous = before["metadata"]
+            metadata |= {name: previous[name] for name in ("uid", "generation", "creationTimestamp")}
             metadata["generation"] += before["spec"] != document["spec"]
             document["status"] = before.get("status", {})
         self._resources[key] = self._stamped(document)

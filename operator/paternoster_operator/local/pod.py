@@ -47,7 +47,7 @@ class LocalPod:
         self._deletion: asyncio.Task[None] | None = None
         self._ready_since: float | None = None
         self._ready_changed = _now()
-        """When it last became ready or unready, as far as :attr:`_ready_since` knows."""
+        """When it last became ready or unready, as far as :attr:`_ready_since` has it."""
         self._metadata: dict[str, Any] = {
             "name": name,
             "namespace": namespace,
@@ -165,14 +165,14 @@ class LocalPod:
 
 def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:
     """``words`` less these flags and the value after each."""
-    kept: list[str] = []
+    remaining: list[str] = []
     rest = iter(words)
     for word in rest:
         if word in flags:
             next(rest, None)
         else:
-            kept.append(word)
-    return kept
+            remaining.append(word)
+    return remaining
 
 
 def _now(ago_seconds: float = 0.0) -> str:

@@ -91,19 +91,19 @@ class LocalSession:
     def want(self, resources: Sequence[LLMDeployment]) -> list[str]:
         """Make these the resources there are; returns a line for each that changed."""
         wanted = {Key(r.metadata.namespace, r.metadata.name): r for r in resources}
-        said = []
+        lines = []
         for key in self._wanted.keys() - wanted.keys():
-            said.append(f"{key.name}: removed; its replicas finish their requests")
+            lines.append(f"{key.name}: removed; its replicas finish their requests")
             removal = supervise(partial(self.cluster.remove, key), "remove-deployment", again=False)
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
         for key, resource in wanted.items():
             if self._wanted.get(key) != resource:
-                said.append(f"{key.name}: {'changed' if key in self._wanted else 'created'}")
-                said += unused([resource])
+                lines.append(f"{key.name}: {'changed' if key in self._wanted else 'created'}")
+                lines += unused([resource])
                 self.cluster.put(without_unused(resource))
         self._wanted = wanted
-        return said
+        return lines
 
     async def close(self) -> None:
         """Admit nothing new, drain every engine, end."""

@@ -1,4 +1,4 @@
-"""What of a resource needs a cluster: refused, or told where this machine goes on without it. Pure."""
+"""What of a resource needs a cluster: refused, or reported where this machine goes on without it. Pure."""
 
 from collections.abc import Iterable, Iterator
 

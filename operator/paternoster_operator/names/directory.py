@@ -13,7 +13,7 @@ from paternoster_operator.names.served_names import Claim, Ownership
 from paternoster_operator.settings import Names
 
 FRESH_SECONDS = 1.0
-"""Who has which name is found anew after this long, where nobody asks for the moment's: all fleets are gone through."""
+"""Who has which name is found anew after this long, where no caller needs it at once: every fleet is read."""
 
 
 class Directory:
@@ -41,10 +41,10 @@ class Directory:
         """That ``_owned`` was found from."""
         self._found_at = float("-inf")
 
-    def read(self, document: Mapping[str, Any], known: LLMDeployment | None = None) -> LLMDeployment:
+    def read(self, document: Mapping[str, Any], parsed: LLMDeployment | None = None) -> LLMDeployment:
         """The typed resource, its served name as this installation makes it; raises :class:`InvalidManifest`."""
         document = with_successors(document)
-        return parse(document if self._names is Names.GLOBAL else _with_name(document), known=known)
+        return parse(document if self._names is Names.GLOBAL else _with_name(document), parsed=parsed)
 
     def resource(self, key: Key) -> LLMDeployment | None:
         """As it was last usable: a broken edit takes no route away."""
@@ -53,15 +53,15 @@ class Directory:
             self._resources.pop(key, None)
             return None
         version = document["metadata"].get("resourceVersion")
-        known = self._resources.get(key)
-        if known is None or known[0] != version or version is None:
-            before = None if known is None else known[1]
+        cached = self._resources.get(key)
+        if cached is None or cached[0] != version or version is None:
+            before = None if cached is None else cached[1]
             try:
-                known = version, self.read(document, before)
+                cached = version, self.read(document, before)
             except InvalidManifest:
-                known = version, before
-            self._resources[key] = known
-        return known[1]
+                cached = version, before
+            self._resources[key] = cached
+        return cached[1]
 
     def served(self) -> list[tuple[tuple[str, ...], LLMDeployment]]:
         """The fleets that have served names, with these, as of now."""
@@ -80,8 +80,8 @@ class Directory:
     def served_names(self, resource: LLMDeployment) -> tuple[tuple[str, ...], tuple[str, str] | None]:
         """The names that the fleet has, and why they are not those it wants (reason, message)."""
         claim = Claim.of(resource)
-        known = self._claims.get(claim.key)
-        if self._clock() - self._found_at > FRESH_SECONDS or known is None or known.wanted != claim.wanted:
+        indexed = self._claims.get(claim.key)
+        if self._clock() - self._found_at > FRESH_SECONDS or indexed is None or indexed.wanted != claim.wanted:
             self.served()
         has = self._owned.names.get(claim.key, ())
         return has, served_names.refusal(claim, self._owned, self._names)

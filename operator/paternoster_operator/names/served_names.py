@@ -64,16 +64,16 @@ def assign(claims: Iterable[Claim], names: Names) -> Ownership:
     found: dict[Key, tuple[str, ...]] = {}
     owners: dict[str, Key] = {}
     for claim in by_age:
-        others = (known.get(name, claim.key) for name in claim.wanted for known in (reserved, owners))
+        others = (names_of.get(name, claim.key) for name in claim.wanted for names_of in (reserved, owners))
         if _allowed(claim, names) and all(other == claim.key for other in others):
             found[claim.key] = claim.wanted
             owners |= dict.fromkeys(claim.wanted, claim.key)
     for claim in by_age:
         if claim.key not in found:
             free = (name for name in claim.held if name not in owners and reserved.get(name, claim.key) == claim.key)
-            if kept := tuple(name for name in free if not _misnamed([name], claim.key, names)):
-                found[claim.key] = kept
-                owners |= dict.fromkeys(kept, claim.key)
+            if still_free := tuple(name for name in free if not _misnamed([name], claim.key, names)):
+                found[claim.key] = still_free
+                owners |= dict.fromkeys(still_free, claim.key)
     return Ownership(found, owners)
 
 
@@ -84,12 +84,12 @@ def refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, str] | N
             f"{_field(claim, misnamed[0])} is {misnamed[0]}: must begin with {claim.key.namespace}/, as this "
             "installation wants served names to begin"
         )
-    taken = {name: owner for name in claim.wanted if (owner := owned.owners.get(name, claim.key)) != claim.key}
-    if not taken:
+    conflicting = {name: owner for name in claim.wanted if (owner := owned.owners.get(name, claim.key)) != claim.key}
+    if not conflicting:
         return None
     conflicts = "; ".join(
         f"the served name {name} belongs to LLMDeployment {owner}, which has claimed it before {claim.key}"
-        for name, owner in taken.items()
+        for name, owner in conflicting.items()
     )
     return "ServedNameTaken", f"{conflicts}: choose another"
 

@@ -24,7 +24,7 @@ _CLAIM = re.compile(
 )
 """Messages of the plugin for resource claims where it finds no device."""
 _FOR_IT = re.compile(rf"{INSUFFICIENT}.+|Too many pods|{re.escape(CORDONED)}|{_CLAIM.pattern}")
-"""What is said of a node that is for such pods and does not take this one now."""
+"""The scheduler's messages of nodes that are for such pods and have no room for this one now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class NoNode:
         barred = sum(cause.nodes for cause in self.causes if not _FOR_IT.fullmatch(cause.text))
         return 0 < devices >= self.nodes - barred
 
-    def say(self, requests: Mapping[str, str]) -> str:
+    def describe(self, requests: Mapping[str, str]) -> str:
         """In plain words, where the scheduler's are not; ``requests`` is what the pod asks for."""
         return "; ".join(
             f"{_plain(cause.text, requests)} ({cause.nodes} of {self.nodes} nodes)"
@@ -67,7 +67,7 @@ def read_no_node(message: str) -> NoNode | None:
         return None
     nodes, reasons = int(whole[1]), whole[2]
     if _CLAIM.fullmatch(reasons):
-        # Said of the pod before any node is looked at.
+        # The message is of the pod, before any node was filtered.
         return NoNode(nodes, (Cause(nodes, reasons),))
     causes = [_CAUSE.fullmatch(part) for part in _BETWEEN.split(reasons)]
     if any(cause is None for cause in causes):

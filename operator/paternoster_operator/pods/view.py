@@ -29,7 +29,7 @@ class Ended:
     """Its exit status; above 128 by the signal ``status - 128``."""
     reason: str
     """Such as Error, OOMKilled or StartError."""
-    said: str
+    message: str
     """The last line of its log, or the runtime's words where it never ran."""
 
 
@@ -71,7 +71,7 @@ class PodView:
     download_seconds: float = 0.0
     """That the container took which fetched its model; 0 where there was none."""
     download: FetchStatus | None = None
-    """What the container that fetches its model told last; None where none does, or it did not answer."""
+    """What the container that fetches its model reported last; None where none does, or it did not answer."""
     capacity: int | None = None
     """max_num_seqs in its command; None where that does not say."""
     queue: int = MAX_QUEUED_REQUESTS

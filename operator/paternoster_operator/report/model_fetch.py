@@ -54,7 +54,7 @@ def _share(told: FetchStatus | None) -> str:
 
 def find_failure(pod: PodView) -> tuple[str, str] | None:
     """Reason and message of the last try; None where it gave none."""
-    said = FetchStatus.read(pod.ended.said) if pod.ended is not None else None
+    said = FetchStatus.read(pod.ended.message) if pod.ended is not None else None
     return None if said is None or said.reason is None else (said.reason, said.message)
 
 
@@ -68,7 +68,7 @@ def gets_on(pod: PodView, now: str) -> bool:
 
 def progress_words(ended: Ended) -> str:
     """What a container said that was ended while it fetched, as people read it; else its own words."""
-    said = FetchStatus.read(ended.said)
+    said = FetchStatus.read(ended.message)
     if said is None:
-        return ended.said
+        return ended.message
     return f"at {said.done / 1e9:.1f} of {said.total / 1e9:.1f} GB" if said.total else said.state

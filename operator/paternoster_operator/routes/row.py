@@ -11,13 +11,13 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.report.default_parameters import read_default_parameters
 
 SOONEST_RETRY_SECONDS = 5
-NOBODY: Mapping[str, Identity] = MappingProxyType({})
+NO_IDENTITIES: Mapping[str, Identity] = MappingProxyType({})
 
 
 def build_route(
     resource: LLMDeployment,
     key_digests: list[str] | None = None,
-    identities: Mapping[str, Identity] = NOBODY,
+    identities: Mapping[str, Identity] = NO_IDENTITIES,
     aliases: Sequence[str] = (),
 ) -> ModelRoute:
     """Build what the gateway does with requests; replicas are added by the caller.

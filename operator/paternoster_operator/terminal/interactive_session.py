@@ -71,7 +71,7 @@ async def _follow(
 ) -> None:
     story = _Story(session)
     last_record = 0.0
-    while not end.asked.is_set():
+    while not end.requested.is_set():
         _reread(session, watch, console)
         snapshots = story.snapshots()
         if screen is not None:
@@ -87,7 +87,7 @@ async def _follow(
             lines.flush()
         try:
             async with asyncio.timeout(0.5):
-                await end.asked.wait()
+                await end.requested.wait()
         except TimeoutError:
             continue
 
@@ -108,13 +108,13 @@ def _reread(session: LocalSession, watch: ManifestWatch, console: Console) -> No
 
 
 class _Story:
-    """What has been told already."""
+    """What has been printed already."""
 
     def __init__(self, session: LocalSession) -> None:
         self._session = session
-        self._told_events: dict[Key, int] = {}
-        self._told_changes: dict[Key, int] = {}
-        self._told_replicas: dict[str, tuple[int, ...]] = {}
+        self._printed_events: dict[Key, int] = {}
+        self._printed_changes: dict[Key, int] = {}
+        self._printed_replicas: dict[str, tuple[int, ...]] = {}
 
     def snapshots(self) -> list[Snapshot]:
         operator = self._session.operator
@@ -122,10 +122,10 @@ class _Story:
         return [Snapshot.of(key, fleet) for key, fleet in found if fleet is not None]
 
     def events(self) -> list[tuple[str, str, Event]]:
-        """All events that are kept, oldest first."""
-        kept = self._session.cluster.events
+        """All events in memory, oldest first."""
+        by_fleet = self._session.cluster.events
         return sorted(
-            ((when, key.name, event) for key, events in kept.items() for when, event in events), key=lambda e: e[0]
+            ((when, key.name, event) for key, events in by_fleet.items() for when, event in events), key=lambda e: e[0]
         )
 
     def reasons(self) -> list[tuple[str, LoopDecision]]:
@@ -140,16 +140,16 @@ class _Story:
     def new_events(self) -> Iterator[tuple[str, str, Event]]:
         for key in self._session.cluster.events:
             total = self._session.cluster.num_events[key]
-            new = total - self._told_events.get(key, 0)
-            self._told_events[key] = total
+            new = total - self._printed_events.get(key, 0)
+            self._printed_events[key] = total
             for when, event in list(self._session.cluster.events[key])[-new:] if new else []:
                 yield when, key.name, event
 
     def new_replica_lines(self, snapshots: list[Snapshot]) -> Iterator[str]:
         for snapshot in snapshots:
             counts = (snapshot.ready, snapshot.desired, snapshot.pending, snapshot.draining)
-            if self._told_replicas.get(snapshot.name) != counts:
-                self._told_replicas[snapshot.name] = counts
+            if self._printed_replicas.get(snapshot.name) != counts:
+                self._printed_replicas[snapshot.name] = counts
                 yield (
                     f"{time.strftime('%H:%M:%S')}  {snapshot.name}  {snapshot.ready} of {snapshot.desired} replicas "
                     f"ready, {snapshot.pending} coming, {snapshot.draining} draining"
@@ -163,8 +163,8 @@ class _Story:
             fleet = self._session.operator.fleet(key)
             if fleet is None:
                 continue
-            new = fleet.num_changes - self._told_changes.get(key, 0)
-            self._told_changes[key] = fleet.num_changes
+            new = fleet.num_changes - self._printed_changes.get(key, 0)
+            self._printed_changes[key] = fleet.num_changes
             documents.append(snapshot.document(list(fleet.changes)[-new:] if new else []))
         return {"time": time.time(), "endpoint": self._session.endpoint, "deployments": documents}
 
@@ -173,7 +173,7 @@ class _End:
     """SIGINT and SIGTERM: the first asks to drain, the second kills."""
 
     def __init__(self, session: LocalSession, console: Console) -> None:
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.at_once = False
         self._session = session
         self._console = console
@@ -181,8 +181,8 @@ class _End:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
-        if self.asked.is_set():
+        if self.requested.is_set():
             self.at_once = True
             self._console.print("ending at once", style="red")
             self._session.kill()
-        self.asked.set()
+        self.requested.set()

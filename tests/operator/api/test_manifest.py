@@ -101,14 +101,14 @@ def test_the_examples_are_valid(example: Path) -> None:
 
 
 def test_rules_are_asked_again_of_another_spec_only(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = parse(document(replicas=2))
+    parsed = parse(document(replicas=2))
     with pytest.raises(InvalidManifest, match="must be unset with autoscaling"):
-        parse(document(replicas=2, autoscaling={"maxReplicas": 2}), known=known)
+        parse(document(replicas=2, autoscaling={"maxReplicas": 2}), parsed=parsed)
     monkeypatch.setattr("paternoster_operator.api.manifest.check_rules", lambda _: ["asked"])
-    assert parse({**document(replicas=2), "status": {"replicas": 1}}, known=known).status == {"replicas": 1}
+    assert parse({**document(replicas=2), "status": {"replicas": 1}}, parsed=parsed).status == {"replicas": 1}
     for other in (document(replicas=3), document(replicas=2) | {"metadata": {"name": "other", "namespace": "lifts"}}):
         with pytest.raises(InvalidManifest, match="asked"):
-            parse(other, known=known)
+            parse(other, parsed=parsed)
 
 
 def test_secrets_stand_beside_fleets_in_a_file(tmp_path: Path, document: Document) -> None:

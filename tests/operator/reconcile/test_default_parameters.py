@@ -39,7 +39,7 @@ async def operator(cluster: FakeCluster) -> AsyncIterator[Operator]:
 
 async def published(operator: Operator) -> dict[str, Any] | None:
     """What the routing table has after a look."""
-    await operator._look(KEY)
+    await operator._reconcile_once(KEY)
     parameters = (await operator.routing_table()).models["lift"].default_parameters
     return None if parameters is None else parameters.values()
 

@@ -83,16 +83,16 @@ async def test_a_fleet_that_is_gone_is_claimed_by_nobody(cluster: FakeCluster) -
 async def test_each_one_publishes_and_reconciles_its_own_fleets(cluster: FakeCluster) -> None:
     first = Operator(cluster, Settings(installation="a/operator"))
     second = Operator(cluster, Settings(installation="b/operator"))
-    await first._look(KEY)
-    await first._look(KEY)
+    await first._reconcile_once(KEY)
+    await first._reconcile_once(KEY)
     assert set(cluster.applies) == {"Secret", "Service", "PodDisruptionBudget", "Deployment"}
     assert cluster.statuses[-1]["installation"] == "a/operator", "each status has the claim, too"
     applied, written = len(cluster.applies), len(cluster.statuses)
-    assert await second._look(KEY) == RECHECK_SECONDS
+    assert await second._reconcile_once(KEY) == RECHECK_SECONDS
     assert len(cluster.applies) == applied
     marked, before = cluster.statuses[-1], cluster.statuses[-2]
     assert {**before, "otherInstallation": marked["otherInstallation"]} == marked, "its mark, and nothing else"
-    assert await second._look(KEY) == RECHECK_SECONDS
+    assert await second._reconcile_once(KEY) == RECHECK_SECONDS
     assert len(cluster.statuses) == written + 1
     assert list((await first.routing_table()).models) == ["lift"]
     assert list((await second.routing_table()).models) == []
@@ -106,8 +106,8 @@ async def test_a_standby_publishes_what_the_leader_does(cluster: FakeCluster) ->
     runner = await engine.start()
     cluster.shown_pods = [engine.pod("a")]
     leader, standby = (Operator(cluster, Settings(installation="a/operator")) for _ in range(2))
-    await leader._look(KEY)
-    await leader._look(KEY)
+    await leader._reconcile_once(KEY)
+    await leader._reconcile_once(KEY)
     table = await leader.routing_table()
     assert table.models["lift"].max_model_len == 4096
     assert await standby.routing_table() == table
@@ -170,12 +170,12 @@ async def test_the_owner_reports_the_other_one_while_it_is_there(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = (Operator(cluster, Settings(installation=f"{name}/operator")) for name in "ab")
-    await first._look(KEY)
-    await first._look(KEY)
+    await first._reconcile_once(KEY)
+    await first._reconcile_once(KEY)
     assert contested(cluster) is None
-    await second._look(KEY)
+    await second._reconcile_once(KEY)
     for _ in range(3):
-        await first._look(KEY)
+        await first._reconcile_once(KEY)
     found_condition = contested(cluster)
     assert found_condition is not None
     assert (found_condition["status"], found_condition["reason"]) == ("True", "WatchedByAnotherInstallation")
@@ -193,12 +193,12 @@ async def test_the_owner_reports_the_other_one_while_it_is_there(
     old = datetime.now(UTC) - timedelta(seconds=VOID_SECONDS + 1)
     mark = {"name": "b/operator", "seenTime": old.strftime("%Y-%m-%dT%H:%M:%SZ")}
     cluster.resource = {**cluster.resource, "status": {**cluster.resource["status"], "otherInstallation": mark}}
-    await first._look(KEY)
+    await first._reconcile_once(KEY)
     assert contested(cluster) is None, "it is gone, or watches other namespaces now"
     assert "otherInstallation" not in cluster.statuses[-1]
     assert first.metrics.registry.get_sample_value("paternoster_operator_condition", labels) is None
     written = len(cluster.statuses)
-    await first._look(KEY)
+    await first._reconcile_once(KEY)
     assert len(cluster.statuses) == written
     await first.stop()
     await second.stop()

@@ -1,4 +1,4 @@
-"""The fields of a pod's spec as Kubernetes has them: what each may hold, and how the items of a list are told apart.
+"""The fields of a pod's spec as Kubernetes has them: what each may hold, and the keys of lists.
 
 ``fields.json`` has them by type; ``scripts/pod-fields`` writes it from Kubernetes' OpenAPI and says how to read it.
 """
@@ -14,11 +14,11 @@ from paternoster_operator.api.types.fields import shown
 
 POD_SPEC = "PodSpec"
 MAX_ITEMS, MAX_CONTAINERS = 128, 16
-"""Of each list and mapping, so that the API server knows what a rule over them costs at most."""
+"""Of each list and mapping, so that the API server can bound what a rule over them costs."""
 MAX_LENGTH = 512
 """Of strings that must be there, such as names and paths, for the same reason."""
 KEY_DEFAULTS: Mapping[str, str] = {"protocol": "TCP"}
-"""What a field that tells items apart means where it is left out."""
+"""What a field that distinguishes items means where it is left out."""
 _SCALARS: Mapping[str, str] = {
     "string": "must be a string",
     "boolean": "must be true or false",
@@ -64,7 +64,7 @@ def fields_of(type_: str) -> Mapping[str, Field]:
 
 
 def key_of(item: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
-    """What tells ``item`` apart from the others of its list; None for what it leaves out."""
+    """What distinguishes ``item`` from the others of its list; None for what it leaves out."""
     return tuple(item.get(key, KEY_DEFAULTS.get(key)) for key in keys)
 
 
@@ -137,8 +137,8 @@ def _check_list(value: Any, field: Field, path: str, found: list[str]) -> None:
         lacking = [name for name, part in zip(field.keys, key, strict=True) if part is None]
         found += [f"{path}[{index}].{name}: is missing: it is required" for name in lacking]
         if key in seen:
-            said = ", ".join(f"{name} {part!r}" for name, part in zip(field.keys, key, strict=True))
-            found.append(f"{path}[{index}]: has {said}, as an item before it: must be unique")
+            item_key = ", ".join(f"{name} {part!r}" for name, part in zip(field.keys, key, strict=True))
+            found.append(f"{path}[{index}]: has {item_key}, as an item before it: must be unique")
         seen.add(key)
 
 

@@ -1,4 +1,4 @@
-"""What of an engine's pod is the operator's: a template that sets it is refused, and told what to use instead."""
+"""What of an engine's pod is the operator's: a template that sets it is refused, with what to use instead."""
 
 from collections.abc import Mapping
 

@@ -26,4 +26,4 @@ class PodTemplate(Document):
 
     metadata: PodTemplateMetadata = Field(default_factory=PodTemplateMetadata)
     spec: Annotated[dict[str, Any], WithJsonSchema(schema())] = Field(default_factory=dict)
-    """As a pod's spec. What is inside of its objects the operator checks, and tells InvalidSpec."""
+    """A pod's spec. The operator checks what is inside of its objects, and reports InvalidSpec."""

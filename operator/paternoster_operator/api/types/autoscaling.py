@@ -16,7 +16,7 @@ class ColdRequestPolicy(StrEnum):
 
 
 class ScaleToZero(Document):
-    """No replicas while nobody asks."""
+    """No replicas while there are no requests."""
 
     enabled: bool = False
     """Goes with minReplicas 0, and only with it."""

@@ -150,7 +150,7 @@ class Engine(Document):
     """Let JSON that answers are held to have no white space between its tokens, as if each request asked for that."""
     cache_isolation: Literal["Tenant", "Fleet"] = "Tenant"
     """Who is served from prefixes that a tenant's prompts left: Tenant, that tenant alone, as otherwise the time to a
-    first token tells what others asked; Fleet, everybody. Without keys there is one tenant."""
+    first token reveals others' prompts; Fleet, all tenants. Without keys there is one tenant."""
     order: Annotated[OrderName, refuse(REMOVED_ORDERS)] | None = None
     """Who is served next; fair-share between tenants where security.apiKeys is set, first come first served where
     not."""
@@ -169,7 +169,7 @@ class Engine(Document):
     accurate as none, which makes them numbers of dtype. int8 keeps weights in 8 bits and makes the inputs of products
     8 bits wide, on CPUs alone: less accurate."""
     vllm_metrics: bool | None = None
-    """Also export the core metrics under vLLM's names; as the operator was told for all fleets when unset."""
+    """Also export the core metrics under vLLM's names; as the operator's setting for all fleets when unset."""
     scheduling: Scheduling = Field(default_factory=Scheduling)
     memory: Memory = Field(default_factory=Memory)
     tenants: Tenants = Field(default_factory=Tenants)

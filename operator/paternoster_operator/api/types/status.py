@@ -25,7 +25,7 @@ class ConcurrencyStatus(Document):
     capacity: Count = 0
     """engine.maxNumSeqs of the ready engines."""
     target: Count = 0
-    """Live cap that every engine is told."""
+    """Live cap that the operator sets on every engine."""
     current_min: Count = 0
     current_max: Count = 0
 
@@ -36,7 +36,7 @@ class TokenBudgetStatus(Document):
     capacity: Count = 0
     """Most tokens of a step of the ready engines."""
     target: Count = 0
-    """Token budget that every engine is told."""
+    """Token budget that the operator sets on every engine."""
     current: Count = 0
     """Smallest of the ready engines."""
 

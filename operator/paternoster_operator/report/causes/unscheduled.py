@@ -33,7 +33,7 @@ def find_unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallRe
     if no_node is None:
         return explain("Unschedulable", pod.message)
     reason = "InsufficientGPUs" if no_node.lacks_devices(spec.resources.gpu.resource_name) else "Unschedulable"
-    return explain(reason, f"no node takes it: {no_node.say(pod.requests)}")
+    return explain(reason, f"no node takes it: {no_node.describe(pod.requests)}")
 
 
 def _unbound(pod: PodView) -> StallReason:
