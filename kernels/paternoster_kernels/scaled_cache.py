@@ -35,13 +35,15 @@ def numbers(cache: torch.Tensor) -> torch.Tensor:
     if not is_scaled(cache):
         return cache
     block_size, width = cache.shape[2], 2 * head_dim_of(cache)
-    return cache.flatten(2)[..., : block_size * width].unflatten(-1, (block_size, width))
+    view: torch.Tensor = cache.flatten(2)[..., : block_size * width].unflatten(-1, (block_size, width))
+    return view
 
 
 def scales(cache: torch.Tensor) -> torch.Tensor:
     """View ``[blocks, kv_heads, 2, block_size]`` bfloat16 of a scaled cache: of keys, and of values."""
     block_size, width = cache.shape[2], 2 * head_dim_of(cache)
-    return cache.flatten(2)[..., block_size * width :].view(torch.bfloat16).unflatten(-1, (2, block_size))
+    view: torch.Tensor = cache.flatten(2)[..., block_size * width :].view(torch.bfloat16).unflatten(-1, (2, block_size))
+    return view
 
 
 def gather(cache: torch.Tensor, blocks: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -50,7 +52,8 @@ def gather(cache: torch.Tensor, blocks: torch.Tensor, dtype: torch.dtype) -> tor
     if not is_scaled(cache):
         return stored
     by_token = scales(cache)[blocks].to(dtype).transpose(-1, -2)
-    return (stored.unflatten(-1, (2, -1)) * by_token.unsqueeze(-1)).flatten(-2)
+    scaled: torch.Tensor = (stored.unflatten(-1, (2, -1)) * by_token.unsqueeze(-1)).flatten(-2)
+    return scaled
 
 
 def quantized(plain: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -58,7 +61,8 @@ def quantized(plain: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     width = token_width(plain.shape[3] // 2, dtype)
     cache = torch.zeros(*plain.shape[:3], width, device=plain.device).to(dtype)
     tokens = plain.transpose(1, 2).flatten(0, 1)
-    store(*tokens.chunk(2, -1), cache, torch.arange(len(tokens), device=plain.device))
+    keys, values = tokens.chunk(2, -1)
+    store(keys, values, cache, torch.arange(len(tokens), device=plain.device))
     return cache
 
 

@@ -4,7 +4,7 @@ import torch
 
 from paternoster_kernels import device_batch, reference
 from paternoster_kernels.cpu.kv_cache import is_tiled
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import require_library
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.ragged_batch import RaggedBatch
 from paternoster_kernels.reference.plan_attention import AttentionPlan
@@ -40,7 +40,7 @@ def paged_attention(
     if sinks is not None:
         sinks = sinks.to(torch.bfloat16).contiguous()
     out = torch.empty(queries.shape, dtype=torch.bfloat16)
-    library().paged_attention(
+    require_library().paged_attention(
         out.data_ptr(),
         queries.data_ptr(),
         queries.stride(0),

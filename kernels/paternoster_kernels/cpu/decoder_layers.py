@@ -12,7 +12,7 @@ import torch
 from paternoster_kernels.blocks import Strips
 from paternoster_kernels.cpu.elementwise import WIDTH, Gate
 from paternoster_kernels.cpu.kv_cache import is_tiled
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import require_library
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.scaled_cache import is_scaled
 
@@ -97,9 +97,10 @@ class _Matrix(Structure):
 
     @classmethod
     def of(cls, matrix: Matrix) -> "_Matrix":
-        strips = matrix.weight if isinstance(matrix.weight, Strips) else None
-        packed = matrix.weight if strips is None else strips.data
-        return cls(_pointer(packed), None if strips is None else _pointer(strips.table), _pointer(matrix.bias))
+        weight, bias = matrix.weight, _pointer(matrix.bias)
+        if isinstance(weight, Strips):
+            return cls(_pointer(weight.data), _pointer(weight.table), bias)
+        return cls(_pointer(weight), None, bias)
 
 
 class _Layer(Structure):
@@ -192,14 +193,17 @@ class DecoderLayers:
         sizes = [count * width for width in self._widths]
         if sum(sizes) > len(self._room):
             self._room = torch.empty(sum(sizes), dtype=BF16)
-        hidden, qkv, mixed, gated = self._room[: sum(sizes)].split(sizes)
+        parts: tuple[torch.Tensor, ...] = self._room[: sum(sizes)].split(sizes)
+        hidden, qkv, mixed, gated = parts
         for native, layer in zip(self._layers, self._weights, strict=True):
             native.cache = kv_cache[layer.place].data_ptr()
         self._shape.block_size, self._shape.quantized = kv_cache[0].shape[2], is_scaled(kv_cache[0])
         groups = (_Group * len(plans))(*map(_group, plans))
         tokens = _Tokens(count, positions.data_ptr(), addressof(groups))
         room = _Room(*(part.data_ptr() for part in (residual, hidden, qkv, mixed, gated)))
-        library().decoder_layers(self._layers, byref(self._shape), byref(tokens), byref(room), torch.get_num_threads())
+        require_library().decoder_layers(
+            self._layers, byref(self._shape), byref(tokens), byref(room), torch.get_num_threads()
+        )
         return hidden.view(count, -1)
 
 

@@ -5,7 +5,7 @@ from enum import IntEnum
 import torch
 
 from paternoster_kernels import reference
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import require_library
 
 WIDTH = 16
 """Elements of a vector: rows must be whole ones."""
@@ -30,7 +30,9 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.
         return reference.rms_norm(x, weight, eps, residual)
     out = torch.empty_like(x)
     kept = None if residual is None else residual.data_ptr()
-    library().rms_norm(out.data_ptr(), x.data_ptr(), kept, weight.data_ptr(), rows, n, eps, torch.get_num_threads())
+    require_library().rms_norm(
+        out.data_ptr(), x.data_ptr(), kept, weight.data_ptr(), rows, n, eps, torch.get_num_threads()
+    )
     return out
 
 
@@ -47,7 +49,7 @@ def gelu_mul(gate_up: torch.Tensor) -> torch.Tensor:
 def _gated(gate_up: torch.Tensor, gate: Gate) -> torch.Tensor:
     rows, n = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, n)
-    library().gated_mul(out.data_ptr(), gate_up.data_ptr(), rows, n, gate, torch.get_num_threads())
+    require_library().gated_mul(out.data_ptr(), gate_up.data_ptr(), rows, n, gate, torch.get_num_threads())
     return out
 
 
@@ -63,7 +65,7 @@ def head_norm(
     heads = width // head_dim - 2 * kv_heads
     for weight, first, count in ((query_weight, 0, heads), (key_weight, heads, kv_heads)):
         part = qkv[:, first * head_dim :]
-        library().norm_parts(
+        require_library().norm_parts(
             part.data_ptr(), weight.data_ptr(), rows, width, count, head_dim, eps, torch.get_num_threads()
         )
 
@@ -74,5 +76,5 @@ def argmax(logits: torch.Tensor) -> torch.Tensor:
     if not _takes(logits, vocab):
         return reference.argmax(logits)
     out = torch.empty(rows, dtype=torch.int64)
-    library().argmax(out.data_ptr(), logits.data_ptr(), rows, vocab, torch.get_num_threads())
+    require_library().argmax(out.data_ptr(), logits.data_ptr(), rows, vocab, torch.get_num_threads())
     return out

@@ -4,7 +4,7 @@ import torch
 
 from paternoster_kernels import reference
 from paternoster_kernels.cpu.huge_pages import WEIGHTS
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import require_library
 
 ROWS, INPUTS, OUTPUTS = 16, 64, 32
 """Rows of a tile, and what inputs and outputs must be whole multiples of."""
@@ -29,7 +29,7 @@ def int8_matmul(x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor) -> 
     out = x.new_empty(rows, len(scales))
     quantized = torch.empty(-(-rows // ROWS) * ROWS, inputs, dtype=torch.int8)
     row_scales = torch.empty(rows)
-    library().int8_matmul(
+    require_library().int8_matmul(
         out.data_ptr(),
         x.data_ptr(),
         packed.data_ptr(),

@@ -8,7 +8,7 @@ Whole blocks may be copied and moved as they are.
 import torch
 
 from paternoster_kernels import reference
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import require_library
 from paternoster_kernels.scaled_cache import head_dim_of, is_scaled
 
 HEAD_DIM_STEP, MAX_HEAD_DIM = 16, 256
@@ -51,7 +51,7 @@ def rope_kv_write(
         reference.rope_kv_write(qkv, positions, rotary_table, rows, own)
         _write(torch.cat(rows.squeeze(2).chunk(2, -1), 1), cache, slots)
         return
-    library().rope_kv_write(
+    require_library().rope_kv_write(
         qkv.data_ptr(),
         positions.data_ptr(),
         rotary_table.data_ptr(),
@@ -72,7 +72,7 @@ def _write(rows: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None
     """``rows [tokens, 2 * kv_heads, head_dim]``: all keys of a token, then all its values."""
     kv_heads, block_size = cache.shape[1:3]
     rows = rows.to(torch.bfloat16).contiguous()
-    library().kv_write(
+    require_library().kv_write(
         rows.data_ptr(),
         2 * kv_heads,
         cache.data_ptr(),

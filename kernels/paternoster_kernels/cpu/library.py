@@ -73,6 +73,14 @@ def library() -> ctypes.CDLL | None:
     return found
 
 
+def require_library() -> ctypes.CDLL:
+    """The library, for operations that the registry picks only where it can run; raises ``RuntimeError`` elsewhere."""
+    found = library()
+    if found is None:
+        raise RuntimeError("native CPU operations cannot run here: see paternoster_kernels.registry.pick")
+    return found
+
+
 def compile_library(folder: Path, instructions: InstructionSet) -> Path:
     """Compile into ``folder``; raises ``OSError`` or ``subprocess.SubprocessError`` when that fails."""
     compiler = next((found for name in COMPILERS if (found := shutil.which(name))), None)

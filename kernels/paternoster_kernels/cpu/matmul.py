@@ -5,7 +5,7 @@ import torch
 from paternoster_kernels import reference
 from paternoster_kernels.cpu.elementwise import Gate
 from paternoster_kernels.cpu.huge_pages import WEIGHTS
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import require_library
 
 ROWS, INPUTS, OUTPUTS = 16, 32, 32
 """Rows of a tile, and what inputs and outputs must be whole multiples of."""
@@ -44,7 +44,7 @@ def _product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, g
     rows, inputs = x.shape
     outputs = len(packed) * ROWS
     out = x.new_empty(rows, outputs // 2 if gate else outputs)
-    library().packed_matmul(
+    require_library().packed_matmul(
         out.data_ptr(),
         x.data_ptr(),
         packed.data_ptr(),

@@ -3,7 +3,7 @@
 import torch
 
 from paternoster_kernels import reference
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import require_library
 from paternoster_kernels.token_masks import TokenMasks
 
 
@@ -29,7 +29,7 @@ def sample(
         packed, mask_of = masks.packed.contiguous(), torch.full((rows,), -1, dtype=torch.int64)
         mask_of[masks.rows] = torch.arange(len(masks.rows))
         allowed = (packed.data_ptr(), packed.shape[1], mask_of.data_ptr())
-    library().sample(
+    require_library().sample(
         out.data_ptr(),
         logits.data_ptr(),
         logits.dtype == torch.float32,

@@ -7,7 +7,7 @@ import torch
 from paternoster_kernels.blocks import BF16, STRIP, Rows, Strips, interleave, strip_bytes
 from paternoster_kernels.cpu.elementwise import Gate
 from paternoster_kernels.cpu.huge_pages import WEIGHTS
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import require_library
 
 PIECE_BYTES = 2**21
 """Of a matrix that is read at once."""
@@ -55,7 +55,7 @@ def strip_rows(strips: Strips, rows: torch.Tensor) -> torch.Tensor:
     """As the reference; ``rows`` int64."""
     rows = rows.contiguous()
     out = torch.empty(*rows.shape, strips.in_features, dtype=torch.bfloat16)
-    library().packed_rows(
+    require_library().packed_rows(
         out.data_ptr(),
         strips.data.data_ptr(),
         strips.table.data_ptr(),
@@ -80,7 +80,7 @@ def _product(x: torch.Tensor, strips: Strips, bias: torch.Tensor | None, gate: G
     rows, inputs = x.shape
     outputs = strips.out_features
     out = x.new_empty(rows, outputs // 2 if gate else outputs)
-    library().packed_matmul(
+    require_library().packed_matmul(
         out.data_ptr(),
         x.data_ptr(),
         strips.data.data_ptr(),

@@ -56,12 +56,13 @@ def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | Til
     pages = np.zeros((len(tables), int(chunks.max()) * step), dtype=np.int64)
     for row, tile in enumerate(order):
         pages[row, : len(tables[tile])] = tables[tile]
-    on_device = (
-        torch.from_numpy(array).to(cache.device)
-        for array in (np.stack(rows)[order], np.stack(limits)[order][:, :, None], pages)
+    return TilePlan(
+        slots=device_plan(batch, cache).slots,
+        rows=torch.from_numpy(np.stack(rows)[order]).to(cache.device),
+        limits=torch.from_numpy(np.stack(limits)[order][:, :, None]).to(cache.device),
+        pages=torch.from_numpy(pages).to(cache.device),
+        tiles_with_chunk=tuple(int((chunks > chunk).sum()) for chunk in range(chunks.max())),
     )
-    counts = tuple(int((chunks > chunk).sum()) for chunk in range(chunks.max()))
-    return TilePlan(device_plan(batch, cache).slots, *on_device, counts)
 
 
 def paged_attention(

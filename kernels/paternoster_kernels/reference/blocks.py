@@ -78,7 +78,8 @@ def _parts(scale: torch.Tensor, least: torch.Tensor, scales: torch.Tensor, numbe
     """Eight parts of 32 numbers with scales of their own."""
     sixes, leasts = _sixes(scales)
     found = numbers.unflatten(-1, (8, 32)).float() * (_halves(scale) * sixes).unsqueeze(-1)
-    return (found - (_halves(least) * leasts).unsqueeze(-1)).flatten(-2)
+    parts: torch.Tensor = (found - (_halves(least) * leasts).unsqueeze(-1)).flatten(-2)
+    return parts
 
 
 def _q5_k(
@@ -92,7 +93,8 @@ def _q6_k(low: torch.Tensor, high: torch.Tensor, scales: torch.Tensor, scale: to
     highs = high.unflatten(-1, (2, 1, 32)) >> torch.arange(0, 8, 2, dtype=torch.uint8)[:, None] & 3
     numbers = (_nibbles(low, 64) + 16 * highs.flatten(-3)).float() - 32
     scaled = _halves(scale) * scales.contiguous().view(torch.int8).float()
-    return (numbers.unflatten(-1, (16, 16)) * scaled.unsqueeze(-1)).flatten(-2)
+    parts: torch.Tensor = (numbers.unflatten(-1, (16, 16)) * scaled.unsqueeze(-1)).flatten(-2)
+    return parts
 
 
 def _mxfp4(exponent: torch.Tensor, low: torch.Tensor) -> torch.Tensor:

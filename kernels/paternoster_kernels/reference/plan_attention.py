@@ -143,4 +143,5 @@ def _slots(batch: RaggedBatch, tables: np.ndarray, block_size: int) -> np.ndarra
     sequence = np.repeat(np.arange(len(query_lens)), query_lens)
     offsets = np.arange(query_lens.sum()) - np.repeat(np.cumsum(query_lens) - query_lens, query_lens)
     positions = np.repeat(seq_lens - query_lens, query_lens) + offsets
-    return tables[sequence, positions // block_size] * block_size + positions % block_size
+    slots: np.ndarray = tables[sequence, positions // block_size] * block_size + positions % block_size
+    return slots

@@ -1,0 +1,23 @@
+"""The part of Triton that kernels use on the host: the library has no type information of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+from triton import knobs as knobs
+from triton import language as language
+
+class Kernel:
+    """A function in Triton's language; its arguments and results have no Python types."""
+
+    def __getitem__(self, grid: tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]) -> Launch: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+class Launch:
+    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+
+@overload
+def jit(fn: Callable[..., Any]) -> Kernel: ...
+@overload
+def jit(*, do_not_specialize: Sequence[str]) -> Callable[[Callable[..., Any]], Kernel]: ...
+def cdiv(x: int, y: int) -> int: ...
+def next_power_of_2(n: int) -> int: ...
