@@ -40,7 +40,7 @@ class Decision:
 
     @property
     def lowers_cap_on_preemption(self) -> bool:
-        lowers = self.loop == "Concurrency" and self.after < self.before
+        lowers = self.loop == "LiveCap" and self.after < self.before
         return lowers and self.applied and self.reason == "PreemptionAboveTarget"
 
     def document(self, begin: float) -> dict[str, Any]:

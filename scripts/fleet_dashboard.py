@@ -81,14 +81,14 @@ STEERING = [
     ),
     panel(
         "Live cap",
-        (told("live_cap"), "told"),
+        (told("desired_live_cap"), "told"),
         (told("recommended_live_cap"), "recommended"),
         (engine("capacity"), "{{pod}} capacity"),
         help="Sequences that each engine may run, as the operator tells it and the law asks for, within its capacity.",
     ),
     panel(
         "Token budget",
-        (told("token_budget"), "told"),
+        (told("desired_token_budget"), "told"),
         (told("recommended_token_budget"), "recommended"),
         (engine("max_batched_tokens"), "{{pod}} capacity"),
         help="Tokens that a step of each engine may hold, as the operator tells it and the law asks for.",

@@ -10,6 +10,7 @@ from typing import Any
 
 from control.spaces import CAPS, LAW_SPACE
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.peers.bounds import Bounds
@@ -22,6 +23,9 @@ Document = Mapping[str, Any]
 """An ``LLMDeployment`` spec as in a manifest."""
 Choice = Mapping[str, Any]
 """Setting -> value; what is not named keeps its default."""
+
+
+LAW_SOURCES = ("paternoster_operator.autoscaling", "paternoster_operator.api", "paternoster_simulator.policies.law")
 
 
 @dataclass(frozen=True)
@@ -58,13 +62,19 @@ def with_settings(document: Document, choice: Choice) -> LLMDeploymentSpec:
     return LLMDeploymentSpec.model_validate(changed)
 
 
+def law(tuning: Tuning = DEFAULT_TUNING) -> Contender:
+    """Ours, with constants that an experiment may change."""
+
+    def steered(document: Document, profile: Profile, choice: Choice) -> Policy:
+        return LawPolicy.from_spec(with_settings(document, choice), profile, tuning)
+
+    return Contender(OURS, lambda d, p: LAW_SPACE, steered, LAW_SOURCES)
+
+
 @cache
 def contenders() -> dict[str, Contender]:
     """All there are, by name: ours and its ablations first, then the peers."""
-    law = ("paternoster_operator.autoscaling", "paternoster_operator.api", "paternoster_simulator.policies.law")
-
-    def steered(document: Document, profile: Profile, choice: Choice) -> Policy:
-        return LawPolicy.from_spec(with_settings(document, choice), profile)
+    ours = law()
 
     def caps(profile: Profile) -> list[int]:
         return [cap for cap in CAPS if cap <= profile.max_num_seqs]
@@ -75,16 +85,20 @@ def contenders() -> dict[str, Contender]:
 
     def without_autoscaling(document: Document, profile: Profile, choice: Choice) -> Policy:
         fixed = {name: part for name, part in document.items() if name != "autoscaling"}
-        return steered(fixed, profile, choice)
+        return ours.policy(fixed, profile, choice)
 
     def without_cap_loop(document: Document, profile: Profile, choice: Choice) -> Policy:
-        return steered({**document, "concurrency": {"mode": "Fixed"}}, profile, choice)
+        return ours.policy({**document, "concurrency": {"mode": "Fixed"}}, profile, choice)
 
     known = [
-        Contender(OURS, lambda d, p: LAW_SPACE, steered, law),
-        Contender("without-cap-loop", lambda d, p: LAW_SPACE, without_cap_loop, law),
+        ours,
+        Contender("without-cap-loop", lambda d, p: LAW_SPACE, without_cap_loop, LAW_SOURCES),
         Contender(
-            "without-replica-loop", lambda d, p: {"replicas": sizes(d)}, without_autoscaling, law, in_hindsight=True
+            "without-replica-loop",
+            lambda d, p: {"replicas": sizes(d)},
+            without_autoscaling,
+            LAW_SOURCES,
+            in_hindsight=True,
         ),
         Contender(
             "fixed-in-hindsight",

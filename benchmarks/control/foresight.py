@@ -23,8 +23,9 @@ from control.evaluate import Memory, Score, evaluate
 from control.hindsight import searched
 from control.scenarios import SCENARIOS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 
 SLOT_SECONDS = 60.0
 """How long a number of replicas holds at least: less than most take to start."""

@@ -1,51 +1,28 @@
 """How much the law depends on each of its constants: the figure of ``benchmarks/control/results.md``.
 
-    python benchmarks control.sensitivity --figure F.svg             bursts and a day; about 60 simulations
-    python benchmarks control.sensitivity --constants SAFETY STARTUPS --points 5    some of them, more closely
+    python benchmarks control.sensitivity --figure F.svg             bursts and a day; about 200 simulations
+    python benchmarks control.sensitivity --constants spare_roots --points 5    one of them, more closely
 
 Each constant is taken over a decade around its value, alone, on the traffic that settings are tuned on. What was
 simulated is kept under ``--results`` and never run again while code, scenario and value are the same.
 """
 
 import argparse
-import importlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
-from control.contenders import contenders
+from control.contenders import law
 from control.evaluate import Memory, Score, evaluate
 from control.outcome.small_multiples import figure
 from control.scenarios import SCENARIOS, Scenario
-from paternoster_simulator.policies.registry import OURS
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 
-PACKAGE = "paternoster_operator.autoscaling"
-MODULES = (
-    "concurrency", "demand", "limits", "replica_model", "replicas", "step_model", "token_budget", "trend",
-)  # fmt: skip
-CONSTANTS: Mapping[str, str] = {
-    "ITL_MARGIN": "replica_model",
-    "EVIDENCE_WINDOWS": "concurrency",
-    "CALM_WINDOWS": "concurrency",
-    "DRAIN_SECONDS": "demand",
-    "CONFIDENCE": "demand",
-    "HALF_LIFE_SECONDS": "step_model",
-    "RIDGE": "step_model",
-    "FAR": "step_model",
-    "SHORT": "replica_model",
-    "KEPT_STARTUPS": "limits",
-    "STARTUPS": "limits",
-    "UNKNOWN_STARTUP_SECONDS": "limits",
-    "SAFETY": "demand",
-    "BASELINE_SECONDS": "trend",
-    "CERTAINTY": "trend",
-    "MISFIT": "trend",
-}
-"""Name -> module that says why."""
-HIGHEST: Mapping[str, float] = {"ITL_MARGIN": 1.0, "SHORT": 1.0}
+CONSTANTS: Sequence[str] = [field.name for field in fields(Tuning)]
+HIGHEST: Mapping[str, float] = {"itl_margin": 1.0, "crowded_kv_usage": 1.0, "window_coverage": 1.0}
 """Shares end at the whole."""
 
 
@@ -62,32 +39,22 @@ class Point:
 
 
 def value_of(constant: str) -> float:
-    """As it is in the code; raises ``KeyError`` for what is no constant of the law."""
-    return float(getattr(importlib.import_module(f"{PACKAGE}.{CONSTANTS[constant]}"), constant))
+    """As it is in the code."""
+    return float(getattr(DEFAULT_TUNING, constant))
 
 
 def scaled(constant: str, factor: float) -> float:
     """``factor`` times the value, whole where the constant is, and within its range."""
     value = value_of(constant) * factor
-    if isinstance(getattr(importlib.import_module(f"{PACKAGE}.{CONSTANTS[constant]}"), constant), int):
+    if isinstance(getattr(DEFAULT_TUNING, constant), int):
         value = max(round(value), 1)
     return min(value, HIGHEST.get(constant, value))
 
 
-@contextmanager
-def changed(constant: str, value: float) -> Iterator[None]:
-    """The law with another value, in this process, until the block ends."""
-    before = getattr(importlib.import_module(f"{PACKAGE}.{CONSTANTS[constant]}"), constant)
-    made = type(before)(value)
-    modules = [importlib.import_module(f"{PACKAGE}.{name}") for name in MODULES]
-    holders = [module for module in modules if hasattr(module, constant)]
-    try:
-        for module in holders:
-            setattr(module, constant, made)
-        yield
-    finally:
-        for module in holders:
-            setattr(module, constant, before)
+def tuned(constant: str, value: float) -> Tuning:
+    """The law's constants with another value of one."""
+    changes: dict[str, Any] = {constant: type(getattr(DEFAULT_TUNING, constant))(value)}
+    return replace(DEFAULT_TUNING, **changes)
 
 
 class Sensitivity:
@@ -96,7 +63,7 @@ class Sensitivity:
     def __init__(self, traces: Path | None, results: Path) -> None:
         self._traces = traces
         self._memory = Memory(results / "sensitivity")
-        self._ours = contenders()[OURS]
+        self._ours = law()
 
     def point(self, scenario: Scenario, constant: str, factor: float) -> Point:
         value = scaled(constant, factor)
@@ -105,8 +72,7 @@ class Sensitivity:
         path = self._memory.path(scenario, "tune", self._ours, asked)
         score = self._memory.recall(path)
         if score is None:
-            with changed(constant, value):
-                score = evaluate(scenario, "tune", self._ours, {}, self._traces)
+            score = evaluate(scenario, "tune", law(tuned(constant, value)), {}, self._traces)
             self._memory.keep(path, score)
         return Point(scenario.name, constant, factor, value, score)
 

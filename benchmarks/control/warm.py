@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from paternoster_simulator.policies.policy import Action, Observation, Policy
+from paternoster_operator.autoscaling.observation import Observation
+from paternoster_simulator.policies.policy import Action, Policy
 
 
 class Warmed:

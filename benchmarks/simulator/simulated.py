@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
-from paternoster_simulator.policies.policy import Action, Observation, Policy
+from paternoster_simulator.policies.policy import Action, Policy
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate

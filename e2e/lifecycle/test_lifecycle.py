@@ -94,7 +94,7 @@ def a_burst(kubectl: Kubectl) -> None:
             assert table.splitlines()[1].split()[:5] == [NAME, "True", "MinimumReplicasAvailable", "2", "2"], table
         described = kubectl("describe", "llmd", NAME, f"--namespace={NAMESPACE}")
         assert "ScaledUp" in described, described
-        assert "ConcurrencyLowered" in described
+        assert "LiveCapLowered" in described
         assert "replicas 1->2: demand" in described
         until(lambda: fleet(kubectl)["status"]["desiredReplicas"] == 1, "the fleet shrinks", 300)
         until(lambda: fleet(kubectl)["status"]["replicas"] == 1, "one pod is left", 120)

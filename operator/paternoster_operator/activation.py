@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
+from paternoster_operator.autoscaling.decision import REPLICAS
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
 
@@ -27,8 +28,8 @@ async def wake(
 
 def _uid_asleep(fleet: Fleet) -> str | None:
     """Uid of the fleet, where a request would wake it."""
-    resource, state = fleet.resource, fleet.autoscaler.state
-    if resource is None or state is None or state.replicas > 0 or resource.spec.paused:
+    resource, replicas = fleet.resource, fleet.autoscaler.states.targets().get(REPLICAS)
+    if resource is None or replicas is None or replicas > 0 or resource.spec.paused:
         return None
     auto = resource.spec.autoscaling
     if auto is None or auto.mode is not AutoscalingMode.AUTO or not auto.scale_to_zero.enabled:

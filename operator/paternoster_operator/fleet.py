@@ -24,7 +24,7 @@ class Fleet:
 
     autoscaler: Autoscaler
     last_decision: Decision | None = None
-    """The last word of each loop."""
+    """The last decision of each loop."""
     resource: LLMDeployment | None = None
     observed: Observed = field(default_factory=lambda: Observed(None, ()))
     applied: AppliedChildren = field(default_factory=AppliedChildren)
@@ -43,8 +43,8 @@ class Fleet:
     """How many there were in all."""
     refused: frozenset[str] = frozenset()
     """Pods whose numbers were not believed at the last look."""
-    storming: bool = False
-    """Preemptions were too many at the last look, with the cap at its floor."""
+    loops_at_limit: frozenset[str] = frozenset()
+    """Loops that only another replica can help, as of their last decisions."""
     load_written: float = float("-inf")
     """When the load in the status was last written, on the operator's clock."""
 
@@ -60,17 +60,11 @@ class Fleet:
             startup=StartupTimes.from_status(status),
         )
 
-    def remember(self, decision: Decision, time: str) -> tuple[Decision, tuple[LoopDecision, ...]]:
-        """Take a look's decision in, made at ``time`` (RFC 3339); returns the last of each loop, and those recorded."""
-        last = self.last_decision
+    def record_decision(self, decision: Decision, time: str) -> tuple[Decision, tuple[LoopDecision, ...]]:
+        """Record a decision made at ``time`` (RFC 3339); returns the last of each loop, and those in the history."""
         recorded = self.history.add(decision, time)
         changes = [made for made in recorded if made.action != "Hold"]
         self.changes += changes
         self.num_changes += len(changes)
-        self.last_decision = Decision(
-            replicas=decision.replicas or (last.replicas if last else None),
-            concurrency=decision.concurrency or (last.concurrency if last else None),
-            state=decision.state,
-            token_budget=decision.token_budget or (last.token_budget if last else None),
-        )
+        self.last_decision = decision.after(self.last_decision)
         return self.last_decision, recorded

@@ -1,6 +1,7 @@
 """The operator's own metrics."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -96,14 +97,8 @@ class OperatorMetrics:
         self._gauges = {
             key: self._gauge(key, help_)
             for key, help_ in (
-                ("desired_replicas", "Replicas aimed at."),
-                ("recommended_replicas", "Replicas that the law asked for before limits."),
                 ("ready_replicas", "Replicas that serve."),
                 ("pending_replicas", "Replicas on their way."),
-                ("live_cap", "Live cap that every engine is told."),
-                ("recommended_live_cap", "Live cap that the law asked for before limits."),
-                ("token_budget", "Token budget that every engine is told; 0 where they have none."),
-                ("recommended_token_budget", "Token budget that the law asked for before limits."),
                 ("demand_requests", "Running, waiting and held requests."),
                 ("capacity_requests", "Sum of the live caps of serving replicas."),
                 ("preemption_ratio", "Preempted over finished requests in the window."),
@@ -117,17 +112,10 @@ class OperatorMetrics:
     def observe(
         self, key: Key, signals: Signals, last_decision: Decision, recorded: Sequence[LoopDecision], ready: int
     ) -> None:
-        """Take in one reconcile: the last word of each loop, and what of it was said for the first time."""
-        state, budget = last_decision.state, last_decision.token_budget
+        """Take in one reconcile: the last decision of each loop, and those that the history has now."""
         values: dict[str, float] = {
-            "desired_replicas": state.replicas,
-            "recommended_replicas": last_decision.replicas.recommended if last_decision.replicas else state.replicas,
             "ready_replicas": ready,
             "pending_replicas": signals.pending,
-            "live_cap": state.cap,
-            "recommended_live_cap": last_decision.concurrency.recommended if last_decision.concurrency else state.cap,
-            "token_budget": state.token_budget or 0,
-            "recommended_token_budget": budget.recommended if budget else state.token_budget or 0,
             "demand_requests": signals.demand,
             "capacity_requests": signals.capacity,
             "preemption_ratio": signals.preemption_rate,
@@ -138,8 +126,19 @@ class OperatorMetrics:
         }
         for name, value in values.items():
             self._gauges[name].labels(key.namespace, key.name).set(value)
+        for loop, target in last_decision.targets.items():
+            decision = last_decision.get(loop)
+            self._target(f"desired_{snake_case(loop)}", "What the loop wants.", key, target)
+            recommended = target if decision is None else decision.recommended
+            self._target(f"recommended_{snake_case(loop)}", "What the loop asked for before limits.", key, recommended)
         for made in recorded:
             self.decisions.labels(key.namespace, key.name, made.loop, made.action, made.reason.value).inc()
+
+    def _target(self, name: str, text: str, key: Key, value: int) -> None:
+        """Set a gauge of a loop; each loop has its own, made when it first decides."""
+        if name not in self._gauges:
+            self._gauges[name] = self._gauge(name, text)
+        self._gauges[name].labels(key.namespace, key.name).set(value)
 
     def observe_routes_secret(self, written_at: float, size: int) -> None:
         """Take in a write of the routing table's copy: Unix seconds and bytes."""
@@ -172,28 +171,14 @@ class OperatorMetrics:
 
     def forget(self, key: Key) -> None:
         """End every series of ``key``."""
-        for metric in (
-            *self._gauges.values(),
-            self.condition,
-            self.slo,
-            self.decisions,
-            self.failures,
-            self.reports_refused,
-        ):
+        for metric in (*self._gauges.values(), *self._by_fleet):
             metric.remove_by_labels(_labels(key))
         self._conditions.pop(key, None)
         self._objectives.pop(key, None)
 
     def forget_all(self) -> None:
         """End every series of every LLMDeployment: another operator tells of them now."""
-        for metric in (
-            *self._gauges.values(),
-            self.condition,
-            self.slo,
-            self.decisions,
-            self.failures,
-            self.reports_refused,
-        ):
+        for metric in (*self._gauges.values(), *self._by_fleet):
             metric.clear()
         self._conditions.clear()
         self._objectives.clear()
@@ -203,6 +188,11 @@ class OperatorMetrics:
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"paternoster_operator_{name}", text, (*_OBJECT, *labels), registry=self.registry)
+
+
+def snake_case(loop: str) -> str:
+    """A loop's name as in metrics: ``live_cap`` for ``LiveCap``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", loop).lower()
 
 
 def _labels(key: Key) -> dict[str, str]:

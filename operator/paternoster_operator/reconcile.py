@@ -12,8 +12,8 @@ from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineState
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.autoscaling.autoscaler import Samples
-from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision, LoopDecision
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
 from paternoster_operator.desired.children import RootKeys, build_children
@@ -108,10 +108,10 @@ class Reconciler:
         await self._observe(key, fleet)
         now = self._clock()
         decision = fleet.autoscaler.decide(now)
-        last_decision, recorded = fleet.remember(decision, self._timestamp())
+        last_decision, recorded = fleet.record_decision(decision, self._timestamp())
         fault = None
         if refusal is None and not resource.spec.paused:
-            fault = await self._act(key, fleet, decision.state)
+            fault = await self._act(key, fleet, decision.targets)
         refusal = refusal or self._route_refusal(key) or (None if fault is None else (fault.reason, str(fault)))
         access = self._access(fleet, names, refusal)
         await self._update_status(key, fleet, decision, last_decision, recorded, access)
@@ -162,7 +162,7 @@ class Reconciler:
         for pod in observed.answering:
             if (sample := stats.get(pod.name)) is None:
                 continue
-            last, since = autoscaler.latest(pod.name), autoscaler.age_of_latest(pod.name, now)
+            last, since = autoscaler.latest(pod.name), autoscaler.seconds_since_latest(pod.name, now)
             refusal = implausible(sample, last, since, capacity=pod.capacity, queue=pod.queue)
             if refusal is None:
                 believed[pod.name] = sample
@@ -171,23 +171,22 @@ class Reconciler:
         await self._refuse_reports(key, fleet, refused)
         await self._report_disruptions(key, fleet)
         fleet.startup.observe(observed.pods, believed)
-        deployment = observed.deployment
-        samples = Samples(
+        observation = Observation(
+            now=now,
+            replicas=_replicas_asked_for(fleet),
             engines=believed,
             serving=[pod.name for pod in observed.serving],
             pending=[pod.name for pod in observed.pending],
-            others=[pod.name for pod in observed.pods],
+            draining=[pod.name for pod in observed.pods if not pod.serving and pod not in observed.pending],
             held=held_by_fleet(fleet.gateways).get(resource.metadata.uid, 0),
             idle_seconds=idle_by_fleet(fleet.gateways).get(resource.metadata.uid),
             startup_seconds=fleet.startup.average,
-            # Afterwards the fleet follows what is decided; a cached Deployment may be older than that.
-            replicas=deployment.spec_replicas if deployment is not None and autoscaler.state is None else None,
             # An engine that did not answer is no reason to lose the cap that was found for it.
-            cap=_cap_in_status(resource),
+            live_cap=_cap_in_status(resource),
             gateway_requests=requests_by_gateway(fleet.gateways, resource.metadata.uid),
             refused_reports=tuple(f"{pod}: {refusal}" for pod, refusal in sorted(refused.items())),
         )
-        autoscaler.observe(samples, now)
+        autoscaler.observe(observation)
 
     async def _refuse_reports(self, key: Key, fleet: Fleet, refused: Mapping[str, Refusal]) -> None:
         """Count each, and tell of a pod's first."""
@@ -205,7 +204,7 @@ class Reconciler:
             log.warning("%s: %s: %s", key, event.reason, event.message)
             await self._cluster.record_event(key, event)
 
-    async def _act(self, key: Key, fleet: Fleet, state: LawState) -> ClusterError | None:
+    async def _act(self, key: Key, fleet: Fleet, targets: Mapping[str, int]) -> ClusterError | None:
         """Apply children and settings of engines; returns what is in the way and stays there.
 
         Raises :class:`ClusterError` for what may be gone at the next try.
@@ -214,9 +213,9 @@ class Reconciler:
         assert resource is not None
         try:
             roots = await self._keys.roots()
-            await self._apply(key, resource, fleet, state.replicas, roots)
+            await self._apply(key, resource, fleet, targets[REPLICAS], roots)
             fleet.admin_keys = await self._keys.admin_keys(resource, roots)
-            await self._steer(fleet, state)
+            await self._steer(fleet, targets)
             clients = await self._keys.client_keys(resource)
             if clients.fault is not None:
                 raise clients.fault
@@ -268,16 +267,16 @@ class Reconciler:
             *(self._cluster.annotate_pod(key, name, {labels.DELETION_COST: cost}) for name, cost in costs.items())
         )
 
-    async def _steer(self, fleet: Fleet, state: LawState) -> None:
+    async def _steer(self, fleet: Fleet, targets: Mapping[str, int]) -> None:
         """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
         calls = []
         for pod in fleet.observed.answering:
             stats = fleet.autoscaler.latest(pod.name)
             if stats is None or pod.admin_url is None or pod.deleting:
                 continue
-            cap, budget = min(state.cap, stats.capacity), state.token_budget
-            # An engine of an earlier release has no token budget, and would refuse one.
-            budget = None if budget is None or not stats.max_batched_tokens else min(budget, stats.max_batched_tokens)
+            cap = min(targets[LIVE_CAP], stats.capacity)
+            # 0 where an engine of an earlier release has no token budget, which would refuse one.
+            budget = min(targets[TOKEN_BUDGET], stats.max_batched_tokens) or None
             if stats.live_cap != cap or budget not in (None, stats.token_budget):
                 limits = LiveConfigPatch(live_cap=cap, token_budget=budget)
                 calls.append(self._scraper.set_limits(pod.admin_url, limits, fleet.admin_keys))
@@ -304,6 +303,7 @@ class Reconciler:
             last_decision,
             self._timestamp(),
             access,
+            steps=fleet.autoscaler.models.replica.steps,
             age_of_load=now - fleet.load_written,
             endpoint=self._settings.endpoint or self._settings.gateway_url or service_url(fleet.resource),
             bounds=fleet.autoscaler.policy.replicas,
@@ -323,9 +323,10 @@ class Reconciler:
         for made in recorded:
             if made.action != "Hold":
                 await self._cluster.record_event(key, decision_event(made))
-        if decision.concurrency is not None and decision.state.wants_replica and not fleet.storming:
-            await self._cluster.record_event(key, Event("Warning", "PreemptionStorm", decision.concurrency.message))
-        fleet.storming = decision.state.wants_replica
+        at_limit = {made.loop: made.message for made in last_decision.values() if made.needs_replica}
+        for loop in at_limit.keys() - fleet.loops_at_limit:
+            await self._cluster.record_event(key, Event("Warning", "PreemptionStorm", at_limit[loop]))
+        fleet.loops_at_limit = frozenset(at_limit)
 
     async def _refuse(self, key: Key, document: Any, invalid: InvalidManifest) -> None:
         previous = document.get("status", {})
@@ -368,6 +369,14 @@ class Reconciler:
 
     def _timestamp(self) -> str:
         return self._wall().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _replicas_asked_for(fleet: Fleet) -> int:
+    """What was decided last; before that what the Deployment has, which later may be older than the decision."""
+    autoscaler, deployment = fleet.autoscaler, fleet.observed.deployment
+    if autoscaler.states:
+        return autoscaler.states[REPLICAS].target
+    return autoscaler.policy.start_replicas if deployment is None else deployment.spec_replicas
 
 
 def _cap_in_status(resource: LLMDeployment | None) -> int | None:

@@ -8,12 +8,14 @@ from typing import Any
 
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_operator.autoscaling.observation import Observation
+from paternoster_operator.report.startup import StartupTimes
 from paternoster_simulator.cost import TICKS_PER_SECOND, seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.fleet import Fleet, Hooks, Phase, Pod
 from paternoster_simulator.outcome.outcome import Outcome, Series
-from paternoster_simulator.policies.policy import Action, Observation, Policy
+from paternoster_simulator.policies.policy import Action, Policy
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.replica.replica import Replica
 from paternoster_simulator.settings import FleetSettings
@@ -94,6 +96,7 @@ class Simulation:
         self._token_budget: int | None = None
         self._clock_offset = 0.0
         self._dark: Callable[[str], bool] | None = None
+        self._startup = StartupTimes()
         self._before = (0, 0, 0, 0, 0.0)
         self._fleet.begin(start_replicas, 0)
 
@@ -161,6 +164,9 @@ class Simulation:
             pod.name: pod.serving.stats(now, draining=pod.phase is Phase.DRAINING)
             for pod in fleet.of(Phase.READY, Phase.DRAINING)
         }
+        for taken in fleet.startups:
+            self._startup.learn(taken)
+        fleet.startups.clear()
         dark = self._dark
         observation = Observation(
             now=seconds(now) + self._clock_offset,
@@ -171,10 +177,9 @@ class Simulation:
             engines=stats if dark is None else {name: s for name, s in stats.items() if not dark(name)},
             held=len(gateway.held),
             in_flight=gateway.in_flight,
-            requests_total=gateway.requests,
-            startups=tuple(fleet.startups),
+            gateway_requests={"gateway": gateway.requests},
+            startup_seconds=self._startup.average,
         )
-        fleet.startups.clear()
         self._record(observation, stats, now)
         self._obey(self._policy.decide(observation), observation, now)
 

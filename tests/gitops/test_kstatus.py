@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from paternoster_operator.api.crd import object_schema
 from paternoster_operator.api.manifest import InvalidManifest, parse
-from paternoster_operator.autoscaling.decision import Decision, LawState
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.observe import DeploymentView, Observed
 from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.conditions import Access
@@ -38,11 +39,11 @@ def manifest(*, status: Mapping[str, Any], generation: int = GENERATION, **spec:
 def looked_at(observed: Observed, *, wanted: int = 2, **spec: Any) -> Document:
     """The resource after a look that saw ``observed``."""
     document = manifest(status={}, **spec)
-    decision = Decision(None, None, LawState(wanted, 8, since=0))
+    decision = Decision({}, {REPLICAS: wanted, LIVE_CAP: 8, TOKEN_BUDGET: 0})
     ready = len(observed.serving)
     document["status"] = build_status(
         parse(document), observed, Signals(ready=ready, fresh=ready > 0), decision, decision, NOW,
-        Access(("ride",)), age_of_load=1e9, endpoint="http://door",
+        Access(("ride",)), steps=StepModel(), age_of_load=1e9, endpoint="http://door",
     )  # fmt: skip
     return document
 

@@ -7,7 +7,10 @@ import pytest
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.autoscaler import Autoscaler
-from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.control_loop import LoopStates
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision, Reason
+from paternoster_operator.autoscaling.limits import ReplicaState
+from paternoster_operator.autoscaling.live_cap import LiveCapState
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
@@ -26,16 +29,15 @@ def demo_record():
 
 def line(time: float, decisions: list[LoopDecision]) -> str:
     spec = LLMDeploymentSpec.model_validate({"model": {"source": "file:///m.gguf"}})
-    fleet = Fleet(Autoscaler(ScalingPolicy.from_spec(spec), state=LawState(replicas=2, cap=12, since=0.0)))
+    states = LoopStates({LIVE_CAP: LiveCapState(target=12), REPLICAS: ReplicaState(target=2, since=0.0)})
+    fleet = Fleet(Autoscaler(ScalingPolicy.from_spec(spec), states=states))
     snapshot = Snapshot.of(Key("default", "tiny"), fleet)
     document = {"time": time, "endpoint": "http://127.0.0.1:9", "deployments": [snapshot.document(decisions)]}
     return json.dumps(document) + "\n"
 
 
 def cut(reason: Reason, *, applied: bool = True) -> LoopDecision:
-    return LoopDecision(
-        "Concurrency", current=16, target=12, recommended=12, reason=reason, message="m", applied=applied
-    )
+    return LoopDecision(LIVE_CAP, current=16, target=12, recommended=12, reason=reason, message="m", applied=applied)
 
 
 def test_lines_of_the_operators_record_are_understood(demo_record):

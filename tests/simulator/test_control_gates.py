@@ -154,7 +154,7 @@ def test_long_prompts_make_steps_smaller_and_not_the_cap(seed: int) -> None:
     assert in_pace(outcome) > 0.99
     assert in_pace(before) < 0.97
     assert [made["action"] for made in changes(outcome, "TokenBudget")][:1] == ["Down"]
-    assert changes(outcome, "Concurrency") == [], "no cut of the cap makes a prompt shorter"
+    assert changes(outcome, "LiveCap") == [], "no cut of the cap makes a prompt shorter"
     assert outcome.replica_hours <= 1.03 * before.replica_hours
 
 
@@ -216,7 +216,7 @@ def test_a_blackout_changes_no_decision_while_it_lasts_or_after(seconds: float, 
     outcome = run(constant(8.0), duration=1000, seed=seed, start=3, faults=[blackout])
     assert changes(outcome) == changes(undisturbed(seed))
     assert outcome.series.wanted == undisturbed(seed).series.wanted
-    assert changes(outcome, "Concurrency") == changes(undisturbed(seed), "Concurrency")
+    assert changes(outcome, "LiveCap") == changes(undisturbed(seed), "LiveCap")
 
 
 @pytest.mark.parametrize(("factor", "seed"), [(20.0, 0), (1000.0, 1)])
@@ -294,7 +294,7 @@ def test_preemptions_come_below_their_target(seed: int) -> None:
         constant(5.0), duration=1500, seed=seed, start=1, profile=short,
         autoscaling={"minReplicas": 1, "maxReplicas": 1}, concurrency=FEW_PREEMPTIONS,
     )  # fmt: skip
-    assert changes(outcome, "Concurrency")
+    assert changes(outcome, "LiveCap")
     rates = np.array(outcome.series.preemption_rate)
     times = np.array(outcome.series.time)
     assert rates[times < 200].max() > 0.05, "there was something to do"
@@ -328,7 +328,7 @@ def test_no_loop_turns_more_than_once_in_ten_minutes_of_steady_load(rate: float)
         constant(rate), duration=660, seed=0, start=1, workload=CODE,
         autoscaling={"minReplicas": 1, "maxReplicas": 1},
     )  # fmt: skip
-    for loop in ("Replicas", "Concurrency", "TokenBudget"):
+    for loop in ("Replicas", "LiveCap", "TokenBudget"):
         made = [change for change in changes(outcome, loop) if 60 <= change["time"] < 660]
         turns = [b["message"] for a, b in pairwise(made) if a["action"] != b["action"]]
         assert len(turns) <= 1, turns

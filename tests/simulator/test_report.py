@@ -8,11 +8,12 @@ from small_profile import SMALL
 
 from paternoster_engine.bench.reports.html import Page, Panel, render
 from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.cost import seconds
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import Fate
 from paternoster_simulator.outcome.report import MOST_MARKS, report_page
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Objective
 from paternoster_simulator.simulation import simulate
 

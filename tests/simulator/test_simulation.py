@@ -11,12 +11,13 @@ from small_profile import SMALL
 
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.bench.requests.workload import Limits
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.arrivals import constant, synthetic
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import Fate
 from paternoster_simulator.policies.fixed import FixedPolicy
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
@@ -94,7 +95,7 @@ def test_every_request_has_one_end_and_leaps_change_nothing(
     seed: int, plan: list[tuple[int, int]], faults: list[Fault], rate: float
 ) -> None:
     def act(observation: Observation) -> Action:
-        replicas, cap = plan[observation.requests_total % len(plan)]
+        replicas, cap = plan[observation.gateway_requests["gateway"] % len(plan)]
         return Action(replicas, cap)
 
     def go(*, fast_forward: bool) -> Outcome:
@@ -128,7 +129,7 @@ def test_a_dead_replica_breaks_what_it_streamed_and_is_replaced() -> None:
     by_time = {observation.now: observation for observation in policy.observations}
     assert (len(by_time[15.0].serving), len(by_time[15.0].pending)) == (1, 1)
     assert len(by_time[25.0].serving) == 2
-    assert [s for observation in policy.observations for s in observation.startups] == [pytest.approx(10.0)]
+    assert policy.observations[-1].startup_seconds == pytest.approx(10.0)
 
 
 def test_what_had_no_token_yet_is_asked_elsewhere() -> None:
@@ -174,7 +175,7 @@ def test_the_policys_clock_jumps() -> None:
 def test_slow_startups_are_slow() -> None:
     policy = Script(lambda observation: Action(2))
     run([], policy, faults=[SlowStartups(at=0, seconds=60, factor=3)], duration=60)
-    assert [s for observation in policy.observations for s in observation.startups] == [pytest.approx(30.0)]
+    assert policy.observations[-1].startup_seconds == pytest.approx(30.0)
 
 
 def test_pods_that_do_not_serve_go_first_and_a_drained_pod_finishes() -> None:

@@ -9,9 +9,9 @@ import pytest
 from control.scenarios import SCENARIOS, Scenario
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.core.config import SchedulerConfig
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.arrivals import constant
 from paternoster_simulator.cost import StepCost
-from paternoster_simulator.policies.policy import Observation
 from paternoster_simulator.replica.replica import Replica
 
 

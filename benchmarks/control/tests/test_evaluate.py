@@ -11,8 +11,9 @@ from control.contenders import contenders
 from control.evaluate import Memory, average, digest, evaluate, score
 from control.scenarios import SEEDS, Scenario
 from control.warm import Warmed
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.fixed import FixedPolicy
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.simulation import simulate
 
 

@@ -15,7 +15,7 @@ from control.contenders import Choice
 from control.evaluate import Score, evaluate
 from control.foresight import CONTENDER, SLOT_SECONDS, Foresight, Schedule, ScheduledPolicy
 from control.scenarios import Scenario
-from paternoster_simulator.policies.policy import Observation
+from paternoster_operator.autoscaling.observation import Observation
 
 HIGHEST, FREE = 9, 2
 

@@ -1,6 +1,5 @@
 """One constant at a time, put back afterwards, and a figure that a browser can read."""
 
-import importlib
 import math
 import subprocess
 import sys
@@ -12,10 +11,12 @@ import pytest
 from blank_score import BLANK
 
 from control import sensitivity
+from control.contenders import Contender, law
 from control.evaluate import Score
 from control.outcome.small_multiples import figure
 from control.scenarios import Scenario
-from control.sensitivity import CONSTANTS, PACKAGE, Point, Sensitivity, changed, scaled, table, value_of
+from control.sensitivity import CONSTANTS, Point, Sensitivity, scaled, table, tuned, value_of
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 
 BENCHMARKS = Path(__file__).parents[2]
 SCORE = replace(
@@ -30,20 +31,14 @@ SCORE = replace(
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
-def test_a_change_is_seen_wherever_the_name_is_and_undone(name: str) -> None:
-    before = value_of(name)
-    other = scaled(name, 0.5)
-    assert other != before
-    holders = [importlib.import_module(f"{PACKAGE}.{module}") for module in sensitivity.MODULES]
-    holders = [module for module in holders if hasattr(module, name)]
-    with changed(name, other):
-        assert {float(getattr(module, name)) for module in holders} == {other}
-    assert {float(getattr(module, name)) for module in holders} == {before}
+def test_one_constant_is_changed_and_no_other(name: str) -> None:
+    changed = tuned(name, scaled(name, 0.5))
+    assert [each for each in CONSTANTS if getattr(changed, each) != getattr(DEFAULT_TUNING, each)] == [name]
 
 
 def test_shares_end_at_the_whole_and_counts_stay_whole() -> None:
-    assert scaled("ITL_MARGIN", 10.0) == 1.0
-    assert scaled("EVIDENCE_WINDOWS", 0.01) == 1
+    assert scaled("itl_margin", 10.0) == 1.0
+    assert scaled("budget_grain", 0.001) == 1
 
 
 def test_the_value_in_the_code_is_simulated_once(
@@ -51,22 +46,26 @@ def test_the_value_in_the_code_is_simulated_once(
 ) -> None:
     asked: list[float] = []
 
+    def law_with(tuning: Tuning = DEFAULT_TUNING) -> Contender:
+        asked.append(tuning.spare_roots)
+        return law(tuning)
+
     def evaluated(*_: object) -> Score:
-        asked.append(value_of("SAFETY"))
         return SCORE
 
+    monkeypatch.setattr(sensitivity, "law", law_with)
     monkeypatch.setattr(sensitivity, "evaluate", evaluated)
     runs = Sensitivity(None, tmp_path)
-    for constant in ("SAFETY", "STARTUPS", "SAFETY"):
+    for constant in ("spare_roots", "spare_startups", "spare_roots"):
         for factor in (0.5, 1.0):
             runs.point(minute, constant, factor)
-    usual = value_of("SAFETY")
-    assert asked == [usual / 2, usual, usual]
+    usual = value_of("spare_roots")
+    assert asked == [usual, usual / 2, usual, usual]
 
 
 def points() -> list[Point]:
     made = []
-    for constant in ("SAFETY", "STARTUPS"):
+    for constant in ("spare_roots", "spare_startups"):
         for scenario in ("bursts", "step"):
             for factor in (0.5, 1.0, 2.0):
                 score = replace(SCORE, slo_attainment=0.9 + 0.02 * math.log2(factor), gpu_hours=2 + factor)
@@ -88,7 +87,7 @@ def test_the_figure_has_a_panel_for_each_constant() -> None:
 
 def test_the_table_says_the_values() -> None:
     text = table(points())
-    assert "| bursts | `SAFETY` | 1 | 90.00% | 3.00 | 1.00% |" in text
+    assert "| bursts | `spare_roots` | 1 | 90.00% | 3.00 | 1.00% |" in text
 
 
 @pytest.mark.parametrize(

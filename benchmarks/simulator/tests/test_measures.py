@@ -8,8 +8,9 @@ from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.bench.client import Outcome, RequestResult
 from paternoster_engine.bench.requests.synthetic import generate
 from paternoster_engine.bench.requests.workload import retime
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.fixed import FixedPolicy
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.simulation import simulate
 from simulator.conditions import LIMITS, Conditions, requests

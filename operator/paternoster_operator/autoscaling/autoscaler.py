@@ -1,53 +1,29 @@
-"""The autoscaler of one fleet: from samples of the engines to replicas, live cap and token budget.
+"""The autoscaler of one fleet: from what is observed of it to replicas, live cap and token budget.
 
 Pure and without a clock, so that the operator, ``paternoster up`` and a simulation decide alike.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from paternoster_contract.stats import EngineStats
-from paternoster_operator.autoscaling.concurrency import (
-    PERIOD_SECONDS,
-    decide_cap,
-    longest_window,
-    observation_window,
-)
-from paternoster_operator.autoscaling.decision import Decision, LawState
+from paternoster_operator.autoscaling.control_loop import ControlLoop, LoopStates
+from paternoster_operator.autoscaling.decision import REPLICAS, Decision, LoopDecision
+from paternoster_operator.autoscaling.limits import ReplicaState
+from paternoster_operator.autoscaling.live_cap import LiveCapLoop, LiveCapState, evidence_seconds
+from paternoster_operator.autoscaling.models import Models
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
-from paternoster_operator.autoscaling.replicas import decide_replicas, seconds_idle
+from paternoster_operator.autoscaling.replicas import ReplicaLoop, seconds_idle
 from paternoster_operator.autoscaling.signals import Signals
-from paternoster_operator.autoscaling.token_budget import decide_budget
-from paternoster_operator.autoscaling.trend import note
+from paternoster_operator.autoscaling.token_budget import TokenBudgetLoop
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 from paternoster_operator.autoscaling.windows import SignalWindows
 
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """What can be seen of a fleet at one moment."""
-
-    engines: Mapping[str, EngineStats]
-    """By pod: what those that answered told, as far as it is believed."""
-    serving: Collection[str]
-    """Pods that take requests."""
-    pending: Collection[str] = ()
-    """Pods on their way."""
-    others: Collection[str] = ()
-    """Pods that are there besides, such as those that finish what they have and go."""
-    held: int = 0
-    """Requests that gateways hold for want of a replica."""
-    idle_seconds: float | None = None
-    """Since the last request, as gateways tell it; None where none of them had one."""
-    startup_seconds: float | None = None
-    """Mean time from a pod's creation until it serves; None while no start was seen."""
-    replicas: int | None = None
-    """Replicas that are asked for, where that may differ from what was decided last; None where it does not."""
-    cap: int | None = None
-    """Live cap to begin with where no engine tells one."""
-    gateway_requests: Mapping[str, int] = field(default_factory=dict)
-    """Requests for the fleet that have come to each gateway process, by its instance."""
-    refused_reports: tuple[str, ...] = ()
-    """What engines told and was not believed."""
+MakeLoop = Callable[[ScalingPolicy, Tuning], ControlLoop]
+LOOPS: Final[Sequence[MakeLoop]] = (TokenBudgetLoop, LiveCapLoop, ReplicaLoop)
+"""In the order of evaluation: replicas come last, since they are decided by what the others will hold."""
 
 
 @dataclass(slots=True)
@@ -81,104 +57,74 @@ class Autoscaler:
     """
 
     policy: ScalingPolicy
-    """May be replaced between two looks, by what holds then."""
-    state: LawState | None = None
-    """Memory; None before the first decision."""
+    """May be replaced between two decisions, by what holds then."""
+    tuning: Tuning = DEFAULT_TUNING
+    make_loops: Sequence[MakeLoop] = LOOPS
+    states: LoopStates = field(default_factory=LoopStates)
+    """What each loop remembers; empty before the first decision."""
+    models: Models = field(init=False)
     signals: Signals = field(default_factory=Signals)
-    """What was seen last."""
-    _windows: SignalWindows = field(default_factory=SignalWindows)
-    _found: Samples | None = None
+    """Those of the last observation."""
+    _windows: SignalWindows = field(init=False)
+    _observation: Observation | None = None
 
-    def observe(self, samples: Samples, now: float) -> Signals:
-        """Take one look in."""
-        cap, windows = self.policy.cap, self._windows
-        for pod, stats in samples.engines.items():
-            windows.observe(pod, stats, now, longest_window(cap))
-        windows.observe_gateways(samples.gateway_requests, now)
-        if samples.idle_seconds is not None:
-            windows.note_request(now - samples.idle_seconds)
-        windows.keep({*samples.serving, *samples.pending, *samples.others})
-        self._found = samples
-        self.signals = windows.summarize(
-            window_seconds=longest_window(cap) if self.state is None else observation_window(cap, self.state, now),
-            flow_seconds=cap.window_seconds,
-            now=now,
-            ready_pods=samples.serving,
-            pending_pods=len(samples.pending),
-            held=samples.held,
-            current=samples.idle_seconds is not None or samples.engines.keys() >= set(samples.serving),
-            startup_seconds=samples.startup_seconds,
-            refused_reports=samples.refused_reports,
+    def __post_init__(self) -> None:
+        self.models = Models.empty(self.tuning)
+        self._windows = SignalWindows(self.tuning)
+
+    @property
+    def loops(self) -> list[ControlLoop]:
+        """In the order of evaluation."""
+        return [make(self.policy, self.tuning) for make in self.make_loops]
+
+    def observe(self, observation: Observation) -> Signals:
+        """Append an observation to the windows, and summarize them."""
+        cap = self.policy.cap
+        state = self.states.find(LiveCapState) if self.states else None
+        self._observation = observation
+        self._windows.observe(observation, evidence_seconds(cap, None, observation.now, self.tuning))
+        self.signals = self._windows.summarize(
+            window_seconds=evidence_seconds(cap, state, observation.now, self.tuning), flow_seconds=cap.window_seconds
         )
         return self.signals
 
     def decide(self, now: float) -> Decision:
         """What to have from now on; at first what there is, so that a restarted operator changes nothing by itself."""
-        found, state = self._found, self.state
-        replicas = None if found is None else found.replicas
-        if state is None:
-            cap = self.signals.lowest_cap or (None if found is None else found.cap)
-            budget = self.signals.token_budget or None
-            state = first_state(self.policy, now, replicas=replicas, cap=cap, token_budget=budget)
-        elif replicas is not None and state.replicas != replicas:
-            # What was ordered was not done, so it is neither on its way nor to be done late; what was seen counts.
-            state = replace(state, replicas=replicas, ordered=None, changes=())
-        decision = decide(self.policy, self.signals, state, now)
-        self.state = decision.state
+        loops = self.loops
+        if self._observation is not None:
+            self.states = adopt(loops, self._observation, self.signals, self.states)
+        decision, self.models, self.states = decide(loops, self.signals, self.models, self.states, now)
         return decision
 
     def seconds_until_sleep(self, now: float) -> float | None:
         """Until the fleet goes to zero where no request comes; None where that time has come, or will not."""
-        loop, state = self.policy.replicas, self.state
-        if loop is None or state is None or state.replicas == 0 or self.signals.demand > 0:
+        loop = self.policy.replicas
+        if loop is None or not self.states or self.states[REPLICAS].target == 0 or self.signals.demand > 0:
             return None
-        idle = seconds_idle(self.signals, state, now)
+        idle = seconds_idle(self.signals, self.states.find(ReplicaState), now)
         return None if loop.idle_seconds is None or idle >= loop.idle_seconds else loop.idle_seconds - idle
 
     def latest(self, pod: str) -> EngineStats | None:
         """The last sample of a pod."""
         return self._windows.latest(pod)
 
-    def age_of_latest(self, pod: str, now: float) -> float:
-        """Seconds since the last sample of a pod; 0 without one."""
-        return now - self._windows.last_time(pod, now)
+    def seconds_since_latest(self, pod: str, now: float) -> float:
+        """Age of the last sample of a pod; 0 without one."""
+        return self._windows.seconds_since_latest(pod, now)
 
 
-def first_state(
-    policy: ScalingPolicy,
-    now: float,
-    *,
-    replicas: int | None = None,
-    cap: int | None = None,
-    token_budget: int | None = None,
-) -> LawState:
-    """Memory to begin with: what already runs, where that is known; else the spec's start."""
-    start = policy.fixed_replicas if policy.replicas is None else policy.replicas.lowest
-    return LawState(
-        replicas=start if replicas is None else replicas,
-        cap=policy.cap.initial if cap is None else cap,
-        since=now,
-        token_budget=token_budget,
-    )
+def adopt(loops: Sequence[ControlLoop], observation: Observation, signals: Signals, states: LoopStates) -> LoopStates:
+    """The state of each loop with what runs now."""
+    return LoopStates({loop.name: loop.adopt(observation, signals, states.get(loop.name)) for loop in loops})
 
 
-def decide(policy: ScalingPolicy, signals: Signals, state: LawState, now: float) -> Decision:
-    """What to do now. Budget and cap come first: replicas are judged by what will hold."""
-    state = _learn(signals, state, now)
-    token_budget, state = decide_budget(policy, signals, state, now)
-    concurrency, state = decide_cap(policy, signals, state, now)
-    replicas, state = decide_replicas(policy, signals, state, now)
-    return Decision(replicas, concurrency, state, token_budget)
-
-
-def _learn(signals: Signals, state: LawState, now: float) -> LawState:
-    """Take a look's numbers in, once a period: what is looked at twice is not twice as true."""
-    elapsed = PERIOD_SECONDS if state.looked is None else now - state.looked
-    if not signals.fresh or 0 <= elapsed < PERIOD_SECONDS:
-        return state
-    return replace(
-        state,
-        looked=now,
-        model=state.model.observe(signals, elapsed),
-        arrivals=note(state.arrivals, now, signals.arrival_rate),
-    )
+def decide(
+    loops: Sequence[ControlLoop], signals: Signals, models: Models, states: LoopStates, now: float
+) -> tuple[Decision, Models, LoopStates]:
+    """The decision at ``now``, and what to remember for the next one."""
+    models, states, made = models.learn(signals, now), LoopStates(states), dict[str, LoopDecision]()
+    for loop in loops:
+        decision, states[loop.name] = loop.evaluate(signals, models, states, now)
+        if decision is not None:
+            made[loop.name] = decision
+    return Decision(made, states.targets()), models, states

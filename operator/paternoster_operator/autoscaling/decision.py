@@ -1,13 +1,14 @@
-"""What the law says, and what it remembers between two looks."""
+"""What the law decides: a mapping from each loop's name to its decision, with reason, inputs and limits."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from paternoster_operator.autoscaling.replica_model import ReplicaModel
-from paternoster_operator.autoscaling.trend import Arrivals
+REPLICAS: Final = "Replicas"
+LIVE_CAP: Final = "LiveCap"
+TOKEN_BUDGET: Final = "TokenBudget"
 
-Loop = Literal["Replicas", "Concurrency", "TokenBudget"]
 Action = Literal["Up", "Down", "Hold"]
 
 
@@ -38,9 +39,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoopDecision:
-    """One loop's word."""
+    """What one loop wants, and why."""
 
-    loop: Loop
+    loop: str
+    """Name of the loop."""
     current: int
     target: int
     """What to have from now on; equals ``current`` when nothing is to change."""
@@ -58,6 +60,8 @@ class LoopDecision:
     """How ``recommended`` came about, with its numbers: ``ceil(118 / (0.80 x 48)) = 4``."""
     otherwise: str = ""
     """What would have happened without a limit, or without the other loop; empty where it would have been the same."""
+    needs_replica: bool = False
+    """The target is at its limit, and only another replica can help."""
 
     @property
     def action(self) -> Action:
@@ -83,72 +87,26 @@ class LoopDecision:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """One evaluation of the replica loop."""
+class Decision(Mapping[str, LoopDecision]):
+    """The decisions of one moment by the name of their loop, without the loops that were off or not due.
 
-    time: float
-    wanted: int
-    """Replicas that the formula gave."""
-    filled: int = 0
-    """Replicas that what ran would have filled, of those there were."""
+    ``targets`` has what every loop wants, also where it was not due.
+    """
 
+    def __init__(self, loops: Mapping[str, LoopDecision], targets: Mapping[str, int]) -> None:
+        self._loops = dict(loops)
+        self.targets = dict(targets)
 
-@dataclass(frozen=True, slots=True)
-class LawState:
-    """The law's memory. Times are the caller's clock."""
+    def __getitem__(self, name: str) -> LoopDecision:
+        return self._loops[name]
 
-    replicas: int
-    """Target number of replicas."""
-    cap: int
-    """Target live cap of every engine."""
-    since: float
-    """When this memory began: before it, nothing is known."""
-    replicas_due: float = 0.0
-    cap_due: float = 0.0
-    cap_changed: float | None = None
-    cap_cut: float | None = None
-    token_budget: int | None = None
-    """Target token budget of every engine; None while none has one."""
-    budget_due: float = 0.0
-    budget_changed: float | None = None
-    looked: float | None = None
-    """Time of the last look whose numbers were learnt from."""
-    model: ReplicaModel = field(default_factory=ReplicaModel)
-    """What is known of a replica."""
-    arrivals: Arrivals = ()
-    """The rate of the last minutes."""
-    ordered: float | None = None
-    """When replicas were last added."""
-    wants_replica: bool = False
-    """The cap is at its floor and preemptions are still too many: only another replica can help."""
-    evaluations: tuple[Evaluation, ...] = ()
-    """Of the replica loop, oldest first, as far back as the longest window."""
-    changes: tuple[tuple[float, int], ...] = ()
-    """(time, difference) of replica changes, as far back as the longest period."""
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loops)
 
+    def __len__(self) -> int:
+        return len(self._loops)
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Each loop's word and the memory for the next look; a loop that was not due, or is off, is None."""
-
-    replicas: LoopDecision | None
-    concurrency: LoopDecision | None
-    state: LawState
-    token_budget: LoopDecision | None = None
-
-    @property
-    def words(self) -> tuple[LoopDecision, ...]:
-        """Of those that were due."""
-        loops = (self.token_budget, self.concurrency, self.replicas)
-        return tuple(word for word in loops if word is not None)
-
-
-def is_early(now: float, due: float, period: float) -> bool:
-    """Whether a loop has to wait; not for longer than its period, so that a clock set back does not stop it."""
-    return due - period <= now < due
-
-
-def is_recent(now: float, then: float | None, seconds: float) -> bool:
-    """Whether less than ``seconds`` have passed since ``then``; not where the clock was set back to before it."""
-    return then is not None and 0 <= now - then < seconds
+    def after(self, earlier: "Decision | None") -> "Decision":
+        """This with the earlier decisions of loops that were not due now, in the loops' order."""
+        known = {**(earlier or {}), **self}
+        return Decision({name: known[name] for name in self.targets if name in known}, self.targets)

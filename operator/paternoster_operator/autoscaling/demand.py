@@ -9,20 +9,14 @@ what runs now stands for them. The queue counts by what it takes to work it off 
 import math
 from dataclasses import dataclass
 
-from paternoster_operator.autoscaling.decision import LawState, is_recent
-from paternoster_operator.autoscaling.limits import PERIOD_SECONDS, startup_seconds
-from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
+from paternoster_operator.autoscaling.control_loop import LoopState, is_recent
+from paternoster_operator.autoscaling.limits import ReplicaState, startup_seconds
+from paternoster_operator.autoscaling.models import Models
+from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import Capacity, ReplicaModel, replica_capacity
 from paternoster_operator.autoscaling.signals import Signals
-from paternoster_operator.autoscaling.trend import growth
-
-DRAIN_SECONDS = 60.0
-"""Time in which a queue is to be worked off: more replicas than that takes would come when it is gone."""
-CONFIDENCE = 10
-"""Arrivals that weigh as much as what runs now: few requests say little about a rate."""
-SAFETY = 1.0
-"""Spare sequences in units of the square root of demand (square-root staffing, Halfin and Whitt 1981): that is how
-much independent arrivals vary, so a large fleet may run fuller than a small one."""
+from paternoster_operator.autoscaling.trend import forecast_growth
+from paternoster_operator.autoscaling.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +70,29 @@ class Need:
         )
 
 
-def replicas_needed(policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals, state: LawState, now: float) -> Need:
-    """At least one; tolerance, windows and limits come after."""
-    capacity = replica_capacity(policy, state.model)
-    ordered = is_ordered(signals, state, now)
-    settled = not is_recent(now, state.cap_changed, policy.cap.cooldown_seconds)
-    if signals.queued and settled and not ordered and state.cap < capacity.sequences:
+def replicas_needed(
+    policy: ScalingPolicy,
+    signals: Signals,
+    models: Models,
+    cap: LoopState,
+    state: ReplicaState,
+    now: float,
+    tuning: Tuning,
+) -> Need:
+    """At least one; tolerance, windows and limits come after. ``cap`` is the state of the live cap's loop."""
+    assert policy.replicas is not None
+    capacity = replica_capacity(policy, models.replica)
+    ordered = is_ordered(signals, state, now, tuning)
+    settled = not is_recent(now, cap.changed, policy.cap.cooldown_seconds)
+    if signals.queued and settled and not ordered and cap.target < capacity.sequences:
         # The cap has done what it can and a queue is left: then the cap is what a replica carries.
-        capacity = Capacity(state.cap, "live cap")
+        capacity = Capacity(cap.target, "live cap")
     per_replica = capacity.sequences
-    rise = growth(state.arrivals, ahead=startup_seconds(signals) + PERIOD_SECONDS)
-    demand = estimate_demand(signals, state.model, per_replica, growth=rise, ordered=ordered)
-    root = math.sqrt(demand.sequences)
-    utilization = min(loop.target_utilization, root / (root + SAFETY)) if root > 0 else loop.target_utilization
+    ahead = startup_seconds(signals, tuning) + tuning.replica_period_seconds
+    growth = forecast_growth(models.arrivals, ahead, tuning)
+    demand = estimate_demand(signals, models.replica, per_replica, growth=growth, ordered=ordered)
+    root, target = math.sqrt(demand.sequences), policy.replicas.target_utilization
+    utilization = min(target, root / (root + tuning.spare_roots)) if root > 0 else target
     replicas = math.ceil(demand.sequences / (utilization * per_replica) - 1e-9)
     return Need(max(replicas, 1), demand, capacity, utilization)
 
@@ -103,16 +107,16 @@ def estimate_demand(
     """
     if signals.ready == 0 or signals.mean_running == 0:
         return Demand(signals.demand, 0.0)
-    pace, steps = model.pace(full), model.steps_per_answer
+    tuning, pace, steps = model.tuning, model.pace(full), model.steps_per_answer
     running = _running_when_full(signals, model, full)
     if pace is None or steps is None:
         # More cannot be wanted than is there, as far as is known.
-        return Demand(running, 0.0 if ordered else _backlog(signals, running))
+        return Demand(running, 0.0 if ordered else _backlog(signals, running, tuning))
     arriving = signals.arrival_rate * steps * pace
-    steady = (arriving * signals.arrived + running * CONFIDENCE) / (signals.arrived + CONFIDENCE)
+    steady = (arriving * signals.arrived + running * tuning.prior_arrivals) / (signals.arrived + tuning.prior_arrivals)
     # Answers that have grown longer run before they end: what runs is a fact, their length of the past is none.
     steady = max(steady, signals.mean_running)
-    return Demand(steady * growth, 0.0 if ordered else _backlog(signals, steady))
+    return Demand(steady * growth, 0.0 if ordered else _backlog(signals, steady, tuning))
 
 
 def _running_when_full(signals: Signals, model: ReplicaModel, full: float) -> float:
@@ -122,18 +126,19 @@ def _running_when_full(signals: Signals, model: ReplicaModel, full: float) -> fl
     return signals.mean_running if not now or not then else signals.mean_running * then / now
 
 
-def _backlog(signals: Signals, steady: float) -> float:
+def _backlog(signals: Signals, steady: float, tuning: Tuning) -> float:
     """Sequences on top of the steady ones that work the queue off in time."""
     service = steady * signals.flow_seconds / signals.arrived if signals.arrived else float("inf")
     # A queue never has to run at once unless its requests take longer than it may last.
-    return signals.queued * min(service / drain_seconds(signals), 1.0)
+    return signals.queued * min(service / drain_seconds(signals, tuning), 1.0)
 
 
-def drain_seconds(signals: Signals) -> float:
+def drain_seconds(signals: Signals, tuning: Tuning) -> float:
     """Time in which a queue is to be worked off."""
-    return max(DRAIN_SECONDS, signals.startup_seconds or 0.0)
+    return max(tuning.drain_seconds, signals.startup_seconds or 0.0)
 
 
-def is_ordered(signals: Signals, state: LawState, now: float) -> bool:
+def is_ordered(signals: Signals, state: ReplicaState, now: float, tuning: Tuning) -> bool:
     """Whether replicas are on their way, or came too recently to have worked off the queue they were added for."""
-    return signals.pending > 0 or is_recent(now, state.ordered, startup_seconds(signals) + drain_seconds(signals))
+    seconds = startup_seconds(signals, tuning) + drain_seconds(signals, tuning)
+    return signals.pending > 0 or is_recent(now, state.added, seconds)

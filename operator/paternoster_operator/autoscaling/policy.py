@@ -16,10 +16,9 @@ from paternoster_operator.api.v1alpha1 import (
     ScaleDown,
     ScaleUp,
 )
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 _WEEK = tuple(Weekday)
-LOWEST_TOKEN_BUDGET = 128
-"""Tokens of a step below which the step itself takes most of the time, on GPUs as on CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +99,11 @@ class ScalingPolicy:
     budget: BudgetPolicy
     slo: SloPolicy | None = None
 
+    @property
+    def start_replicas(self) -> int:
+        """Replicas to begin with where nothing runs."""
+        return self.fixed_replicas if self.replicas is None else self.replicas.lowest
+
     @classmethod
     def from_spec(cls, spec: LLMDeploymentSpec, at: datetime | None = None) -> "ScalingPolicy":
         """Percent and per thousand become shares, milliseconds seconds.
@@ -154,7 +158,7 @@ def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
 
 def _token_budget(concurrency: Concurrency) -> BudgetPolicy:
     said = concurrency.token_budget
-    minimum = said.min if said.min is not None else max(LOWEST_TOKEN_BUDGET, concurrency.min)
+    minimum = said.min if said.min is not None else max(DEFAULT_TUNING.min_token_budget, concurrency.min)
     return BudgetPolicy(mode=said.mode or concurrency.mode, minimum=minimum)
 
 

@@ -12,24 +12,14 @@ in such a step, which holds as many of them as there are tokens in it: ``t = a +
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
 from paternoster_operator.autoscaling.policy import CapPolicy, ScalingPolicy, SloPolicy
 from paternoster_operator.autoscaling.signals import Signals
-from paternoster_operator.autoscaling.step_model import ENOUGH, HALF_LIFE_SECONDS, StepModel
-
-MIN_SEQUENCES = 1.0
-"""Replicas that carry less say nothing: their share of KV is that of single requests."""
-SHORT = 0.5
-"""Share of the KV pool in use above which sequences larger than remembered count at once: memory is then what may run
-out first, and the average of ten minutes would learn of it too late. Below it the few that are left after a burst,
-which are the longest, would pass for all."""
-ITL_MARGIN = 0.9
-"""Share of the latency limit that the mean is planned for: requests differ, and the limit is for the slow ones."""
-ENOUGH_ANSWERS = 50.0
-"""Answers below which their mean length is not relied upon: lengths spread as much as their mean."""
+from paternoster_operator.autoscaling.step_model import StepModel
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +36,23 @@ class ReplicaModel:
     step_tokens: int = 0
     """Most tokens of a step; 0 while unknown."""
     steps: StepModel = field(default_factory=StepModel)
+    tuning: Tuning = DEFAULT_TUNING
+
+    @classmethod
+    def empty(cls, tuning: Tuning) -> Self:
+        """Before the first signals."""
+        return cls(tuning=tuning, steps=StepModel(tuning=tuning))
 
     def observe(self, signals: Signals, elapsed: float) -> Self:
         """Take in a look, ``elapsed`` seconds after the one before."""
-        fade = 0.5 ** (max(elapsed, 0.0) / HALF_LIFE_SECONDS)
-        busy = [load for load in signals.replicas if load.running >= MIN_SEQUENCES]
+        fade = 0.5 ** (max(elapsed, 0.0) / self.tuning.half_life_seconds)
+        busy = [load for load in signals.replicas if load.running >= self.tuning.min_sequences]
         running, kv_usage = sum(load.running for load in busy), sum(load.kv_usage for load in busy)
         remembered = self.kv_usage
-        if self.running and kv_usage > SHORT * len(busy):
+        if self.running and kv_usage > self.tuning.crowded_kv_usage * len(busy):
             remembered = max(remembered, kv_usage / running * self.running)
-        return type(self)(
+        return replace(
+            self,
             weight=self.weight * fade + len(busy),
             running=self.running * fade + running,
             kv_usage=remembered * fade + kv_usage,
@@ -69,12 +66,12 @@ class ReplicaModel:
     @property
     def tokens_per_answer(self) -> float | None:
         """Output tokens of a request, on average; None while unknown."""
-        return self.tokens / self.answers if self.answers >= ENOUGH_ANSWERS else None
+        return self.tokens / self.answers if self.answers >= self.tuning.min_answers else None
 
     @property
     def kv_per_sequence(self) -> float | None:
         """Share of a replica's KV blocks that one running sequence holds, on average; None while unknown."""
-        if self.weight < ENOUGH or self.kv_usage <= 0:
+        if self.weight < self.tuning.min_observations or self.kv_usage <= 0:
             return None
         return self.kv_usage / self.running
 
@@ -146,7 +143,7 @@ def kv_room(cap: CapPolicy, model: ReplicaModel) -> float | None:
 
 def itl_room(slo: SloPolicy | None, model: ReplicaModel) -> float | None:
     """Sequences that keep the time between two tokens within its limit; None without a limit or while unknown."""
-    return None if slo is None or slo.itl is None else model.most_within(slo.itl * ITL_MARGIN)
+    return None if slo is None or slo.itl is None else model.most_within(slo.itl * model.tuning.itl_margin)
 
 
 def decode_room(slo: SloPolicy | None, model: ReplicaModel) -> float | None:

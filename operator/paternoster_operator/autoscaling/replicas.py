@@ -8,25 +8,32 @@ import math
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
-from paternoster_operator.autoscaling.decision import Evaluation, LawState, LoopDecision, Reason, is_early
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision, Reason
 from paternoster_operator.autoscaling.demand import Need, replicas_needed
 from paternoster_operator.autoscaling.limits import (
-    PERIOD_SECONDS,
+    Evaluation,
+    ReplicaState,
     down_window,
+    filled_window,
     filled_within,
-    kept_seconds,
-    recommended_within,
-    remember,
+    record_evaluation,
     startup_seconds,
     steps_left,
+    wanted_within,
 )
+from paternoster_operator.autoscaling.models import Models
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import replica_capacity
 from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class _Outcome:
+    """How many replicas there should be, and why."""
+
     target: int
     recommended: int
     reason: Reason
@@ -36,55 +43,176 @@ class _Verdict:
     """What the formula found; None where it was not computed."""
 
 
-def decide_replicas(
-    policy: ScalingPolicy, signals: Signals, state: LawState, now: float
-) -> tuple[LoopDecision | None, LawState]:
-    """The replica loop's word, or None when it is off or not due."""
-    loop = policy.replicas
-    if loop is None:
-        return None, replace(state, replicas=policy.fixed_replicas)
-    bounded = min(max(state.replicas, loop.lowest), loop.highest)
-    wakes = state.replicas == 0 and signals.held > 0
-    urgent = wakes or (state.replicas > 0 and loop.mode is AutoscalingMode.AUTO and _sleeps(loop, signals, state, now))
-    if bounded == state.replicas and is_early(now, state.replicas_due, PERIOD_SECONDS) and not urgent:
-        return None, state
-    state = replace(state, replicas_due=now + PERIOD_SECONDS)
-    if bounded != state.replicas:
-        verdict = _into_bounds(loop, state.replicas, bounded)
-    else:
-        verdict, state = _judge(policy, loop, signals, state, now)
-    decision = _decision(loop, signals, state, verdict)
-    if decision.target != state.replicas and decision.applied:
-        changes = (*state.changes, (now, decision.target - state.replicas))
-        ordered = now if decision.target > state.replicas else state.ordered
-        state = replace(state, replicas=decision.target, changes=changes, ordered=ordered)
-    return decision, state
+@dataclass(frozen=True, slots=True)
+class ReplicaLoop:
+    """Moves the number of replicas."""
+
+    policy: ScalingPolicy
+    tuning: Tuning
+    name: str = REPLICAS
+
+    @property
+    def period(self) -> float:
+        return self.tuning.replica_period_seconds
+
+    def adopt(self, observation: Observation, signals: Signals, state: ReplicaState | None) -> ReplicaState:
+        """At first what is asked for, and whenever that is not what was decided."""
+        if state is None:
+            return ReplicaState(target=observation.replicas, since=observation.now)
+        if state.target == observation.replicas:
+            return state
+        # What was decided was not done, so no replica is on its way for it.
+        return replace(state, target=observation.replicas, added=None, changes=())
+
+    def evaluate(
+        self, signals: Signals, models: Models, states: LoopStates, now: float
+    ) -> tuple[LoopDecision | None, ReplicaState]:
+        """The decision, None while the loop is off or not due."""
+        loop, state, cap = self.policy.replicas, states.find(ReplicaState), states[LIVE_CAP]
+        if loop is None:
+            return None, replace(state, target=self.policy.fixed_replicas)
+        current = state.target
+        bounded = min(max(current, loop.lowest), loop.highest)
+        wakes = current == 0 and signals.held > 0
+        sleeps = current > 0 and loop.mode is AutoscalingMode.AUTO and is_idle(loop, signals, state, now)
+        if bounded == current and state.is_early(now, self.period) and not (wakes or sleeps):
+            return None, state
+        if bounded != current:
+            found = _move_into_bounds(loop, current, bounded)
+        else:
+            found, state = self._judge(loop, signals, models, state, cap, now)
+        changed, need = found.target != current, found.need
+        decision = LoopDecision(
+            loop=self.name,
+            current=current,
+            target=found.target,
+            recommended=found.recommended,
+            reason=found.reason,
+            message=f"replicas {current}->{found.target}: {found.message}" if changed else found.message,
+            limited_by=found.limited_by,
+            inputs=_inputs(signals, cap.target, need),
+            applied=loop.mode is AutoscalingMode.AUTO,
+            utilization=0.0 if need is None else need.ratio(current),
+            formula="" if need is None else need.formula,
+            otherwise=f"{found.recommended} replicas" if found.recommended != found.target else "",
+        )
+        if changed and decision.applied:
+            difference = found.target - current
+            added = now if difference > 0 else state.added
+            state = replace(state, changes=(*state.changes, (now, difference)), added=added)
+        return decision, state.after(decision, now, self.period)
+
+    def _judge(
+        self, loop: ReplicaPolicy, signals: Signals, models: Models, state: ReplicaState, cap: LoopState, now: float
+    ) -> tuple[_Outcome, ReplicaState]:
+        current = state.target
+        if signals.ready == 0 and signals.held == 0 and current > 0:
+            return _Outcome(current, current, Reason.INSUFFICIENT_DATA, "no replica is ready"), state
+        if signals.ready > 0 and not signals.fresh:
+            explanation = f"no recent numbers from {', '.join(signals.stale_pods)}"
+            return _Outcome(current, current, Reason.METRICS_STALE, explanation), state
+        if loop.idle_seconds is not None and is_idle(loop, signals, state, now):
+            return _Outcome(0, 0, Reason.SCALE_TO_ZERO_IDLE, f"no request for {loop.idle_seconds:.0f} s"), state
+        if current == 0 and signals.held == 0:
+            return _Outcome(0, 0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), state
+        need = replicas_needed(self.policy, signals, models, cap, state, now, self.tuning)
+        wanted, reason, explanation = _apply_tolerance(loop, signals, need, current, cap.needs_replica)
+        # The cap may let a replica run more than it sustains.
+        sustained = replica_capacity(self.policy, models.replica).sequences
+        filled = min(math.ceil(signals.running / sustained), signals.ready)
+        state = record_evaluation(loop, state, Evaluation(now, wanted, filled), self.tuning)
+        if wanted > current:
+            found = self._scale_up(loop, signals, state, now, wanted, reason, explanation)
+        elif wanted < current:
+            found = self._scale_down(loop, signals, state, now, wanted, explanation)
+        else:
+            planned = f"{explanation}, target {need.utilization:.0%}"
+            found = _Outcome(current, current, Reason.WITHIN_TOLERANCE, planned)
+        return replace(found, need=need), state
+
+    def _scale_up(
+        self,
+        loop: ReplicaPolicy,
+        signals: Signals,
+        state: ReplicaState,
+        now: float,
+        wanted: int,
+        reason: Reason,
+        explanation: str,
+    ) -> _Outcome:
+        current = state.target
+        limited: list[Reason] = []
+        target = wanted
+        if target > loop.highest:
+            target = loop.highest
+            limited.append(_upper_limit(loop))
+        if target <= current:
+            message = f"{explanation}, but {current} replicas are the most allowed"
+            return _Outcome(current, wanted, limited[0], message, tuple(limited))
+        up, window = loop.scale_up, loop.scale_up.stabilization_window_seconds
+        steady = min(wanted_within(state, now, window, self.tuning), default=current)
+        if reason is not Reason.ACTIVATED_BY_REQUEST and (now - state.since < window or steady <= current):
+            message = f"{explanation}, not yet for {window} s"
+            return _Outcome(current, wanted, Reason.STABILIZING, message, tuple(limited))
+        allowed = steps_left(state, now, up.period_seconds, up.max_percent, up.max_pods, +1)
+        target = min(target, max(steady, 1))
+        if target > current + allowed:
+            target = current + allowed
+            limited.append(Reason.STEP_LIMITED)
+        if target <= current:
+            waits = Reason.PENDING_REPLICAS if signals.pending else Reason.STEP_LIMITED
+            message = f"{explanation}, but as many as allowed were added"
+            return _Outcome(current, wanted, waits, message, tuple(limited))
+        return _Outcome(target, wanted, reason, explanation, tuple(limited))
+
+    def _scale_down(
+        self, loop: ReplicaPolicy, signals: Signals, state: ReplicaState, now: float, wanted: int, explanation: str
+    ) -> _Outcome:
+        current, tuning = state.target, self.tuning
+
+        def hold(reason: Reason, message: str) -> _Outcome:
+            return _Outcome(current, wanted, reason, f"{explanation}, {message}", (reason,))
+
+        if loop.lowest >= current:
+            return hold(Reason.MIN_REPLICAS, f"and {current} replicas are the fewest allowed")
+        if signals.pending and signals.queued + signals.refused > 0:
+            unserved = f"{signals.waiting} wait, {signals.held} are held, {signals.refused} were refused"
+            return hold(Reason.PENDING_REPLICAS, f"but {unserved}, and {signals.pending} are on their way")
+        window = down_window(loop, signals, tuning)
+        if signals.pending:
+            # Nothing is called back that may be wanted again before it would have served.
+            window = max(window, startup_seconds(signals, tuning))
+        steady = max(wanted_within(state, now, window, tuning), default=current)
+        if now - state.since < window or steady >= current:
+            return hold(Reason.STABILIZING, f"not yet for {window:.0f} s")
+        seconds = filled_window(loop, signals, tuning)
+        filled = 0 if seconds is None else filled_within(state, seconds, tuning)
+        if filled >= current:
+            return hold(Reason.STABILIZING, f"but {filled} were filled within {seconds:.0f} s")
+        down = loop.scale_down
+        allowed = steps_left(state, now, down.period_seconds, down.max_percent, down.max_pods, -1)
+        bounds = [
+            (loop.lowest, Reason.MIN_REPLICAS),
+            (max(steady, filled), Reason.STABILIZING),
+            (current - allowed, Reason.STEP_LIMITED),
+        ]
+        if signals.pending:
+            # Those on their way can be called back; those that serve stay until it is seen that they are enough.
+            bounds.append((signals.ready, Reason.PENDING_REPLICAS))
+        target = min(max(wanted, *(bound for bound, _ in bounds)), current)
+        limited = tuple(reason for bound, reason in bounds if wanted < bound and bound >= target)
+        if target >= current:
+            why = f"{signals.pending} are still on their way" if signals.pending else "as many as allowed were taken"
+            return _Outcome(current, wanted, limited[-1], f"{explanation}, but {why}", limited)
+        return _Outcome(target, wanted, Reason.DEMAND_BELOW_TARGET, explanation, limited)
 
 
-def _decision(loop: ReplicaPolicy, signals: Signals, state: LawState, verdict: _Verdict) -> LoopDecision:
-    changed, need = verdict.target != state.replicas, verdict.need
-    return LoopDecision(
-        loop="Replicas",
-        current=state.replicas,
-        target=verdict.target,
-        recommended=verdict.recommended,
-        reason=verdict.reason,
-        message=f"replicas {state.replicas}->{verdict.target}: {verdict.message}" if changed else verdict.message,
-        limited_by=verdict.limited_by,
-        inputs=_inputs(signals, state.cap, need),
-        applied=loop.mode is AutoscalingMode.AUTO,
-        utilization=0.0 if need is None else need.ratio(state.replicas),
-        formula="" if need is None else need.formula,
-        otherwise=f"{verdict.recommended} replicas" if verdict.recommended != verdict.target else "",
-    )
-
-
-def seconds_idle(signals: Signals, state: LawState, now: float) -> float:
-    """Since the fleet last had a request; since this memory began where none is known of."""
+def seconds_idle(signals: Signals, state: ReplicaState, now: float) -> float:
+    """Since the fleet last had a request; since this memory began where there was none."""
     return now - (state.since if signals.last_request is None else signals.last_request)
 
 
-def _sleeps(loop: ReplicaPolicy, signals: Signals, state: LawState, now: float) -> bool:
+def is_idle(loop: ReplicaPolicy, signals: Signals, state: ReplicaState, now: float) -> bool:
     """Whether the fleet has had no request for as long as ``idleSeconds``, and has none now."""
     return (
         loop.idle_seconds is not None
@@ -94,13 +222,13 @@ def _sleeps(loop: ReplicaPolicy, signals: Signals, state: LawState, now: float) 
     )
 
 
-def _into_bounds(loop: ReplicaPolicy, current: int, bounded: int) -> _Verdict:
+def _move_into_bounds(loop: ReplicaPolicy, current: int, bounded: int) -> _Outcome:
     if bounded > current:
         reason, bound = Reason.MIN_REPLICAS, "minReplicas"
     else:
         reason = _upper_limit(loop)
         bound = "budget.maxGPUs" if reason is Reason.GPU_BUDGET else "maxReplicas"
-    return _Verdict(bounded, bounded, reason, f"{bound} allows {bounded}", (reason,))
+    return _Outcome(bounded, bounded, reason, f"{bound} allows {bounded}", (reason,))
 
 
 def _upper_limit(loop: ReplicaPolicy) -> Reason:
@@ -108,38 +236,10 @@ def _upper_limit(loop: ReplicaPolicy) -> Reason:
     return Reason.GPU_BUDGET if over_budget else Reason.MAX_REPLICAS
 
 
-def _judge(
-    policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals, state: LawState, now: float
-) -> tuple[_Verdict, LawState]:
-    current = state.replicas
-    if signals.ready == 0 and signals.held == 0 and current > 0:
-        return _Verdict(current, current, Reason.INSUFFICIENT_DATA, "no replica is ready"), state
-    if signals.ready > 0 and not signals.fresh:
-        explanation = f"no recent numbers from {', '.join(signals.stale_pods)}"
-        return _Verdict(current, current, Reason.METRICS_STALE, explanation), state
-    if loop.idle_seconds is not None and _sleeps(loop, signals, state, now):
-        return _Verdict(0, 0, Reason.SCALE_TO_ZERO_IDLE, f"no request for {loop.idle_seconds:.0f} s"), state
-    if current == 0 and signals.held == 0:
-        return _Verdict(0, 0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), state
-    need = replicas_needed(policy, loop, signals, state, now)
-    wanted, reason, explanation = _wanted(policy, loop, signals, state, need)
-    # The cap may let a replica run more than it sustains.
-    filled = min(math.ceil(signals.running / replica_capacity(policy, state.model).sequences), signals.ready)
-    state = remember(loop, state, Evaluation(now, wanted, filled))
-    if wanted > current:
-        verdict = _up(loop, signals, state, now, wanted, reason, explanation)
-    elif wanted < current:
-        verdict = _down(loop, signals, state, now, wanted, explanation)
-    else:
-        verdict = _Verdict(current, current, Reason.WITHIN_TOLERANCE, f"{explanation}, target {need.utilization:.0%}")
-    return replace(verdict, need=need), state
-
-
-def _wanted(
-    policy: ScalingPolicy, loop: ReplicaPolicy, signals: Signals, state: LawState, need: Need
+def _apply_tolerance(
+    loop: ReplicaPolicy, signals: Signals, need: Need, current: int, needs_replica: bool
 ) -> tuple[int, Reason, str]:
     """The formula's number after tolerance, or one more where only that can help."""
-    current = state.replicas
     if current == 0:
         return need.replicas, Reason.ACTIVATED_BY_REQUEST, f"{signals.held} requests wait for a replica"
     ratio = need.ratio(current)
@@ -149,91 +249,12 @@ def _wanted(
     explanation = need.compared(current)
     if wanted > current:
         return wanted, Reason.DEMAND_ABOVE_TARGET, f"{explanation} > {need.utilization:.0%}"
-    if state.wants_replica:
-        return current + 1, Reason.PREEMPTION_ABOVE_TARGET, _storm(signals)
+    if needs_replica:
+        preempted = f"{signals.preemption_rate:.1%} preempted with the cap at its floor"
+        return current + 1, Reason.PREEMPTION_ABOVE_TARGET, preempted
     if wanted < current:
         return wanted, Reason.DEMAND_BELOW_TARGET, f"{explanation} < {need.utilization:.0%}"
     return current, Reason.WITHIN_TOLERANCE, explanation
-
-
-def _storm(signals: Signals) -> str:
-    return f"{signals.preemption_rate:.1%} preempted with the cap at its floor"
-
-
-def _up(
-    loop: ReplicaPolicy,
-    signals: Signals,
-    state: LawState,
-    now: float,
-    wanted: int,
-    reason: Reason,
-    explanation: str,
-) -> _Verdict:
-    current = state.replicas
-    limited: list[Reason] = []
-    target = wanted
-    if target > loop.highest:
-        target = loop.highest
-        limited.append(_upper_limit(loop))
-    if target <= current:
-        message = f"{explanation}, but {current} replicas are the most allowed"
-        return _Verdict(current, wanted, limited[0], message, tuple(limited))
-    window = loop.scale_up.stabilization_window_seconds
-    steady = min(recommended_within(state, now, window), default=current)
-    if reason is not Reason.ACTIVATED_BY_REQUEST and (now - state.since < window or steady <= current):
-        return _Verdict(current, wanted, Reason.STABILIZING, f"{explanation}, not yet for {window} s", tuple(limited))
-    up = loop.scale_up
-    allowed = steps_left(state, now, up.period_seconds, up.max_percent, up.max_pods, +1)
-    target = min(target, max(steady, 1))
-    if target > current + allowed:
-        target = current + allowed
-        limited.append(Reason.STEP_LIMITED)
-    if target <= current:
-        waits = Reason.PENDING_REPLICAS if signals.pending else Reason.STEP_LIMITED
-        return _Verdict(current, wanted, waits, f"{explanation}, but as many as allowed were added", tuple(limited))
-    return _Verdict(target, wanted, reason, explanation, tuple(limited))
-
-
-def _down(
-    loop: ReplicaPolicy, signals: Signals, state: LawState, now: float, wanted: int, explanation: str
-) -> _Verdict:
-    current = state.replicas
-
-    def kept(reason: Reason, message: str) -> _Verdict:
-        return _Verdict(current, wanted, reason, f"{explanation}, {message}", (reason,))
-
-    if loop.lowest >= current:
-        return kept(Reason.MIN_REPLICAS, f"and {current} replicas are the fewest allowed")
-    if signals.pending and signals.queued + signals.refused > 0:
-        unserved = f"{signals.waiting} wait, {signals.held} are held, {signals.refused} were refused"
-        return kept(Reason.PENDING_REPLICAS, f"but {unserved}, and {signals.pending} are on their way")
-    window = down_window(loop, signals)
-    if signals.pending:
-        # Nothing is called back that may be wanted again before it would have served.
-        window = max(window, startup_seconds(signals))
-    steady = max(recommended_within(state, now, window), default=current)
-    if now - state.since < window or steady >= current:
-        return kept(Reason.STABILIZING, f"not yet for {window:.0f} s")
-    seconds = kept_seconds(loop, signals)
-    filled = 0 if seconds is None else filled_within(state, seconds)
-    if filled >= current:
-        return kept(Reason.STABILIZING, f"but {filled} were filled within {seconds:.0f} s")
-    down = loop.scale_down
-    allowed = steps_left(state, now, down.period_seconds, down.max_percent, down.max_pods, -1)
-    bounds = [
-        (loop.lowest, Reason.MIN_REPLICAS),
-        (max(steady, filled), Reason.STABILIZING),
-        (current - allowed, Reason.STEP_LIMITED),
-    ]
-    if signals.pending:
-        # Those on their way can be called back; those that serve stay until it is seen that they are enough.
-        bounds.append((signals.ready, Reason.PENDING_REPLICAS))
-    target = min(max(wanted, *(bound for bound, _ in bounds)), current)
-    limited = tuple(reason for bound, reason in bounds if wanted < bound and bound >= target)
-    if target >= current:
-        taken = f"{signals.pending} are still on their way" if signals.pending else "as many as allowed were taken"
-        return _Verdict(current, wanted, limited[-1], f"{explanation}, but {taken}", limited)
-    return _Verdict(target, wanted, Reason.DEMAND_BELOW_TARGET, explanation, limited)
 
 
 def _inputs(signals: Signals, cap: int, need: Need | None) -> dict[str, str]:

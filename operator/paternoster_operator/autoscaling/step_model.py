@@ -8,21 +8,12 @@ kinds of work apart, and an observation that is far from what the fit expects we
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 
-HALF_LIFE_SECONDS = 600.0
-"""Age at which an observation counts half: longer than a burst, shorter than a change of the time of day."""
-RIDGE = 0.001
-"""Weight of the fit before against the observations, columns being of one size: it decides where they are collinear."""
-FAR = 0.5
-"""Share by which an observation may differ from what was expected and still count whole."""
-ENOUGH = 6.0
-"""Observations below which nothing is concluded: half a minute of one replica."""
-FEWEST_STEPS = 10
-"""Steps of a replica below which a look at it is none."""
 _SIZE = 6
 _TIME = _SIZE - 1
 _AT: dict[tuple[int, int], int] = {}
@@ -42,27 +33,28 @@ class StepModel:
     weight: float = 0.0
     products: tuple[float, ...] = (0.0,) * len(set(_AT.values()))
     cost: Cost | None = None
+    tuning: Tuning = DEFAULT_TUNING
 
     def observe(self, signals: Signals, elapsed: float) -> Self:
         """Take in a look, ``elapsed`` seconds after the one before."""
-        fade = 0.5 ** (max(elapsed, 0.0) / HALF_LIFE_SECONDS)
+        fade = 0.5 ** (max(elapsed, 0.0) / self.tuning.half_life_seconds)
         weight, products = self.weight * fade, [value * fade for value in self.products]
         for load in signals.replicas:
             steps = load.step_sums[0] if load.step_sums else 0.0
-            if steps < FEWEST_STEPS:
+            if steps < self.tuning.min_steps:
                 continue
             # A mean and not a sum: an engine with many steps, or one that claims them, is one engine.
             means = [value / steps for value in load.step_sums]
             share = self._trust(means)
             weight += share
             products = [old + share * new for old, new in zip(products, means, strict=True)]
-        kept = tuple(products)
-        return type(self)(weight, kept, _fit(kept, self.cost) if weight > 0 else self.cost)
+        cost = _fit(products, self.cost, self.tuning.ridge) if weight > 0 else self.cost
+        return replace(self, weight=weight, products=tuple(products), cost=cost)
 
     @property
     def known(self) -> Cost | None:
         """The fit, once it rests on enough."""
-        return self.cost if self.weight >= ENOUGH else None
+        return self.cost if self.weight >= self.tuning.min_observations else None
 
     @property
     def fit(self) -> float:
@@ -150,13 +142,13 @@ class StepModel:
             return 1.0
         expected = sum(c * means[_AT[_STEPS, i]] for i, c in enumerate(self.known))
         off = abs(means[_AT[_STEPS, _TIME]] - expected) / expected
-        return 1.0 if off <= FAR else FAR / off
+        return 1.0 if off <= self.tuning.outlier_share else self.tuning.outlier_share / off
 
     def _at(self, i: int, j: int) -> float:
         return self.products[_AT[i, j]]
 
 
-def _fit(products: Sequence[float], prior: Cost | None) -> Cost:
+def _fit(products: Sequence[float], prior: Cost | None, ridge: float) -> Cost:
     """Least squares with a ridge towards ``prior``; coefficients below 0 are taken out one by one."""
 
     def at(i: int, j: int) -> float:
@@ -167,8 +159,8 @@ def _fit(products: Sequence[float], prior: Cost | None) -> Cost:
     free = [i for i in range(_TIME) if scale[i] > 0]
     cost = list(prior)
     while free:
-        matrix = [[at(i, j) / (scale[i] * scale[j]) + (RIDGE if i == j else 0.0) for j in free] for i in free]
-        right = [at(i, _TIME) / scale[i] + RIDGE * prior[i] * scale[i] for i in free]
+        matrix = [[at(i, j) / (scale[i] * scale[j]) + (ridge if i == j else 0.0) for j in free] for i in free]
+        right = [at(i, _TIME) / scale[i] + ridge * prior[i] * scale[i] for i in free]
         found = _solve(matrix, right)
         least = min(range(len(free)), key=found.__getitem__)
         if found[least] >= 0 or len(free) == 1:

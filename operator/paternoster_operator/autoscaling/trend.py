@@ -7,34 +7,24 @@ or a burst rises too, and is over as suddenly as it came, but it is no line.
 import math
 from collections.abc import Sequence
 
-BASELINE_SECONDS = 300.0
-"""What the line is fitted to: long enough to tell a ramp from chance, short against the time of day."""
-SPACING_SECONDS = 30.0
-"""Between two points, so that they share no request."""
-FEWEST = 6
-CERTAINTY = 2.5
-"""Standard errors by which the slope must be above zero."""
-MISFIT = 3.0
-"""Mean squared residual, in variances, above which the line explains nothing."""
-LARGEST = 2.0
-"""Most that is forecast, times the present rate."""
+from paternoster_operator.autoscaling.tuning import Tuning
 
 Arrivals = tuple[tuple[float, float], ...]
 """(time, requests a second), oldest first."""
 
 
-def note(arrivals: Arrivals, now: float, rate: float) -> Arrivals:
-    """Take a rate in, unless the last one was just taken; what is older than the baseline is forgotten."""
-    if arrivals and 0 <= now - arrivals[-1][0] < SPACING_SECONDS:
+def record_arrivals(arrivals: Arrivals, now: float, rate: float, tuning: Tuning) -> Arrivals:
+    """Append a rate, unless the last one is too recent; rates older than the line's time are dropped."""
+    if arrivals and 0 <= now - arrivals[-1][0] < tuning.trend_spacing_seconds:
         return arrivals
-    kept = tuple(point for point in arrivals if now - BASELINE_SECONDS <= point[0] < now)
-    return (*kept, (now, rate))
+    recent = tuple(point for point in arrivals if now - tuning.trend_seconds <= point[0] < now)
+    return (*recent, (now, rate))
 
 
-def growth(arrivals: Sequence[tuple[float, float]], ahead: float) -> float:
-    """By how much the rate will have grown ``ahead`` seconds from the last point: 1 to :data:`LARGEST`."""
+def forecast_growth(arrivals: Sequence[tuple[float, float]], ahead: float, tuning: Tuning) -> float:
+    """By how much the rate will have grown ``ahead`` seconds from the last point: 1 to ``trend_max_growth``."""
     n = len(arrivals)
-    if n < FEWEST:
+    if n < tuning.trend_min_points:
         return 1.0
     last = arrivals[-1][0]
     times = [time - last for time, _ in arrivals]
@@ -45,9 +35,9 @@ def growth(arrivals: Sequence[tuple[float, float]], ahead: float) -> float:
     level = mean - slope * mean_t
     if slope <= 0 or level <= 0:
         return 1.0
-    variance = mean / SPACING_SECONDS  # of independent arrivals
+    variance = mean / tuning.trend_spacing_seconds  # of independent arrivals
     residuals = [y - (level + slope * t) for t, y in zip(times, rates, strict=True)]
     misfit = sum(r * r for r in residuals) / (n - 2) / variance
-    if slope < CERTAINTY * math.sqrt(variance / spread) or misfit > MISFIT:
+    if slope < tuning.trend_certainty * math.sqrt(variance / spread) or misfit > tuning.trend_misfit:
         return 1.0
-    return min(1.0 + slope * ahead / level, LARGEST)
+    return min(1.0 + slope * ahead / level, tuning.trend_max_growth)

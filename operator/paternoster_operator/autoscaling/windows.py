@@ -6,18 +6,17 @@ engine (another ``instance``) adds what it counted since its start instead of a 
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from operator import add, attrgetter, lt, sub
 from typing import Generic, TypeVar
 
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.stats import STEP_SUMS, EngineStats
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 
-STALE_SECONDS = 15.0
-"""Age of an engine's last sample beyond which it says nothing of now: three missed scrapes."""
-LONGEST_WINDOW_SECONDS = 600.0
 _COUNTERS = (
     "requests_total",
     "requests_rejected_full_total",
@@ -98,96 +97,81 @@ class _Track(Generic[Sample]):
         """Samples after ``begin``; the last one in any case."""
         return self.samples[min(bisect_right(self.times, begin), len(self.times) - 1) :]
 
-    def is_fresh(self, now: float) -> bool:
-        return now - self.times[-1] <= STALE_SECONDS
+    def is_fresh(self, now: float, stale_seconds: float) -> bool:
+        return now - self.times[-1] <= stale_seconds
 
-    def window_begin(self, now: float, seconds: float) -> float:
+    def window_begin(self, now: float, seconds: float, stale_seconds: float) -> float:
         """A window ends with the last sample, unless that is stale."""
-        return (self.times[-1] if self.is_fresh(now) else now) - seconds
+        return (self.times[-1] if self.is_fresh(now, stale_seconds) else now) - seconds
 
 
 @dataclass(slots=True)
 class SignalWindows:
     """The samples of one LLMDeployment's engines and gateways. Times are the caller's clock, in seconds."""
 
+    tuning: Tuning = DEFAULT_TUNING
     _tracks: dict[str, _Track[EngineStats]] = field(default_factory=dict)
     _gateways: dict[str, _Track[None]] = field(default_factory=dict)
     _last_request: float | None = None
-    """When the fleet last had a request, as far as anything seen until now says so: silence moves it nowhere."""
+    """When the fleet last had a request, as far as anything reported until now: silence moves it nowhere."""
+    _observation: Observation = field(default_factory=lambda: Observation(0.0, 0, (), (), (), {}))
 
-    def note_request(self, when: float) -> None:
-        """The fleet had a request at this time."""
-        self._last_request = when if self._last_request is None else max(when, self._last_request)
-
-    def observe(self, pod: str, stats: EngineStats, now: float, keep_seconds: float = LONGEST_WINDOW_SECONDS) -> None:
-        """Take in a sample of a pod."""
-        if (idle := _idle_seconds(stats, self.latest(pod))) is not None:
-            self.note_request(now - idle)
-        totals = _read_counters(stats) + (stats.step_sums or _NO_SUMS)
-        self._tracks.setdefault(pod, _Track()).add(now, stats.instance, totals, stats, keep_seconds)
-
-    def observe_gateways(self, requests: Mapping[str, int], now: float) -> None:
-        """Take in, by gateway process, how many requests for the fleet have come to it."""
-        for instance, count in requests.items():
-            self._gateways.setdefault(instance, _Track()).add(now, instance, (count,), None, LONGEST_WINDOW_SECONDS)
-        for instance in [i for i, track in self._gateways.items() if now - track.times[-1] > LONGEST_WINDOW_SECONDS]:
+    def observe(self, observation: Observation, keep_seconds: float) -> None:
+        """Append what was observed; samples older than ``keep_seconds``, and pods that are gone, are forgotten."""
+        now, self._observation = observation.now, observation
+        for pod, stats in observation.engines.items():
+            if (idle := _idle_seconds(stats, self.latest(pod))) is not None:
+                self._record_request(now - idle)
+            totals = _read_counters(stats) + (stats.step_sums or _NO_SUMS)
+            self._tracks.setdefault(pod, _Track()).add(now, stats.instance, totals, stats, keep_seconds)
+        for instance, count in observation.gateway_requests.items():
+            self._gateways.setdefault(instance, _Track()).add(now, instance, (count,), None, keep_seconds)
+        for instance in [i for i, track in self._gateways.items() if now - track.times[-1] > keep_seconds]:
             del self._gateways[instance]
-
-    def latest(self, pod: str) -> EngineStats | None:
-        return self._tracks[pod].samples[-1] if pod in self._tracks else None
-
-    def last_time(self, pod: str, default: float) -> float:
-        """When the latest sample of a pod was taken."""
-        return self._tracks[pod].times[-1] if pod in self._tracks else default
-
-    def keep(self, pods: Collection[str]) -> None:
-        """Forget the engines that are not in ``pods``."""
-        for pod in self._tracks.keys() - set(pods):
+        if observation.idle_seconds is not None:
+            self._record_request(now - observation.idle_seconds)
+        if observation.held:
+            self._record_request(now)
+        for pod in self._tracks.keys() - {*observation.serving, *observation.pending, *observation.draining}:
             del self._tracks[pod]
 
-    def summarize(
-        self,
-        *,
-        window_seconds: float,
-        now: float,
-        ready_pods: Collection[str],
-        pending_pods: int = 0,
-        held: int = 0,
-        current: bool = True,
-        flow_seconds: float | None = None,
-        startup_seconds: float | None = None,
-        refused_reports: tuple[str, ...] = (),
-    ) -> Signals:
-        """Signals of the serving replicas ``ready_pods`` over the last ``window_seconds``.
+    def latest(self, pod: str) -> EngineStats | None:
+        """The last sample of a pod."""
+        return self._tracks[pod].samples[-1] if pod in self._tracks else None
 
-        Those of the traffic are over the last ``flow_seconds`` (as long, if None). What draining replicas still do
-        counts as events of the window, not as capacity.
+    def seconds_since_latest(self, pod: str, now: float) -> float:
+        """Age of the last sample of a pod; 0 without one."""
+        return now - self._tracks[pod].times[-1] if pod in self._tracks else 0.0
+
+    def summarize(self, *, window_seconds: float, flow_seconds: float) -> Signals:
+        """Signals of the serving replicas over the last ``window_seconds``.
+
+        Those of the traffic are over the last ``flow_seconds``. What draining replicas still do counts as events of the
+        window, not as capacity.
         """
-        if held:
-            self.note_request(now)
+        seen, now, stale = self._observation, self._observation.now, self.tuning.stale_seconds
         begin = now - window_seconds
-        flow_seconds = window_seconds if flow_seconds is None else flow_seconds
         tracks = self._tracks
-        recent = {pod: tracks[pod] for pod in ready_pods if pod in tracks and tracks[pod].is_fresh(now)}
+        recent = {pod: tracks[pod] for pod in seen.serving if pod in tracks and tracks[pod].is_fresh(now, stale)}
         stats = [track.samples[-1] for track in recent.values()]
-        flow = {pod: track.growth(track.window_begin(now, flow_seconds)) for pod, track in tracks.items()}
+        flow = {pod: track.growth(track.window_begin(now, flow_seconds, stale)) for pod, track in tracks.items()}
         flowed, evidence = _sum(flow.values()), _sum(track.growth(begin, _EVENTS) for track in tracks.values())
-        inside = {pod: track.within(track.window_begin(now, flow_seconds)) for pod, track in recent.items()}
-        came = _sum(track.growth(track.window_begin(now, flow_seconds)) for track in self._gateways.values())[0]
+        inside = {pod: track.within(track.window_begin(now, flow_seconds, stale)) for pod, track in recent.items()}
+        came = _sum(track.growth(track.window_begin(now, flow_seconds, stale)) for track in self._gateways.values())[0]
         # A gateway asks several engines before it refuses a request; each of them has counted it.
         refused = max(came - flowed[_ADMITTED], 0) if came else flowed[_REJECTED]
         refused = min(refused, flowed[_REJECTED])
         return Signals(
-            ready=len(ready_pods),
-            pending=pending_pods,
-            fresh=bool(ready_pods) and len(recent) == len(ready_pods),
-            stale_pods=tuple(sorted(set(ready_pods) - recent.keys())),
-            refused_reports=refused_reports,
+            ready=len(seen.serving),
+            pending=len(seen.pending),
+            fresh=bool(seen.serving) and len(recent) == len(seen.serving),
+            stale_pods=tuple(sorted(set(seen.serving) - recent.keys())),
+            refused_reports=seen.refused_reports,
             window_seconds=window_seconds,
             running=sum(s.running for s in stats),
             waiting=sum(s.waiting for s in stats),
-            held=held,
-            current=current,
+            held=seen.held,
+            current=seen.idle_seconds is not None or seen.engines.keys() >= set(seen.serving),
             last_request=self._last_request,
             above_cap=sum(max(s.running - s.live_cap, 0) for s in stats),
             peak_running=max((s.running for samples in inside.values() for s in samples), default=0),
@@ -210,13 +194,17 @@ class SignalWindows:
             departed=round(flowed[_FINISHED]),
             generated=round(flowed[_GENERATED]),
             first_token_seconds=_mean(flowed[_FIRST_SECONDS], flowed[_FIRST_COUNT]),
-            startup_seconds=startup_seconds,
+            startup_seconds=seen.startup_seconds,
             finished=round(evidence[_FINISHED]),
             preempted=round(evidence[_PREEMPTED]),
             computed_tokens=round(evidence[_COMPUTED]),
             recomputed_tokens=round(evidence[_RECOMPUTED]),
             generation_tokens_per_second=evidence[_GENERATED] / self._seen_since(begin),
         )
+
+    def _record_request(self, when: float) -> None:
+        """The fleet had a request at this time."""
+        self._last_request = when if self._last_request is None else max(when, self._last_request)
 
     def _seen_since(self, begin: float) -> float:
         """Seconds from ``begin``, or from the first sample after it, to the last sample."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, LLMDeployment, LLMDeploymentSpec
-from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, Decision, LoopDecision, Reason
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.desired.rollout import choose_strategy, find_blocking
 from paternoster_operator.observe import Observed
@@ -62,11 +62,11 @@ def find_conditions(
     resource: LLMDeployment, observed: Observed, signals: Signals, decision: Decision, now: str, access: Access
 ) -> list[Condition]:
     """All of them, in the order in which they are told. ``now`` is an RFC 3339 time."""
-    spec, state = resource.spec, decision.state
-    stalled = _stalled(spec, observed, state, now, access)
-    reconciling = _reconciling(spec, observed, state, access)
+    spec, replicas = resource.spec, decision.targets[REPLICAS]
+    stalled = _stalled(spec, observed, replicas, now, access)
+    reconciling = _reconciling(spec, observed, replicas, access)
     downloads = find_downloads(observed, spec)
-    conditions = [_ready(observed, state, stalled, reconciling, access, downloads)]
+    conditions = [_ready(observed, replicas, stalled, reconciling, access, downloads)]
     if reconciling is not None and stalled is None:
         conditions.append(reconciling)
     if stalled is not None:
@@ -78,34 +78,32 @@ def find_conditions(
         conditions.append(_routed(access))
     conditions.append(_metrics_fresh(signals))
     conditions.append(_scaling_active(spec, signals))
-    limited = _limited(decision.replicas)
+    limited = _limited(decision.get(REPLICAS))
     if limited is not None:
         conditions.append(limited)
-    conditions.append(_concurrency_stable(spec, decision.concurrency))
+    conditions.append(_concurrency_stable(spec, decision.get(LIVE_CAP)))
     return conditions
 
 
-def _stalled(
-    spec: LLMDeploymentSpec, observed: Observed, state: LawState, now: str, access: Access
-) -> Condition | None:
-    stall = access.fault if access.fault is not None else _obstacle(spec, observed, state, now)
+def _stalled(spec: LLMDeploymentSpec, observed: Observed, replicas: int, now: str, access: Access) -> Condition | None:
+    stall = access.fault if access.fault is not None else _obstacle(spec, observed, replicas, now)
     if stall is not None:
         return Condition("Stalled", "True", stall.reason, stall.message)
     deployment = observed.deployment
     on_their_way = observed.pending or (deployment is not None and deployment.spec_replicas > 0)
-    if spec.paused and state.replicas > 0 and not observed.serving and not on_their_way:
+    if spec.paused and replicas > 0 and not observed.serving and not on_their_way:
         # Or who waits for the fleet would wait until a time limit of their own.
-        message = f"0 of {state.replicas} replicas serve, and none is started while spec.paused is true"
+        message = f"0 of {replicas} replicas serve, and none is started while spec.paused is true"
         return Condition("Stalled", "True", "Paused", message)
     return None
 
 
-def _obstacle(spec: LLMDeploymentSpec, observed: Observed, state: LawState, now: str) -> StallReason | None:
+def _obstacle(spec: LLMDeploymentSpec, observed: Observed, replicas: int, now: str) -> StallReason | None:
     """What pods and Deployment meet; not what a rollout gets round by ending the old replica first."""
     stall, blocking = find_stall_reason(observed, spec, now), find_blocking(observed)
     if stall is None or blocking is None:
         return stall
-    if choose_strategy(spec, state.replicas, observed).max_surge == 0 and not spec.paused:
+    if choose_strategy(spec, replicas, observed).max_surge == 0 and not spec.paused:
         return None
     advice = f"; {blocking.pod} holds {blocking.what}: with rollout.maxSurge: 0 it would end first"
     return StallReason(stall.reason, stall.message + advice)
@@ -125,7 +123,7 @@ def _stage(observed: Observed) -> Stage | None:
 
 def _ready(
     observed: Observed,
-    state: LawState,
+    replicas: int,
     stalled: Condition | None,
     moving: Condition | None,
     access: Access,
@@ -134,15 +132,15 @@ def _ready(
     serving = len(observed.serving)
     if not access.names and access.fault is not None:
         return Condition("Ready", "False", access.fault.reason, access.fault.message)
-    if access.waiting and (serving > 0 or state.replicas == 0):
+    if access.waiting and (serving > 0 or replicas == 0):
         return Condition("Ready", "Unknown", "WaitingForGateways", _known(access))
     if serving > 0:
-        return Condition("Ready", "True", "MinimumReplicasAvailable", f"{serving} of {state.replicas} replicas serve")
-    if state.replicas == 0:
+        return Condition("Ready", "True", "MinimumReplicasAvailable", f"{serving} of {replicas} replicas serve")
+    if replicas == 0:
         return Condition("Ready", "True", "ScaledToZero", "no replica is wanted")
     if stalled is not None:
         return Condition("Ready", "False", stalled.reason, stalled.message)
-    message = f"0 of {state.replicas} replicas serve yet"
+    message = f"0 of {replicas} replicas serve yet"
     if downloads:
         return Condition("Ready", "Unknown", "ModelDownloading", f"{message}; {downloads}")
     if (stage := _stage(observed)) is not None and moving is not None:
@@ -174,32 +172,32 @@ def _known(access: Access) -> str:
     return f"{access.knowing} of {access.gateways} gateways know {', '.join(access.names)}"
 
 
-def _reconciling(spec: LLMDeploymentSpec, observed: Observed, state: LawState, access: Access) -> Condition | None:
+def _reconciling(spec: LLMDeploymentSpec, observed: Observed, replicas: int, access: Access) -> Condition | None:
     waiting = Condition("Reconciling", "True", "WaitingForGateways", _known(access)) if access.waiting else None
-    return (None if spec.paused else _moving(spec, observed, state)) or waiting
+    return (None if spec.paused else _moving(spec, observed, replicas)) or waiting
 
 
-def _moving(spec: LLMDeploymentSpec, observed: Observed, state: LawState) -> Condition | None:
+def _moving(spec: LLMDeploymentSpec, observed: Observed, replicas: int) -> Condition | None:
     downloads = find_downloads(observed, spec)
     serving = len(observed.serving)
     deployment = observed.deployment
     # Before the rest: a rollout starts pods and drains others, too.
     if deployment is not None and deployment.rolling:
-        found = choose_strategy(spec, state.replicas, observed)
+        found = choose_strategy(spec, replicas, observed)
         by_turns = f"; old replicas end before new ones start: {found.why}" if found.why and not found.max_surge else ""
-        message = f"{deployment.updated} of {state.replicas} replicas updated{by_turns}"
+        message = f"{deployment.updated} of {replicas} replicas updated{by_turns}"
         return Condition("Reconciling", "True", "RollingOut", message)
-    if serving == 0 < state.replicas and spec.autoscaling is not None and spec.autoscaling.scale_to_zero.enabled:
-        return Condition("Reconciling", "True", "Activating", f"0 of {state.replicas} replicas serve")
+    if serving == 0 < replicas and spec.autoscaling is not None and spec.autoscaling.scale_to_zero.enabled:
+        return Condition("Reconciling", "True", "Activating", f"0 of {replicas} replicas serve")
     if deployment is not None and deployment.unseen:
         return Condition("Reconciling", "True", "Progressing", "the last change of the Deployment is not yet acted on")
     if observed.draining:
         return Condition("Reconciling", "True", "Draining", f"{len(observed.draining)} replicas finish their requests")
-    if deployment is None or serving < state.replicas:
-        message = "; ".join(filter(None, (f"{serving} of {state.replicas} replicas serve", downloads)))
+    if deployment is None or serving < replicas:
+        message = "; ".join(filter(None, (f"{serving} of {replicas} replicas serve", downloads)))
         return Condition("Reconciling", "True", "ScalingUp", message)
     if not deployment.settled:
-        return Condition("Reconciling", "True", "ScalingUp", f"{deployment.available} of {state.replicas} available")
+        return Condition("Reconciling", "True", "ScalingUp", f"{deployment.available} of {replicas} available")
     return None
 
 

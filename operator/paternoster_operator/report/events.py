@@ -1,16 +1,10 @@
 """Events that decisions of the scaling law are told by. Pure."""
 
-from paternoster_operator.autoscaling.decision import LoopDecision, Reason
+from paternoster_operator.autoscaling.decision import REPLICAS, LoopDecision, Reason
 from paternoster_operator.cluster.port import Event
 
-_BY_ACTION = {
-    ("Replicas", "Up"): "ScaledUp",
-    ("Replicas", "Down"): "ScaledDown",
-    ("Concurrency", "Up"): "ConcurrencyRaised",
-    ("Concurrency", "Down"): "ConcurrencyLowered",
-    ("TokenBudget", "Up"): "TokenBudgetRaised",
-    ("TokenBudget", "Down"): "TokenBudgetLowered",
-}
+_BY_ACTION = {(REPLICAS, "Up"): "ScaledUp", (REPLICAS, "Down"): "ScaledDown"}
+"""The others are named after their loop: ``TokenBudgetRaised``."""
 _BY_REASON = {Reason.SCALE_TO_ZERO_IDLE: "ScaledToZero", Reason.ACTIVATED_BY_REQUEST: "Activated"}
 
 
@@ -19,5 +13,6 @@ def decision_event(decision: LoopDecision) -> Event:
     limits = [reason.value for reason in decision.limited_by if reason is not Reason.AT_FLOOR]
     said = decision.message if decision.applied else f"advisory, not applied: {decision.message}"
     limited = f" (limited by {', '.join(limits)})" if limits else ""
-    named = _BY_REASON.get(decision.reason) or _BY_ACTION[decision.loop, decision.action]
+    moved = f"{decision.loop}{'Raised' if decision.action == 'Up' else 'Lowered'}"
+    named = _BY_REASON.get(decision.reason) or _BY_ACTION.get((decision.loop, decision.action), moved)
     return Event("Normal", named, said + limited)

@@ -19,7 +19,7 @@ class History:
 
     def add(self, decision: Decision, time: str) -> tuple[LoopDecision, ...]:
         """Take in one look's decision, made at ``time`` (RFC 3339); returns what of it was recorded."""
-        recorded = tuple(made for made in decision.words if is_new(made, self._last.get(made.loop)))
+        recorded = tuple(made for made in decision.values() if is_new(made, self._last.get(made.loop)))
         for made in recorded:
             self._last[made.loop] = {"time": time, **made.document()}
             self.records.insert(0, self._last[made.loop])

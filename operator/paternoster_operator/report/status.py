@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.autoscaling.decision import Decision
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
@@ -39,6 +39,7 @@ def build_status(
     now: str,
     access: Access,
     *,
+    steps: StepModel,
     age_of_load: float,
     endpoint: str,
     bounds: ReplicaPolicy | None = None,
@@ -48,10 +49,10 @@ def build_status(
     """The whole status. ``now`` is an RFC 3339 time; ``age_of_load`` says how old the load in the last status is, in s.
 
     ``decision`` is this look's; ``last_decision`` has the last one of each loop, also where it was not due now.
-    ``bounds`` are the replica loop's where it is on, ``history`` the records of all loops, newest first.
+    ``steps`` is the fitted cost of a step, ``bounds`` are the replica loop's where it is on. ``history`` has all loops'
+    records, newest first.
     """
     previous = resource.status
-    state = decision.state
     conditions = find_conditions(resource, observed, signals, last_decision, now, access)
     status: dict[str, Any] = {
         "observedGeneration": resource.metadata.generation,
@@ -61,7 +62,7 @@ def build_status(
         "updatedReplicas": observed.deployment.updated if observed.deployment else 0,
         "pendingReplicas": len(observed.pending),
         "drainingReplicas": len(observed.draining),
-        "desiredReplicas": state.replicas,
+        "desiredReplicas": decision.targets[REPLICAS],
         "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(resource).items())),
         "endpoint": endpoint,
         "servedModel": access.names[0] if access.names else "",
@@ -69,13 +70,13 @@ def build_status(
         "maxModelLen": signals.max_model_len or previous.get("maxModelLen", 0),
         "concurrency": {
             "capacity": signals.engine_capacity,
-            "target": state.cap,
+            "target": decision.targets[LIVE_CAP],
             "currentMin": signals.lowest_cap,
             "currentMax": signals.highest_cap,
         },
         "tokenBudget": {
             "capacity": signals.token_capacity,
-            "target": state.token_budget or 0,
+            "target": decision.targets[TOKEN_BUDGET],
             "current": signals.token_budget,
         },
         "load": _load(signals, last_decision, previous.get("load", {}), now, age_of_load),
@@ -94,7 +95,7 @@ def build_status(
         status["bounds"] = in_force
     if startup is not None:
         status["startup"] = dict(startup)
-    model = _replica_model(state.model.steps, signals)
+    model = _replica_model(steps, signals)
     if model is not None:
         # With the load, as each write of a status is one to etcd.
         known = previous.get("replicaModel") if status["load"] == previous.get("load") else None
@@ -102,7 +103,8 @@ def build_status(
     costs = economics(resource.spec, observed, status["load"])
     if costs is not None:
         status["economics"] = costs
-    if decision.replicas is not None and decision.replicas.action != "Hold" and decision.replicas.applied:
+    scaled = decision.get(REPLICAS)
+    if scaled is not None and scaled.action != "Hold" and scaled.applied:
         status["lastScaleTime"] = now
     elif "lastScaleTime" in previous:
         status["lastScaleTime"] = previous["lastScaleTime"]
@@ -158,7 +160,7 @@ def _replica_model(steps: StepModel, signals: Signals) -> dict[str, Any] | None:
 def _load(
     signals: Signals, last_decision: Decision, previous: Mapping[str, Any], now: str, age: float
 ) -> dict[str, Any]:
-    replicas = last_decision.replicas
+    replicas = last_decision.get(REPLICAS)
     load = {
         "runningRequests": signals.running,
         "waitingRequests": signals.waiting,

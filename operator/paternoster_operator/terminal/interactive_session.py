@@ -129,13 +129,13 @@ class _Story:
         )
 
     def reasons(self) -> list[tuple[str, LoopDecision]]:
-        """The last word of each loop of each LLMDeployment, that it changed nothing included."""
+        """The last decision of each loop of each LLMDeployment, that it changed nothing included."""
         operator = self._session.operator
         found = ((key, operator.fleet(key)) for key in self._session.cluster.list())
         decisions = [
             (key.name, fleet.last_decision) for key, fleet in found if fleet is not None and fleet.last_decision
         ]
-        return [(name, said) for name, word in decisions for said in reversed(word.words)]
+        return [(name, made) for name, decision in decisions for made in reversed(list(decision.values()))]
 
     def new_events(self) -> Iterator[tuple[str, str, Event]]:
         for key in self._session.cluster.events:

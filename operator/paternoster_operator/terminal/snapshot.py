@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from paternoster_operator.autoscaling.decision import LoopDecision
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
 
@@ -34,16 +34,16 @@ class Snapshot:
 
     @classmethod
     def of(cls, key: Key, fleet: Fleet) -> "Snapshot":
-        signals, state = fleet.autoscaler.signals, fleet.autoscaler.state
+        signals, targets = fleet.autoscaler.signals, fleet.autoscaler.states.targets()
         return cls(
             namespace=key.namespace,
             name=key.name,
             model=fleet.resource.served_name if fleet.resource is not None else "",
-            desired=state.replicas if state is not None else 0,
+            desired=targets.get(REPLICAS, 0),
             ready=len(fleet.observed.serving),
             pending=len(fleet.observed.pending),
             draining=len(fleet.observed.draining),
-            cap=state.cap if state is not None else 0,
+            cap=targets.get(LIVE_CAP, 0),
             capacity=signals.engine_capacity,
             running=signals.running,
             waiting=signals.waiting,

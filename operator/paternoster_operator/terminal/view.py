@@ -19,15 +19,15 @@ def render(
     reasons: Iterable[tuple[str, LoopDecision]],
     events: Iterable[tuple[str, str, Event]],
 ) -> Group:
-    """``reasons``: (LLMDeployment's name, a loop's last word). ``events``: (time, name, event), oldest first."""
+    """``reasons``: (LLMDeployment's name, a loop's last decision). ``events``: (time, name, event), oldest first."""
     table = Table(title=f"serving at {endpoint}", title_justify="left", expand=True)
     for column in ("NAME", "REPLICAS", "SEQS", "RUNNING", "WAITING", "HELD", "PREEMPTED", "KV", "TOK/S"):
         table.add_column(column, justify="left" if column == "NAME" else "right")
     for snapshot in snapshots:
         table.add_row(*_cells(snapshot))
     now = Table.grid(padding=(0, 2))
-    for name, said in reasons:
-        now.add_row(name, said.loop, Text(said.reason.value, style="cyan"), Text(said.message))
+    for name, made in reasons:
+        now.add_row(name, made.loop, Text(made.reason.value, style="cyan"), Text(made.message))
     story = Table.grid(padding=(0, 2))
     for when, name, event in list(events)[-SHOWN_EVENTS:]:
         story.add_row(

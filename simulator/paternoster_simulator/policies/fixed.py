@@ -1,7 +1,8 @@
 """A fleet that nobody steers: so many replicas, so high a cap. The oracle of a sweep is the best of these."""
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_operator.autoscaling.observation import Observation
+from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Profile
 
 

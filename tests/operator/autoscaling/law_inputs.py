@@ -1,12 +1,23 @@
-"""A policy as from a manifest, and signals of a fleet of two, for the tests of the law."""
+"""A policy as from a manifest, signals of a fleet of two, and one pure decision, for the tests of the law."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_operator.api.manifest import parse
+from paternoster_operator.autoscaling import autoscaler
+from paternoster_operator.autoscaling.control_loop import LoopStates
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision, LoopDecision
+from paternoster_operator.autoscaling.limits import Evaluation, ReplicaState
+from paternoster_operator.autoscaling.live_cap import LiveCapState
+from paternoster_operator.autoscaling.models import Models
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.token_budget import TokenBudgetState
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 
 def policy(**spec: Any) -> ScalingPolicy:
@@ -42,3 +53,89 @@ def decoding(base: float, slope: float) -> tuple[float, ...]:
 def seen(**values: Any) -> Signals:
     defaults = {"ready": 2, "fresh": True, "capacity": 96, "lowest_cap": 48, "highest_cap": 48, "engine_capacity": 48}
     return Signals(**{**defaults, **values})
+
+
+@dataclass(frozen=True)
+class LawState:
+    """What the law remembers: the states of its loops, and its models."""
+
+    states: LoopStates
+    models: Models
+
+    @property
+    def replicas(self) -> int:
+        return self.states[REPLICAS].target
+
+    @property
+    def live_cap(self) -> int:
+        return self.states[LIVE_CAP].target
+
+    @property
+    def token_budget(self) -> int:
+        return self.states[TOKEN_BUDGET].target
+
+    @property
+    def of_replicas(self) -> ReplicaState:
+        return self.states.find(ReplicaState)
+
+    def with_loop(self, name: str, **changes: Any) -> "LawState":
+        """The same but for some fields of one loop's state."""
+        state: Any = self.states[name]
+        return replace(self, states=LoopStates({**self.states, name: replace(state, **changes)}))
+
+
+def law_state(
+    replicas: int = 2,
+    live_cap: int = 48,
+    *,
+    since: float = -1e6,
+    token_budget: int = 0,
+    budget_changed: float | None = None,
+    cap_changed: float | None = None,
+    cap_cut: float | None = None,
+    added: float | None = None,
+    evaluations: Sequence[Evaluation] = (),
+    learnt: float | None = None,
+    model: ReplicaModel | None = None,
+) -> LawState:
+    """A state as it may be found; by default one that has been there for long and learnt nothing."""
+    cap = LiveCapState(target=live_cap, changed=cap_changed, cut=cap_cut)
+    fleet = ReplicaState(target=replicas, since=since, added=added, evaluations=tuple(evaluations))
+    budget = TokenBudgetState(target=token_budget, changed=budget_changed)
+    states = LoopStates({TOKEN_BUDGET: budget, LIVE_CAP: cap, REPLICAS: fleet})
+    return LawState(states, Models(ReplicaModel() if model is None else model, learnt=learnt))
+
+
+@dataclass(frozen=True)
+class Made:
+    """A decision and what is remembered after it."""
+
+    decision: Decision
+    state: LawState
+
+    @property
+    def replicas(self) -> LoopDecision | None:
+        return self.decision.get(REPLICAS)
+
+    @property
+    def live_cap(self) -> LoopDecision | None:
+        return self.decision.get(LIVE_CAP)
+
+    @property
+    def token_budget(self) -> LoopDecision | None:
+        return self.decision.get(TOKEN_BUDGET)
+
+
+def decide(policy: ScalingPolicy, signals: Signals, state: LawState, now: float) -> Made:
+    """One decision of the law with its usual loops and constants."""
+    loops = [make(policy, DEFAULT_TUNING) for make in autoscaler.LOOPS]
+    decision, models, states = autoscaler.decide(loops, signals, state.models, state.states, now)
+    return Made(decision, LawState(states, models))
+
+
+def first_state(policy: ScalingPolicy, now: float, *, replicas: int | None = None, live_cap: int = 0) -> LawState:
+    """The state that the law begins with where that many replicas are asked for, or none runs yet."""
+    start = policy.start_replicas if replicas is None else replicas
+    observation = Observation(now, start, (), (), (), {}, live_cap=live_cap or None)
+    loops = [make(policy, DEFAULT_TUNING) for make in autoscaler.LOOPS]
+    return LawState(autoscaler.adopt(loops, observation, Signals(), LoopStates()), Models())

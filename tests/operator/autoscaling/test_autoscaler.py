@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from law_inputs import policy, seen
+from law_inputs import decide, first_state, law_state, policy, seen
 
-from paternoster_operator.autoscaling.autoscaler import decide, first_state
-from paternoster_operator.autoscaling.decision import Evaluation, LawState, Reason
+from paternoster_operator.autoscaling.decision import Reason
+from paternoster_operator.autoscaling.limits import Evaluation
 from paternoster_operator.autoscaling.signals import Signals
 
 signals = st.builds(
@@ -50,14 +50,14 @@ def test_always_within_bounds_and_budget(trace: list[Signals], low: int, extra: 
         resources={"gpu": {"count": 1}},
         budget={"maxGPUs": max(gpus, low)},
     )
-    state = first_state(bounds, 0.0, replicas=20, cap=48)
+    state = first_state(bounds, 0.0, replicas=20, live_cap=48)
     now = 0.0
     for sample in trace:
         decision = decide(bounds, sample, state, now)
         state = decision.state
         assert low <= state.replicas <= min(low + extra, max(gpus, low))
-        assert 2 <= state.cap <= 40
-        for made in (decision.replicas, decision.concurrency):
+        assert 2 <= state.live_cap <= 40
+        for made in (decision.replicas, decision.live_cap):
             assert made is None or (made.target == made.current) == (made.action == "Hold")
         now += 5
 
@@ -66,7 +66,7 @@ def test_always_within_bounds_and_budget(trace: list[Signals], low: int, extra: 
 @given(signals, st.integers(0, 300), st.integers(1, 10))
 def test_more_demand_never_wants_fewer_replicas(sample: Signals, more: int, replicas: int) -> None:
     calm = replace(sample, preempted=0, fresh=True, ready=max(sample.ready, 1))
-    state = LawState(replicas=replicas, cap=48, since=-1e6)
+    state = law_state(replicas=replicas, live_cap=48)
     wanted = []
     for waiting in (calm.waiting, calm.waiting + more):
         decision = decide(policy(), replace(calm, waiting=waiting), state, 0.0).replicas
@@ -80,8 +80,8 @@ def test_more_demand_never_wants_fewer_replicas(sample: Signals, more: int, repl
 @given(signals, st.integers(1, 10), st.integers(1, 48))
 def test_nothing_is_done_on_silence(sample: Signals, replicas: int, cap: int) -> None:
     silent = replace(sample, fresh=False, held=0)
-    decision = decide(policy(), silent, LawState(replicas, cap, since=-1e6), 0.0)
-    assert (decision.state.replicas, decision.state.cap) == (replicas, cap)
+    decision = decide(policy(), silent, law_state(replicas, cap), 0.0)
+    assert (decision.state.replicas, decision.state.live_cap) == (replicas, cap)
     assert decision.replicas is not None
     assert decision.replicas.reason in (Reason.METRICS_STALE, Reason.INSUFFICIENT_DATA)
 
@@ -93,7 +93,7 @@ def test_a_cut_cap_is_no_reason_for_replicas_by_itself(running: int, replicas: i
     idle = seen(ready=replicas, running=min(running, replicas * cap), waiting=0)
     wanted = []
     for now_cap in (cap, min(cap, cut)):
-        decision = decide(policy(), idle, LawState(replicas, now_cap, since=-1e6), 0.0).replicas
+        decision = decide(policy(), idle, law_state(replicas, now_cap), 0.0).replicas
         assert decision is not None
         wanted.append(decision.recommended)
     assert wanted[1] <= wanted[0]
@@ -134,7 +134,7 @@ def test_one_peak_in_the_window_keeps_the_replicas() -> None:
 
 def test_nobody_who_serves_goes_while_others_are_on_their_way() -> None:
     quick = policy(autoscaling={"maxReplicas": 4, "scaleDown": {"stabilizationWindowSeconds": 0}})
-    state = LawState(replicas=2, cap=48, since=-1e6)
+    state = law_state(replicas=2, live_cap=48)
     decision = decide(quick, seen(running=2, pending=1, startup_seconds=0.0), state, 0.0).replicas
     assert decision is not None
     assert (decision.target, decision.reason) == (2, Reason.PENDING_REPLICAS)
@@ -163,9 +163,9 @@ def test_the_messages_carry_the_numbers() -> None:
     busy = seen(running=80, waiting=38, finished=40, preempted=8, peak_running=40)
     few = policy(concurrency={"mode": "Auto", "objective": "PreemptionRate"})
     decision = decide(few, busy, first_state(few, 0.0, replicas=2), 0.0)
-    assert decision.concurrency is not None
-    assert decision.concurrency.message == "max_num_seqs 48->36: 8 of 40 requests preempted = 20.0% > 2.0%"
-    assert decision.concurrency.reason is Reason.PREEMPTION_ABOVE_TARGET
+    assert decision.live_cap is not None
+    assert decision.live_cap.message == "live cap 48->36: 8 of 40 requests preempted = 20.0% > 2.0%"
+    assert decision.live_cap.reason is Reason.PREEMPTION_ABOVE_TARGET
     calm = replace(busy, preempted=0)
     decision = decide(policy(), calm, first_state(policy(), 0.0, replicas=2), 0.0)
     assert decision.replicas is not None
@@ -178,7 +178,7 @@ def test_the_messages_carry_the_numbers() -> None:
 def test_replicas_on_their_way_are_called_back_and_those_that_serve_stay(ready: int, target: int) -> None:
     """One that no node has room for would otherwise keep all others for ever."""
     quick = policy(autoscaling={"maxReplicas": 4, "scaleDown": {"stabilizationWindowSeconds": 0, "maxPods": 4}})
-    state = LawState(replicas=4, cap=48, since=-1e6)
+    state = law_state(replicas=4, live_cap=48)
     load = seen(ready=ready, pending=4 - ready, running=2, startup_seconds=0.0)
     decision = decide(quick, load, state, 0.0).replicas
     assert decision is not None
@@ -189,7 +189,7 @@ def test_replicas_on_their_way_are_called_back_and_those_that_serve_stay(ready: 
 def test_nothing_is_called_back_before_it_could_have_served(seconds: float, target: int) -> None:
     """The user's window is shorter than a start: what is called back within one may be wanted again."""
     quick = policy(autoscaling={"maxReplicas": 4, "scaleDown": {"stabilizationWindowSeconds": 15}})
-    state = LawState(replicas=4, cap=48, since=-1e6, evaluations=(Evaluation(-1.0, 4),))
+    state = law_state(replicas=4, live_cap=48, evaluations=(Evaluation(-1.0, 4),))
     load = seen(ready=3, pending=1, running=2, startup_seconds=60.0)
     for step in range(int(seconds / 5) + 1):
         state = decide(quick, load, state, step * 5.0).state
@@ -213,7 +213,7 @@ def test_what_keeps_replicas_in_a_scale_down_is_named(
     down = {"stabilizationWindowSeconds": 60, "maxPods": max_pods, "maxPercent": 1}
     law = policy(autoscaling={"minReplicas": 1, "maxReplicas": 9, "scaleDown": down})
     seen_before = tuple(Evaluation(-15.0 * i, steady) for i in (3, 2, 1))
-    state = LawState(replicas=6, cap=48, since=-1e6, evaluations=seen_before)
+    state = law_state(replicas=6, live_cap=48, evaluations=seen_before)
     made = decide(law, seen(ready=ready, pending=6 - ready, running=2, startup_seconds=5.0), state, 0.0).replicas
     assert made is not None
     assert (made.target, made.limited_by) == (target, limited)
@@ -221,10 +221,10 @@ def test_what_keeps_replicas_in_a_scale_down_is_named(
 
 def test_at_the_floor_another_replica_is_asked_for() -> None:
     floor = policy(concurrency={"mode": "Auto", "min": 4, "objective": "PreemptionRate"})
-    state = LawState(replicas=2, cap=4, since=-1e6)
+    state = law_state(replicas=2, live_cap=4)
     decision = decide(floor, seen(running=4, finished=50, preempted=10, peak_running=4), state, 0.0)
-    assert decision.concurrency is not None
-    assert decision.concurrency.reason is Reason.AT_FLOOR
+    assert decision.live_cap is not None
+    assert decision.live_cap.reason is Reason.AT_FLOOR
     assert decision.replicas is not None
     assert decision.replicas.reason is Reason.PREEMPTION_ABOVE_TARGET
     assert decision.state.replicas == 3
@@ -233,26 +233,26 @@ def test_at_the_floor_another_replica_is_asked_for() -> None:
 def test_advisory_says_and_does_nothing() -> None:
     concurrency = {"mode": "Advisory", "objective": "PreemptionRate"}
     advisory = policy(autoscaling={"mode": "Advisory", "maxReplicas": 10}, concurrency=concurrency)
-    state = LawState(replicas=2, cap=48, since=-1e6)
+    state = law_state(replicas=2, live_cap=48)
     decision = decide(advisory, seen(running=96, waiting=90, finished=50, preempted=30, peak_running=48), state, 0.0)
     assert decision.replicas is not None
-    assert decision.concurrency is not None
+    assert decision.live_cap is not None
     assert decision.replicas.target > 2
-    assert decision.concurrency.target < 48
+    assert decision.live_cap.target < 48
     assert not decision.replicas.applied
-    assert not decision.concurrency.applied
-    assert (decision.state.replicas, decision.state.cap) == (2, 48)
+    assert not decision.live_cap.applied
+    assert (decision.state.replicas, decision.state.live_cap) == (2, 48)
 
 
 def test_external_and_fixed_follow_the_spec() -> None:
     external = policy(replicas=7, autoscaling={"mode": "External", "maxReplicas": 9}, concurrency={"initial": 9})
-    decision = decide(external, seen(running=96, waiting=900), LawState(2, 48, since=0.0), 0.0)
+    decision = decide(external, seen(running=96, waiting=900), law_state(2, 48, since=0.0), 0.0)
     assert decision.replicas is None
-    assert decision.concurrency is None
-    assert (decision.state.replicas, decision.state.cap) == (7, 9)
+    assert decision.live_cap is None
+    assert (decision.state.replicas, decision.state.live_cap) == (7, 9)
 
 
 def test_a_restarted_operator_begins_with_what_runs() -> None:
-    state = first_state(policy(), 0.0, replicas=5, cap=17)
-    assert (state.replicas, state.cap) == (5, 17)
+    state = first_state(policy(), 0.0, replicas=5, live_cap=17)
+    assert (state.replicas, state.live_cap) == (5, 17)
     assert first_state(policy(), 0.0).replicas == 1

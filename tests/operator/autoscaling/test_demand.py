@@ -6,9 +6,9 @@ import law_inputs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from law_inputs import LawState, decide, law_state
 
-from paternoster_operator.autoscaling.autoscaler import decide
-from paternoster_operator.autoscaling.decision import LawState, is_recent
+from paternoster_operator.autoscaling.control_loop import is_recent
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
@@ -26,17 +26,17 @@ def carries(state: LawState, *, waiting: int = 0, now: float = 0.0) -> str:
         ready=2, fresh=True, capacity=96, running=60, waiting=waiting, peak_running=30, finished=100, preempted=2
     )
     decision = decide(policy(), seen, state, now)
-    assert decision.state.cap == state.cap
+    assert decision.state.live_cap == state.live_cap
     assert decision.replicas is not None
     return decision.replicas.inputs["replicaCapacity"]
 
 
 def test_each_bound_is_told() -> None:
     calm: Any = {"replicas": 2, "since": -1e6}
-    assert carries(LawState(cap=20, **calm)) == "48.0 by max_num_seqs"
+    assert carries(law_state(live_cap=20, **calm)) == "48.0 by max_num_seqs"
     hungry = ReplicaModel(weight=10, running=300, kv_usage=9.0)
-    assert carries(LawState(cap=20, model=hungry, **calm)).endswith(" by KV")
-    assert carries(LawState(cap=20, **calm), waiting=5) == "20.0 by live cap"
+    assert carries(law_state(live_cap=20, model=hungry, **calm)).endswith(" by KV")
+    assert carries(law_state(live_cap=20, **calm), waiting=5) == "20.0 by live cap"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_each_bound_is_told() -> None:
     ids=["settled", "settling", "clock set back"],
 )
 def test_the_cap_counts_once_it_has_settled(changed: float, told: str) -> None:
-    state = LawState(replicas=2, cap=20, since=-1e6, cap_changed=changed)
+    state = law_state(replicas=2, live_cap=20, cap_changed=changed)
     assert carries(state, waiting=5, now=100.0) == told
 
 
@@ -72,7 +72,7 @@ def test_a_queue_is_no_reason_for_more_until_those_who_came_for_it_had_time(
         ready=4, fresh=True, capacity=80, running=80, waiting=10, peak_running=20, finished=100, preempted=2,
         replicas=loads, flow_seconds=30.0, arrived=30, startup_seconds=30.0,
     )  # fmt: skip
-    state = LawState(replicas=4, cap=20, since=-1e6, ordered=ordered)
+    state = law_state(replicas=4, live_cap=20, added=ordered)
     decision = decide(policy(), queue, state, 100.0).replicas
     assert decision is not None
     assert decision.recommended == wanted

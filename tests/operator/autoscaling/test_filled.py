@@ -3,48 +3,49 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from law_inputs import policy
+from law_inputs import LawState, decide, first_state, policy
 
-from paternoster_operator.autoscaling.autoscaler import decide, first_state
-from paternoster_operator.autoscaling.decision import Evaluation, LawState, LoopDecision, Reason
-from paternoster_operator.autoscaling.limits import LONGEST_KEPT_SECONDS, PERIOD_SECONDS, filled_within, remember
+from paternoster_operator.autoscaling.decision import LoopDecision, Reason
+from paternoster_operator.autoscaling.limits import Evaluation, ReplicaState, filled_within, record_evaluation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
+PERIOD = DEFAULT_TUNING.replica_period_seconds
 levels = st.lists(st.integers(0, 12), max_size=80)
 
 
-def evaluated(filled: list[int], state: LawState | None = None, begin: float = 0.0) -> LawState:
+def evaluated(filled: list[int], state: ReplicaState | None = None, begin: float = 0.0) -> ReplicaState:
     """A state after evaluations, one a period, of that many filled replicas each."""
-    state = LawState(4, 48, since=0.0) if state is None else state
+    state = ReplicaState(target=4, since=0.0) if state is None else state
     loop = policy().replicas
     assert loop is not None
     for index, replicas in enumerate(filled):
-        state = remember(loop, state, Evaluation(begin + index * PERIOD_SECONDS, 1, replicas))
+        state = record_evaluation(loop, state, Evaluation(begin + index * PERIOD, 1, replicas), DEFAULT_TUNING)
     return state
 
 
 @given(levels, st.floats(0, 1800), st.floats(0, 600))
 def test_filled_replicas_of_a_longer_window_are_no_fewer(filled: list[int], seconds: float, longer: float) -> None:
     state = evaluated(filled)
-    most = filled_within(state, seconds)
+    most = filled_within(state, seconds, DEFAULT_TUNING)
     assert most in {0, *filled}
     assert most >= (filled[-1] if filled else 0), "what is filled now is"
-    assert filled_within(state, seconds + longer) >= most
+    assert filled_within(state, seconds + longer, DEFAULT_TUNING) >= most
 
 
 @given(levels, st.floats(-1e4, 1e4))
 def test_evaluations_are_bounded_whatever_the_clock_does(filled: list[int], begin: float) -> None:
     state = evaluated(filled, evaluated([1] * 200), begin)
-    assert len(state.evaluations) <= LONGEST_KEPT_SECONDS / PERIOD_SECONDS + 1
+    assert len(state.evaluations) <= DEFAULT_TUNING.max_filled_seconds / PERIOD + 1
 
 
 @pytest.mark.parametrize(("away", "filled"), [(0, 4), (285, 4), (300, 4), (315, 1)])
 def test_a_peak_counts_for_its_window_and_no_longer(away: int, filled: int) -> None:
     after = [1] * (away // 15)
-    assert filled_within(evaluated([4, *after]), 300) == filled
+    assert filled_within(evaluated([4, *after]), 300, DEFAULT_TUNING) == filled
     resumed = evaluated(after, evaluated([4]), begin=1e5)
-    assert filled_within(resumed, 300) == filled, "a silence is no time without need"
+    assert filled_within(resumed, 300, DEFAULT_TUNING) == filled, "a silence is no time without need"
 
 
 def lived(
@@ -53,10 +54,10 @@ def lived(
     """Looks at so many sequences that run, on as many replicas as are asked for; how many those were each time."""
     replicas: list[int] = []
     decision: LoopDecision | None = None
-    begin = state.since + len(state.evaluations) * PERIOD_SECONDS
+    begin = state.of_replicas.since + len(state.of_replicas.evaluations) * PERIOD
     for index, now_running in enumerate(running):
         seen = Signals(ready=state.replicas, fresh=True, running=now_running, startup_seconds=startup)
-        made = decide(loop, seen, state, begin + index * PERIOD_SECONDS)
+        made = decide(loop, seen, state, begin + index * PERIOD)
         state, decision = made.state, made.replicas
         replicas.append(state.replicas)
     assert decision is not None
@@ -92,4 +93,4 @@ def test_no_more_was_filled_than_there_was() -> None:
     """One replica runs four times what it sustains: what it had not is not kept."""
     loop = policy(autoscaling={"minReplicas": 1, "maxReplicas": 1})
     _, state, _ = lived(loop, [190] * 4, first_state(loop, 0.0, replicas=1))
-    assert {made.filled for made in state.evaluations} == {1}
+    assert {made.filled for made in state.of_replicas.evaluations} == {1}

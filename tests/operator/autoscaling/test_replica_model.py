@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_operator.autoscaling.demand import estimate_demand
-from paternoster_operator.autoscaling.replica_model import SHORT, ReplicaModel, replica_capacity
+from paternoster_operator.autoscaling.replica_model import ReplicaModel, replica_capacity
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 
 def look(running: float, kv_usage: float, *, replicas: int = 2, **rest: int) -> Signals:
@@ -50,7 +51,7 @@ def test_young_sequences_do_not_make_it_forget() -> None:
 
 @given(
     before=st.tuples(st.floats(1, 256), st.floats(0.01, 1)),
-    now=st.tuples(st.floats(1, 256), st.floats(SHORT + 0.01, 1)),
+    now=st.tuples(st.floats(1, 256), st.floats(DEFAULT_TUNING.crowded_kv_usage + 0.01, 1)),
 )
 def test_in_a_filling_pool_no_sequence_is_taken_for_smaller_than_it_is(
     before: tuple[float, float], now: tuple[float, float]

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_operator.autoscaling.windows import STALE_SECONDS, SignalWindows
+from paternoster_operator.autoscaling.observation import Observation
+from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
+from paternoster_operator.autoscaling.windows import SignalWindows
+
+STALE_SECONDS = DEFAULT_TUNING.stale_seconds
 
 COUNTERS = [name for name in EngineStats.model_fields if name.endswith("_total")]
 
@@ -21,8 +26,27 @@ def stats(instance: str = "a", **values: Any) -> EngineStats:
     return EngineStats.model_validate(fields | values)
 
 
+class Windows:
+    """The windows of a fleet to which samples come one by one."""
+
+    def __init__(self) -> None:
+        self.windows = SignalWindows()
+        self.pods: set[str] = set()
+
+    def observe(self, pod: str, stats: EngineStats, now: float, keep_seconds: float = 600.0) -> None:
+        self.pods.add(pod)
+        self.windows.observe(Observation(now, 1, (), self.pods, (), {pod: stats}), keep_seconds)
+
+    def observe_gateways(self, requests: dict[str, int], now: float) -> None:
+        self.windows.observe(Observation(now, 1, (), self.pods, (), {}, gateway_requests=requests), 600.0)
+
+    def summarize(self, *, window_seconds: float, now: float, ready_pods: list[str]) -> Signals:
+        self.windows.observe(Observation(now, 1, ready_pods, self.pods, (), {}), 1e9)
+        return self.windows.summarize(window_seconds=window_seconds, flow_seconds=window_seconds)
+
+
 def test_counts_within_the_window_only() -> None:
-    windows = SignalWindows()
+    windows = Windows()
     for second in range(0, 60, 5):
         windows.observe("p", stats(requests_finished_total=second, generation_tokens_total=second * 10), second)
     signals = windows.summarize(window_seconds=20, now=55, ready_pods=["p"])
@@ -34,7 +58,7 @@ def test_counts_within_the_window_only() -> None:
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=20))
 def test_restarts_never_make_a_count_negative_and_lose_nothing(steps: list[tuple[int, bool]]) -> None:
     """Each step finishes some requests; before some of them the engine restarts and counts from zero."""
-    windows = SignalWindows()
+    windows = Windows()
     counter, instance, expected = 0, 0, 0
     windows.observe("p", stats(str(instance)), 0)
     for number, (done, restart) in enumerate(steps, start=1):
@@ -50,7 +74,7 @@ def test_restarts_never_make_a_count_negative_and_lose_nothing(steps: list[tuple
 @given(st.lists(st.integers(1, 400), min_size=3, max_size=20), st.integers(5, 60))
 def test_a_gap_in_the_samples_is_no_burst(gaps: list[int], window: int) -> None:
     """Two requests a second, however irregularly they are looked at: so many are of the window, and no more."""
-    windows, now = SignalWindows(), 0
+    windows, now = Windows(), 0
     for gap in gaps:
         windows.observe("p", stats(requests_total=2 * now), now, keep_seconds=120)
         now += gap
@@ -62,7 +86,7 @@ def test_a_gap_in_the_samples_is_no_burst(gaps: list[int], window: int) -> None:
 
 @pytest.mark.parametrize("silent", [5, 10, STALE_SECONDS])
 def test_a_few_missing_samples_are_no_pause(silent: float) -> None:
-    windows = SignalWindows()
+    windows = Windows()
     for second in range(0, 61, 5):
         windows.observe("p", stats(requests_total=2 * second), second)
     assert windows.summarize(window_seconds=30, now=60 + silent, ready_pods=["p"]).arrived == 60
@@ -70,7 +94,7 @@ def test_a_few_missing_samples_are_no_pause(silent: float) -> None:
 
 
 def test_a_clock_set_back_moves_the_samples_with_it() -> None:
-    windows = SignalWindows()
+    windows = Windows()
     for second in range(0, 301, 5):
         windows.observe("p", stats(requests_total=2 * second), second if second < 300 else second - 3600)
     assert windows.summarize(window_seconds=30, now=-3300, ready_pods=["p"]).arrived == 60
@@ -78,7 +102,7 @@ def test_a_clock_set_back_moves_the_samples_with_it() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 100), st.booleans()), min_size=2, max_size=20))
 def test_windows_side_by_side_count_everything_once(steps: list[tuple[int, int, bool]]) -> None:
-    windows, now, counter, instance, all_of_it = SignalWindows(), 0, 0, 0, 0
+    windows, now, counter, instance, all_of_it = Windows(), 0, 0, 0, 0
     windows.observe("p", stats("0"), 0, keep_seconds=1e9)
     for gap, done, restart in steps:
         now += gap
@@ -93,7 +117,7 @@ def test_windows_side_by_side_count_everything_once(steps: list[tuple[int, int, 
 
 def test_what_full_queues_refuse_has_arrived() -> None:
     """Thirty of 130 requests were refused, each by both engines; the gateway has counted them once."""
-    windows = SignalWindows()
+    windows = Windows()
     for second, part in ((0, 0.0), (30, 1.0)):
         for pod in ("p", "q"):
             counts = {"requests_total": int(50 * part), "requests_rejected_full_total": int(30 * part)}
@@ -107,7 +131,7 @@ def test_what_full_queues_refuse_has_arrived() -> None:
 
 
 def test_what_gateways_refuse_for_other_reasons_is_no_demand() -> None:
-    windows = SignalWindows()
+    windows = Windows()
     for second, count, came in ((0, 0, 0), (30, 20, 500)):
         windows.observe("p", stats(requests_total=count, requests_rejected_total=came), second)
         windows.observe_gateways({"g": came}, second)
@@ -116,7 +140,7 @@ def test_what_gateways_refuse_for_other_reasons_is_no_demand() -> None:
 
 
 def test_a_gateway_that_began_anew_or_was_silent_is_no_burst() -> None:
-    windows = SignalWindows()
+    windows = Windows()
     for second in (*range(0, 101, 5), 400):
         windows.observe("p", stats(requests_total=second, requests_rejected_full_total=second), second)
         windows.observe_gateways({"g": 2 * second} if second <= 100 else {"g": 2 * second, "new": 10_000}, second)
@@ -126,7 +150,7 @@ def test_a_gateway_that_began_anew_or_was_silent_is_no_burst() -> None:
 
 def test_a_gateway_that_ended_does_not_stop_the_counting() -> None:
     """For minutes the windows have its last sample, before the window of each look."""
-    windows = SignalWindows()
+    windows = Windows()
     for second in range(0, 101, 5):
         windows.observe("p", stats(requests_total=second), second)
         windows.observe_gateways({"ended" if second <= 50 else "begun": second}, second)
@@ -135,7 +159,7 @@ def test_a_gateway_that_ended_does_not_stop_the_counting() -> None:
 
 
 def test_a_silent_replica_is_named_and_its_gauges_do_not_count() -> None:
-    windows = SignalWindows()
+    windows = Windows()
     windows.observe("old", stats(running=5), 0)
     windows.observe("new", stats(running=3), STALE_SECONDS + 1)
     signals = windows.summarize(window_seconds=30, now=STALE_SECONDS + 1, ready_pods=["old", "new", "never"])
@@ -145,7 +169,7 @@ def test_a_silent_replica_is_named_and_its_gauges_do_not_count() -> None:
 
 
 def test_what_runs_above_a_cut_cap_is_counted_engine_by_engine() -> None:
-    windows = SignalWindows()
+    windows = Windows()
     windows.observe("p", stats(running=16, live_cap=12), 0)
     windows.observe("q", stats(running=3, live_cap=12), 0)
     windows.observe("r", stats(running=13, live_cap=12), 0)
@@ -153,16 +177,16 @@ def test_what_runs_above_a_cut_cap_is_counted_engine_by_engine() -> None:
 
 
 def test_a_replica_that_is_gone_is_forgotten() -> None:
-    windows = SignalWindows()
+    windows = Windows()
     windows.observe("p", stats(requests_finished_total=0), 0)
     windows.observe("p", stats(requests_finished_total=9), 5)
-    windows.keep({"q"})
-    assert windows.latest("p") is None
+    windows.pods = {"q"}
     assert windows.summarize(window_seconds=30, now=6, ready_pods=[]).finished == 0
+    assert windows.windows.latest("p") is None
 
 
 def test_preemption_rate_where_more_are_preempted_than_finish() -> None:
-    windows = SignalWindows()
+    windows = Windows()
     windows.observe("p", stats(), 0)
     windows.observe("p", stats(requests_preempted_total=6, requests_finished_total=2), 5)
     assert windows.summarize(window_seconds=30, now=5, ready_pods=["p"]).preemption_rate == 1.0

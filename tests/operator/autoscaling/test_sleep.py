@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from law_inputs import policy
 
 from paternoster_contract.stats import EngineStats
-from paternoster_operator.autoscaling.autoscaler import Autoscaler, Samples
-from paternoster_operator.autoscaling.decision import Reason
-from paternoster_operator.autoscaling.windows import STALE_SECONDS
+from paternoster_operator.autoscaling.autoscaler import Autoscaler
+from paternoster_operator.autoscaling.decision import REPLICAS, Reason
+from paternoster_operator.autoscaling.observation import Observation
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 IDLE = 40
+STALE_SECONDS = DEFAULT_TUNING.stale_seconds
 
 
 def autoscaler(**to_zero: Any) -> Autoscaler:
@@ -52,8 +54,9 @@ class Requests:
 def look(fleet: Autoscaler, now: float, stats: EngineStats | None, **seen: Any) -> int:
     """One look at a fleet with one replica; how many there are to be."""
     engines = {} if stats is None else {"a": stats}
-    fleet.observe(Samples(engines, serving=["a"], replicas=1 if fleet.state is None else None, **seen), now)
-    return fleet.decide(now).state.replicas
+    replicas = fleet.states.targets().get(REPLICAS, 1)
+    fleet.observe(Observation(now, replicas, ["a"], (), (), engines, **seen))
+    return fleet.decide(now).targets[REPLICAS]
 
 
 def slept_at(fleet: Autoscaler, requests: Requests, times: list[float], missed: frozenset[int] = frozenset()) -> float:
@@ -82,8 +85,7 @@ def test_silence_is_no_idleness() -> None:
     assert slept_at(autoscaler(), Requests(((1, 3),)), times, frozenset(range(9, 15))) == 75
     fleet = autoscaler()
     assert slept_at(fleet, Requests(((1, 3),)), times, frozenset(range(2, 40))) == float("inf")
-    assert fleet.state is not None
-    assert fleet.state.replicas == 1
+    assert fleet.states[REPLICAS].target == 1
 
 
 def test_gateways_know_of_requests_that_the_operator_never_saw() -> None:
@@ -153,8 +155,8 @@ def test_what_is_only_advised_is_said_no_more_often_than_before() -> None:
     )  # fmt: skip
     served, words = Requests(((1, 3),)), []
     for now in range(0, 120, 5):
-        fleet.observe(Samples({"a": served.stats(now)}, serving=["a"], replicas=1), now)
-        word = fleet.decide(now).replicas
+        fleet.observe(Observation(now, 1, ["a"], (), (), {"a": served.stats(now)}))
+        word = fleet.decide(now).get(REPLICAS)
         if word is not None and word.reason is Reason.SCALE_TO_ZERO_IDLE:
             words.append(now)
     assert words == list(range(45, 120, 15))

@@ -7,7 +7,8 @@ from law_inputs import decoding, step_sums
 
 from paternoster_engine.core.step_work import StepWork
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
-from paternoster_operator.autoscaling.step_model import ENOUGH, StepModel
+from paternoster_operator.autoscaling.step_model import StepModel
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 COST = (0.02, 1.4e-4, 7e-5, 5e-8, 3e-9)
 """As of a 70B model on two H200."""
@@ -58,7 +59,7 @@ def test_mixed_traffic_tells_every_price() -> None:
 
 
 def test_nothing_is_known_before_enough_was_seen() -> None:
-    model = learnt(decoding(0.01, 0.0002), looks=int(ENOUGH) - 1)
+    model = learnt(decoding(0.01, 0.0002), looks=int(DEFAULT_TUNING.min_observations) - 1)
     assert (model.known, model.line, model.decode_room(0.1), model.largest_step(0.1)) == (None,) * 4
     assert learnt((), looks=50).known is None, "an engine that tells no sums"
 

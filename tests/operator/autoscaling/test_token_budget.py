@@ -4,11 +4,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from law_inputs import policy, seen, step_sums
+from law_inputs import LawState, decide, law_state, policy, seen, step_sums
 
 from paternoster_engine.core.step_work import StepWork
-from paternoster_operator.autoscaling.autoscaler import decide
-from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
@@ -40,9 +39,9 @@ def said(loop: ScalingPolicy, state: LawState, **load: Any) -> tuple[LoopDecisio
     return made.token_budget, made.state
 
 
-def state(budget: int | None = None, per_token: float = 1.4e-4, **rest: Any) -> LawState:
-    known = {"since": -1e6, "looked": 100.0, "token_budget": budget, "model": prompts(per_token), **rest}
-    return LawState(2, 48, **known)
+def state(budget: int = 0, per_token: float = 1.4e-4, **rest: Any) -> LawState:
+    known = {"learnt": 100.0, "token_budget": budget, "model": prompts(per_token), **rest}
+    return law_state(2, 48, **known)
 
 
 def test_a_step_that_keeps_tokens_waiting_is_made_smaller() -> None:
@@ -83,7 +82,7 @@ def test_without_a_limit_or_a_budget_nothing_is_lowered() -> None:
     decision, _ = said(tuned({}), state(512))
     assert decision.target == 2048
     old = decide(tuned(), seen(token_capacity=0), state(), 100.0)
-    assert (old.token_budget, old.state.token_budget) == (None, None), "engines of an earlier release"
+    assert (old.token_budget, old.state.token_budget) == (None, 0), "engines of an earlier release"
 
 
 @given(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.autoscaling.decision import Decision, LawState
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.desired.rollout import Strategy, choose_strategy, find_blocking
 from paternoster_operator.observe import Observed
@@ -81,7 +81,7 @@ def rolling(*new: dict[str, Any], updated: int = 1, **fields: Any) -> Observed:
 
 
 def conditions(resource: LLMDeployment, observed: Observed, replicas: int = 1) -> dict[str, Any]:
-    decision = Decision(None, None, LawState(replicas, 8, since=0))
+    decision = Decision({}, {REPLICAS: replicas, LIVE_CAP: 8, TOKEN_BUDGET: 0})
     signals = Signals(ready=len(observed.serving), fresh=True, capacity=16)
     found = find_conditions(resource, observed, signals, decision, NOW, Access(("ride",)))
     return {condition.type: condition for condition in found}

@@ -9,7 +9,9 @@ import pytest
 from paternoster_operator import activation
 from paternoster_operator.activation import wake
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.autoscaling.decision import LawState
+from paternoster_operator.autoscaling.control_loop import LoopStates
+from paternoster_operator.autoscaling.decision import REPLICAS
+from paternoster_operator.autoscaling.limits import ReplicaState
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.routes.row import SOONEST_RETRY_SECONDS, build_route
@@ -57,7 +59,7 @@ def fleets(resource: Resource) -> dict[Key, Fleet]:
 
     def fleet(now: int, **spec: Any) -> Fleet:
         fleet = Fleet.begin(resource(**spec))
-        fleet.autoscaler.state = LawState(now, 8, since=0)
+        fleet.autoscaler.states = LoopStates({REPLICAS: ReplicaState(target=now, since=0)})
         return fleet
 
     return {

@@ -50,10 +50,10 @@ async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, 
     assert world.cluster.replicas > 1
     assert world.engine.patches == [45], "50 ran at most and filled the pool: nine tenths of them"
     reasons = [event.reason for event in world.cluster.events]
-    assert reasons == ["ConcurrencyLowered", "ScaledUp"]
+    assert reasons == ["LiveCapLowered", "ScaledUp"]
     assert "10 of 40 requests preempted = 25.0% > 2.0%" in world.cluster.events[0].message
     decisions = world.cluster.statuses[-1]["decisions"]
-    assert {record["loop"] for record in decisions if record["applied"]} == {"Replicas", "Concurrency"}
+    assert {record["loop"] for record in decisions if record["applied"]} == {"Replicas", "LiveCap"}
     await world.look(after=15)
     assert world.engine.patches == [45], (
         "what was before the cut is no reason for another, and what it has need not be told again"
@@ -128,7 +128,7 @@ async def test_a_restarted_operator_changes_nothing_by_itself(world: World, docu
     await world.look()
     assert world.cluster.replicas == 3
     assert world.engine.live_cap == 17
-    assert world.reconciler.fleets[KEY].autoscaler.state.cap == 17  # type: ignore[union-attr]
+    assert world.reconciler.fleets[KEY].autoscaler.states["LiveCap"].target == 17
 
 
 async def test_an_invalid_spec_is_a_condition_and_nothing_is_applied(world: World, document: Document) -> None:

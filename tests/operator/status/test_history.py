@@ -1,24 +1,21 @@
 """What of the decisions is told: bounded, and never the same again."""
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_operator.api.types.status import DecisionRecord
-from paternoster_operator.autoscaling.decision import Decision, LawState, Loop, LoopDecision, Reason
+from paternoster_operator.api.types.status import DecisionRecord, LLMDeploymentStatus
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision, LoopDecision, Reason
 from paternoster_operator.report.history import MAX_DECISIONS, History
 
 NOW = "2026-01-01T00:00:00Z"
 
 
-def word(target: int, reason: Reason, *, loop: Loop = "Replicas", applied: bool = True) -> LoopDecision:
+def word(target: int, reason: Reason, *, loop: str = REPLICAS, applied: bool = True) -> LoopDecision:
     return LoopDecision(loop, 2, target, target, reason, "said", applied=applied)
 
 
 def decision(*words: LoopDecision) -> Decision:
-    by_loop: dict[str, Any] = {made.loop: made for made in words}
-    return Decision(by_loop.get("Replicas"), by_loop.get("Concurrency"), LawState(2, 8, since=0))
+    return Decision({made.loop: made for made in words}, {REPLICAS: 2, LIVE_CAP: 8, TOKEN_BUDGET: 0})
 
 
 def test_holding_for_the_same_reason_is_told_once() -> None:
@@ -53,8 +50,8 @@ def test_one_loops_changes_do_not_make_the_others_silence_news() -> None:
     hold = word(2, Reason.WITHIN_TOLERANCE)
     history.add(decision(hold), NOW)
     for target in range(3, 30):
-        history.add(decision(word(target, Reason.HEADROOM_AVAILABLE, loop="Concurrency")), NOW)
-    assert {record["loop"] for record in history.records} == {"Concurrency"}
+        history.add(decision(word(target, Reason.HEADROOM_AVAILABLE, loop=LIVE_CAP)), NOW)
+    assert {record["loop"] for record in history.records} == {LIVE_CAP}
     assert history.add(decision(hold), NOW) == ()
 
 
@@ -71,7 +68,7 @@ words = st.builds(
     word,
     st.integers(0, 4),
     st.sampled_from(Reason),
-    loop=st.sampled_from(["Replicas", "Concurrency"]),
+    loop=st.sampled_from([REPLICAS, LIVE_CAP]),
     applied=st.booleans(),
 )
 
@@ -87,3 +84,12 @@ def test_records_are_bounded_valid_and_only_changes_repeat(made: list[LoopDecisi
         assert bool(again) == (each.applied and each.action != "Hold")
     for record in history.records:
         DecisionRecord.model_validate(record)
+
+
+def test_records_of_an_earlier_version_are_still_served() -> None:
+    """They name the live cap's loop Concurrency."""
+    stored = {"time": NOW, **word(6, Reason.PREEMPTION_ABOVE_TARGET, loop="Concurrency").document()}
+    history = History([stored])
+    history.add(decision(word(8, Reason.HEADROOM_AVAILABLE, loop=LIVE_CAP)), NOW)
+    assert [record["loop"] for record in history.records] == [LIVE_CAP, "Concurrency"]
+    LLMDeploymentStatus.model_validate({"decisions": history.records})

@@ -8,9 +8,10 @@ import pytest
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.autoscaling.decision import Decision, LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision, LoopDecision, Reason
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.observe import DeploymentView, Observed
 from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.conditions import Access
@@ -45,16 +46,30 @@ def deployment(replicas: int, *, updated: int | None = None, failed: bool = Fals
     return DeploymentView(1, 1, replicas, replicas, replicas if updated is None else updated, replicas, failed, "late")
 
 
+def decided(replicas: int, *made: LoopDecision) -> Decision:
+    """Of a fleet that is to have that many replicas."""
+    return Decision({each.loop: each for each in made}, {REPLICAS: replicas, LIVE_CAP: 8, TOKEN_BUDGET: 0})
+
+
 def status_of(
     resource: LLMDeployment, observed: Observed, *, replicas: int = 2, made: Decision | None = None, now: str = NOW,
     age: float = 1e9, **signals: Any
 ) -> dict[str, Any]:  # fmt: skip
-    decision = made or Decision(None, None, LawState(replicas, 8, since=0))
+    decision = made or decided(replicas)
     defaults = {"ready": len(observed.serving), "fresh": bool(observed.serving), "capacity": 16}
     seen = Signals(**{**defaults, **signals})
     access = Access(("ride",))
     return build_status(
-        resource, observed, seen, decision, decision, now, access, age_of_load=age, endpoint="http://door"
+        resource,
+        observed,
+        seen,
+        decision,
+        decision,
+        now,
+        access,
+        steps=StepModel(),
+        age_of_load=age,
+        endpoint="http://door",
     )
 
 
@@ -140,7 +155,7 @@ def test_utilization_is_what_the_replica_loop_found(resource: Resource) -> None:
     """Not running and waiting over live caps: the target is compared with sequences wanted over those sustained."""
     settled = Observed(deployment(2), (pod("a"), pod("b")))
     word = LoopDecision("Replicas", 2, 2, 2, Reason.WITHIN_TOLERANCE, "said", utilization=0.87)
-    load = status_of(resource(), settled, made=Decision(word, None, LawState(2, 8, since=0)), running=3)["load"]
+    load = status_of(resource(), settled, made=decided(2, word), running=3)["load"]
     assert load["utilizationPercent"] == 87
     assert status_of(resource(), settled, running=3)["load"]["utilizationPercent"] == 0, "nothing was asked"
 
@@ -149,18 +164,17 @@ def test_a_change_that_acted_is_the_last_scaling(resource: Resource) -> None:
     settled = Observed(deployment(2), (pod("a"), pod("b")))
     fleet = resource()
     word = LoopDecision("Replicas", 2, 3, 3, Reason.DEMAND_ABOVE_TARGET, "said")
-    fleet.status = status_of(fleet, settled, made=Decision(word, None, LawState(3, 8, since=0)))
+    fleet.status = status_of(fleet, settled, made=decided(3, word))
     assert fleet.status["lastScaleTime"] == NOW
     assert status_of(fleet, settled, now=LATER)["lastScaleTime"] == NOW
 
 
 def test_what_is_known_of_bounds_and_starts_is_told(resource: Resource) -> None:
     fleet = resource(autoscaling={"maxReplicas": 3})
-    observed, state = Observed(None, ()), LawState(1, 8, since=0)
-    decision = Decision(None, None, state)
+    observed, decision = Observed(None, ()), decided(1)
     policy = ScalingPolicy.from_spec(fleet.spec).replicas
     status = build_status(
-        fleet, observed, Signals(), decision, decision, NOW, Access(), age_of_load=0, endpoint="http://door",
+        fleet, observed, Signals(), decision, decision, NOW, Access(), steps=StepModel(), age_of_load=0, endpoint="http://door",
         bounds=policy,
         startup={"lastSeconds": 40, "averageSeconds": 38, "observedStarts": 2},
     )  # fmt: skip
@@ -186,7 +200,7 @@ def test_a_fleet_without_replicas_is_ready_and_one_that_wakes_is_not(resource: R
 def test_limits_are_a_condition(resource: Resource) -> None:
     word = LoopDecision("Replicas", 2, 2, 5, Reason.MAX_REPLICAS, "as many as allowed", (Reason.MAX_REPLICAS,))
     settled = Observed(deployment(2), (pod("a"), pod("b")))
-    status = status_of(resource(), settled, made=Decision(word, None, LawState(2, 8, since=0)))
+    status = status_of(resource(), settled, made=decided(2, word))
     limited = next(c for c in status["conditions"] if c["type"] == "ScalingLimited")
     assert (limited["status"], limited["reason"]) == ("True", "MaxReplicas")
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.peers.engine_facts import EngineFacts
-from paternoster_simulator.policies.policy import Observation, Policy
+from paternoster_simulator.policies.policy import Policy
 
 MakeStats = Callable[..., EngineStats]
 MakeObservation = Callable[..., Observation]

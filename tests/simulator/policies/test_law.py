@@ -6,11 +6,12 @@ from dataclasses import replace
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.arrivals import constant, spike, step, synthetic
 from paternoster_simulator.failures import MetricsBlackout
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.policies.law import LawPolicy
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate

@@ -152,7 +152,8 @@ class DecisionRecord(Document):
     """One decision of the scaling law."""
 
     time: str = Field(json_schema_extra=DATE_TIME)
-    loop: Literal["Replicas", "Concurrency", "TokenBudget"]
+    loop: str = Field(min_length=1, max_length=63)
+    """What it moves: Replicas, LiveCap or TokenBudget; Concurrency in records of earlier versions."""
     action: Literal["Up", "Down", "Hold"]
     from_: int = Field(alias="from", json_schema_extra=INT32)
     to: int = Field(json_schema_extra=INT32)

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paternoster_contract.stats import EngineStats
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 
 RESYNC_SECONDS = 10.0
 

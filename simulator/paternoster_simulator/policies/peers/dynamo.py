@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paternoster_contract.stats import EngineStats
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.peers.bounds import Bounds
 from paternoster_simulator.policies.peers.engine_facts import EngineFacts
 from paternoster_simulator.policies.peers.lengths import Lengths, mean_lengths
 from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policies.peers.prometheus import Prometheus
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 
 LENGTH_WINDOW_SECONDS = 60.0
 EASY_THRESHOLDS = {"throughput": (1.0, 0.6), "latency": (0.4, 0.1)}

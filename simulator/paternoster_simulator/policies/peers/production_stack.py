@@ -13,6 +13,7 @@ goes to Prometheus. No queue means a wish for zero replicas, so a busy fleet wit
 
 from dataclasses import dataclass
 
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.peers.bounds import Bounds
 from paternoster_simulator.policies.peers.engine_facts import EngineFacts
 from paternoster_simulator.policies.peers.hpa import (
@@ -24,7 +25,7 @@ from paternoster_simulator.policies.peers.hpa import (
 )
 from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policies.peers.prometheus import Prometheus
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 
 
 @dataclass(frozen=True, slots=True)

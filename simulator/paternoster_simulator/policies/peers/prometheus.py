@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from paternoster_contract.stats import EngineStats
-from paternoster_simulator.policies.policy import Observation
+from paternoster_operator.autoscaling.observation import Observation
 
 RETENTION_SECONDS = 900.0
 """Longest window that a peer asks for, and more."""

@@ -15,10 +15,11 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.peers.bounds import Bounds
 from paternoster_simulator.policies.peers.engine_facts import EngineFacts
 from paternoster_simulator.policies.peers.peer import Peer
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 
 PERIOD_SECONDS = 5.0
 

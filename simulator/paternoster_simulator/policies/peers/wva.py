@@ -23,6 +23,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from paternoster_contract.stats import EngineStats
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.peers.bounds import Bounds
 from paternoster_simulator.policies.peers.engine_facts import EngineFacts
 from paternoster_simulator.policies.peers.hpa import (
@@ -35,7 +36,7 @@ from paternoster_simulator.policies.peers.hpa import (
 from paternoster_simulator.policies.peers.lengths import Lengths, mean_lengths
 from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policies.peers.prometheus import Prometheus
-from paternoster_simulator.policies.policy import Action, Observation
+from paternoster_simulator.policies.policy import Action
 
 PEAK_WINDOW_SECONDS = 60.0
 LENGTH_WINDOW_SECONDS = 300.0

@@ -7,31 +7,37 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from law_inputs import decoding, policy, seen
+from law_inputs import LawState, decide, decoding, first_state, law_state, policy, seen
 
-from paternoster_operator.autoscaling.autoscaler import decide, first_state
-from paternoster_operator.autoscaling.concurrency import observation_window
-from paternoster_operator.autoscaling.decision import LawState, LoopDecision, Reason
+from paternoster_operator.autoscaling.decision import LIVE_CAP, LoopDecision, Reason
+from paternoster_operator.autoscaling.live_cap import evidence_seconds
+from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 RATE = {"mode": "Auto", "objective": "PreemptionRate"}
+
+
+def evidence_since(state: LawState, now: float) -> float:
+    """Seconds over which preemptions count after the last change of the cap."""
+    return evidence_seconds(policy().cap, state.states[LIVE_CAP], now, DEFAULT_TUNING)
 
 
 def test_next_to_no_use_of_memory_leaves_the_cap_its_highest() -> None:
     """The smallest number above zero: what it would leave room for is no number any more."""
     bounds = policy(concurrency={"mode": "Auto", "max": 40})
     idle = seen(waiting=9, peak_running=5, kv_usage=5e-324, kv_peak_usage=5e-324, finished=50)
-    decision = decide(bounds, idle, LawState(2, 30, since=-1e6), 0.0).concurrency
+    decision = decide(bounds, idle, law_state(2, 30), 0.0).live_cap
     assert decision is not None
     assert decision.target > 30
 
 
 def test_the_cap_is_raised_only_with_a_queue_room_and_peace() -> None:
-    state = LawState(replicas=2, cap=20, since=-1e6)
+    state = law_state(replicas=2, live_cap=20)
 
     def reason(**load: Any) -> Reason:
-        decision = decide(policy(concurrency=RATE), seen(**load), state, 0.0).concurrency
+        decision = decide(policy(concurrency=RATE), seen(**load), state, 0.0).live_cap
         assert decision is not None
         return decision.reason
 
@@ -42,18 +48,18 @@ def test_the_cap_is_raised_only_with_a_queue_room_and_peace() -> None:
     assert reason(waiting=5, finished=1000, preempted=12) is Reason.WITHIN_TOLERANCE
     assert reason(waiting=5, finished=1000, preempted=1) is Reason.HEADROOM_AVAILABLE
     assert reason(waiting=5, finished=2, preempted=2) is Reason.INSUFFICIENT_DATA
-    state = LawState(replicas=2, cap=48, since=-1e6)
+    state = law_state(replicas=2, live_cap=48)
     assert reason(waiting=5) is Reason.AT_CAPACITY
 
 
 @pytest.mark.parametrize(("bounds", "target"), [({"max": 12}, 12), ({"min": 30}, 30)])
 def test_an_edit_of_the_bounds_is_the_reason_that_is_given(bounds: dict[str, int], target: int) -> None:
-    state = LawState(replicas=2, cap=20, since=-1e6)
-    decision = decide(policy(concurrency={"mode": "Auto", **bounds}), seen(waiting=0), state, 0.0).concurrency
+    state = law_state(replicas=2, live_cap=20)
+    decision = decide(policy(concurrency={"mode": "Auto", **bounds}), seen(waiting=0), state, 0.0).live_cap
     assert decision is not None
     assert (decision.target, decision.reason) == (target, Reason.BOUNDS_CHANGED)
     allowed = f"{bounds.get('min', 1)} to {bounds.get('max', 48)}"
-    assert decision.message == f"max_num_seqs 20->{target}: the manifest allows {allowed}"
+    assert decision.message == f"live cap 20->{target}: the manifest allows {allowed}"
 
 
 @given(st.integers(5, 48), st.integers(5, 90), st.integers(10, 100), st.floats(0.001, 1))
@@ -65,8 +71,8 @@ def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, mark: in
         (ReplicaModel(), math.inf),
         (ReplicaModel(weight=99, running=1, kv_usage=share), mark / 100 / share),
     ):
-        state = LawState(2, 48, since=-1e6, looked=0.0, model=known)
-        decision = decide(loop, storm, state, 0.0).concurrency
+        state = law_state(2, 48, learnt=0.0, model=known)
+        decision = decide(loop, storm, state, 0.0).live_cap
         assert decision is not None
         least, fits = ran * (1 - decrease / 100), min(room, ran * mark / 100, ran - loop.cap.increase_step)
         assert decision.target == max(1, min(47, int(max(least, fits)))), (least, fits)
@@ -75,22 +81,24 @@ def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, mark: in
 def test_a_cut_is_judged_when_it_is_through() -> None:
     """What ran above the new cap ends in its own time: until then it is no sign that the cap is still too high."""
     loop = policy(concurrency=RATE)
-    state = first_state(loop, 0.0, replicas=2, cap=48)
+    state = first_state(loop, 0.0, replicas=2, live_cap=48)
     storm = seen(running=96, finished=100, preempted=30, peak_running=48, kv_peak_usage=1.0)
     state = decide(loop, storm, state, 0.0).state
-    assert state.cap == 43
+    assert state.live_cap == 43
     for now in range(5, 65, 5):
         decision = decide(loop, replace(storm, above_cap=4, running=90, peak_running=47), state, float(now))
-        assert decision.concurrency is not None
-        assert (decision.concurrency.action, decision.concurrency.reason) == ("Hold", Reason.STABILIZING)
-        assert "4 sequences above the cap" in decision.concurrency.message
+        assert decision.live_cap is not None
+        assert (decision.live_cap.action, decision.live_cap.reason) == ("Hold", Reason.STABILIZING)
+        assert "4 sequences above the cap" in decision.live_cap.message
         state = decision.state
-    assert observation_window(loop.cap, state, 60.0) == 0, "what happened until now is no evidence against it"
+    assert evidence_since(state, 60.0) == 0, "what happened until now is no evidence against it"
     through = replace(storm, running=86, peak_running=43)
-    assert decide(loop, through, state, 65.0).state.cap == 43, "the cooldown begins when it is through"
-    assert decide(loop, through, state, 80.0).state.cap == 38
-    raised = replace(state, cap_changed=61.0)
-    assert decide(loop, replace(through, above_cap=3), raised, 80.0).state.cap == 38, "only a cut has to get through"
+    assert decide(loop, through, state, 65.0).state.live_cap == 43, "the cooldown begins when it is through"
+    assert decide(loop, through, state, 80.0).state.live_cap == 38
+    raised = state.with_loop(LIVE_CAP, changed=61.0)
+    assert decide(loop, replace(through, above_cap=3), raised, 80.0).state.live_cap == 38, (
+        "only a cut has to get through"
+    )
 
 
 def late(usage: float = 1.0, running: float = 30.0, **changes: Any) -> tuple[Signals, LawState]:
@@ -101,11 +109,11 @@ def late(usage: float = 1.0, running: float = 30.0, **changes: Any) -> tuple[Sig
     model = ReplicaModel()
     for _ in range(9):
         model = model.observe(signals, 5.0)
-    return signals, LawState(2, 48, since=-1e6, looked=0.0, model=model)
+    return signals, law_state(2, 48, learnt=0.0, model=model)
 
 
 def goodput(signals: Signals, state: LawState, limit: int = 60) -> LoopDecision:
-    made = decide(policy(slo={"itlP95Milliseconds": limit}), signals, state, 0.0).concurrency
+    made = decide(policy(slo={"itlP95Milliseconds": limit}), signals, state, 0.0).live_cap
     assert made is not None
     return made
 
@@ -126,7 +134,7 @@ def test_goodput_leaves_the_cap_alone_where_tokens_are_in_time_or_late_for_anoth
     seldom = goodput(*late(window_seconds=10.0))
     assert (seldom.target, seldom.reason) == (48, Reason.INSUFFICIENT_DATA)
     slow_steps, state = late()
-    made = goodput(slow_steps, replace(state, model=ReplicaModel()))
+    made = goodput(slow_steps, replace(state, models=Models()))
     assert made.target == 48, "nothing is known of a step"
 
 
@@ -136,7 +144,7 @@ def test_goodput_is_raised_to_what_fills_memory_on_average() -> None:
     def raised(usage: float, **changes: Any) -> LoopDecision:
         replicas = tuple(ReplicaLoad(running=18, kv_usage=usage, inter_token_seconds=None) for _ in range(2))
         load = seen(waiting=9, finished=100, peak_running=20, kv_peak_usage=0.95, replicas=replicas)
-        made = decide(policy(), load, LawState(replicas=2, cap=20, since=-1e6, **changes), 0.0).concurrency
+        made = decide(policy(), load, law_state(replicas=2, live_cap=20, **changes), 0.0).live_cap
         assert made is not None
         return made
 
@@ -146,8 +154,8 @@ def test_goodput_is_raised_to_what_fills_memory_on_average() -> None:
 
 
 def test_after_a_cut_the_cap_rests() -> None:
-    state = LawState(replicas=2, cap=20, since=-1e6, cap_changed=0.0, cap_cut=0.0)
-    reasons = [decide(policy(), seen(waiting=9, finished=100), state, now).concurrency for now in (10.0, 40.0, 60.0)]
+    state = law_state(replicas=2, live_cap=20, cap_changed=0.0, cap_cut=0.0)
+    reasons = [decide(policy(), seen(waiting=9, finished=100), state, now).live_cap for now in (10.0, 40.0, 60.0)]
     assert [made.reason for made in reasons if made is not None] == [
         Reason.STABILIZING, Reason.STABILIZING, Reason.HEADROOM_AVAILABLE,
     ]  # fmt: skip
@@ -156,15 +164,15 @@ def test_after_a_cut_the_cap_rests() -> None:
 def test_the_loop_converges_below_the_target_where_the_pool_allows_it() -> None:
     """A plant whose pool carries 14 sequences: above that a share of requests is preempted, below it none."""
     loop = policy(autoscaling={"maxReplicas": 1}, concurrency={**RATE, "min": 2})
-    state = first_state(loop, 0.0, cap=48)
+    state = first_state(loop, 0.0, live_cap=48)
     caps = []
     for step in range(120):
-        running, now = state.cap, step * 5.0
-        seconds = observation_window(loop.cap, state, now)
+        running, now = state.live_cap, step * 5.0
+        seconds = evidence_since(state, now)
         preempted = round(max(0, running - 14) * seconds / 30)
         load = seen(ready=1, running=running, waiting=100, peak_running=running, finished=int(seconds),
                     preempted=preempted, kv_peak_usage=min(1.0, running / 14))  # fmt: skip
         state = decide(loop, load, state, step * 5.0).state
-        caps.append(state.cap)
+        caps.append(state.live_cap)
     assert all(cap <= 15 for cap in caps[40:]), " ".join(map(str, caps))
     assert caps[-1] >= 10, "not far below what the pool carries"

@@ -1,0 +1,76 @@
+"""What every loop of the law is: a number that it moves, a period, its own state, and one evaluation."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self, TypeVar
+
+from paternoster_operator.autoscaling.decision import LoopDecision
+from paternoster_operator.autoscaling.models import Models
+from paternoster_operator.autoscaling.observation import Observation
+from paternoster_operator.autoscaling.signals import Signals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopState:
+    """What a loop remembers between two evaluations; each loop adds what it needs. Times are the caller's clock."""
+
+    target: int
+    """What the loop wants from now on."""
+    due: float = 0.0
+    """When it is to be evaluated next."""
+    changed: float | None = None
+    """When it changed its target last; None for never."""
+    needs_replica: bool = False
+    """Its target is at its limit, and only another replica can help."""
+
+    def is_early(self, now: float, period: float) -> bool:
+        """Whether it is not due; not for longer than a period, so that a clock set back does not stop the loop."""
+        return self.due - period <= now < self.due
+
+    def after(self, decision: LoopDecision, now: float, period: float) -> Self:
+        """The state once a decision was made: its target, where it is applied."""
+        state = replace(self, due=now + period, needs_replica=decision.needs_replica)
+        changes = decision.applied and decision.target != self.target
+        return replace(state, target=decision.target, changed=now) if changes else state
+
+
+AnyState = TypeVar("AnyState", bound=LoopState)
+
+
+class LoopStates(dict[str, LoopState]):
+    """The state of every loop by its name, in the order of evaluation."""
+
+    def find(self, kind: type[AnyState]) -> AnyState:
+        """The state of that kind. Raises ``StopIteration`` where no loop has one."""
+        return next(state for state in self.values() if isinstance(state, kind))
+
+    def targets(self) -> dict[str, int]:
+        return {name: state.target for name, state in self.items()}
+
+
+class ControlLoop(Protocol):
+    """Moves one number of a fleet. Loops are evaluated in order: a later one reads what an earlier one just decided."""
+
+    @property
+    def name(self) -> str:
+        """As in decisions, events and metrics: ``LiveCap``."""
+        ...
+
+    @property
+    def period(self) -> float:
+        """Seconds between two evaluations."""
+        ...
+
+    def adopt(self, observation: Observation, signals: Signals, state: Any) -> LoopState:
+        """The state with what runs now; ``state`` is this loop's own, None before the first evaluation."""
+        ...
+
+    def evaluate(
+        self, signals: Signals, models: Models, states: LoopStates, now: float
+    ) -> tuple[LoopDecision | None, LoopState]:
+        """The decision, None while the loop is off or not due, and the loop's new state."""
+        ...
+
+
+def is_recent(now: float, then: float | None, seconds: float) -> bool:
+    """Whether less than ``seconds`` have passed since ``then``; not where the clock was set back to before it."""
+    return then is not None and 0 <= now - then < seconds

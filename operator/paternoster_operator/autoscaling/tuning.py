@@ -1,0 +1,94 @@
+"""The constants of the scaling law in one place, so that an experiment passes others instead of patching modules."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Every constant of the law. Shares are 0..1.
+
+    What each gains is the row of its name in ``docs/control.md``, "The constants".
+    """
+
+    replica_period_seconds: float = 15.0
+    """Between two evaluations of the replica loop: three of the cap loop's, whose change then has settled."""
+    engine_period_seconds: float = 5.0
+    """Between two evaluations of live cap and token budget, which act on the next step and restart nothing."""
+    stale_seconds: float = 15.0
+    """Age of an engine's last sample beyond which it says nothing of now: three missed polls."""
+
+    half_life_seconds: float = 600.0
+    """Age at which an observation counts half: longer than a burst, shorter than a change of the time of day."""
+    min_observations: float = 6.0
+    """Observations of a replica below which no model is concluded: half a minute of one replica."""
+    min_steps: float = 10.0
+    """Steps of a replica below which its sums over them are no observation."""
+    ridge: float = 0.001
+    """Weight of the fit before against the observations, columns being of one size: it decides where the traffic does
+    not tell two kinds of work apart."""
+    outlier_share: float = 0.5
+    """Share by which a step's time may differ from what was expected and still count whole."""
+    min_sequences: float = 1.0
+    """Sequences of a replica below which its use of KV is that of single requests."""
+    crowded_kv_usage: float = 0.5
+    """KV use above which sequences larger than remembered count at once: memory may then run out before the mean of ten
+    minutes has moved. Below it the longest few, which are left after a burst, would pass for all."""
+    min_answers: float = 50.0
+    """Answers below which their mean length is not relied upon: lengths spread as much as their mean."""
+    itl_margin: float = 0.9
+    """Share of the limit between tokens that the mean is planned for: the limit is for the slow ones."""
+
+    drain_seconds: float = 60.0
+    """Time in which a queue is to be worked off: more replicas than that takes would come when it is gone."""
+    prior_arrivals: float = 10.0
+    """Arrivals that weigh as much as what runs now: few requests say little about a rate."""
+    spare_roots: float = 1.0
+    """Spare sequences in square roots of demand (square-root staffing, Halfin and Whitt 1981): so much do independent
+    arrivals vary, and a large fleet may run fuller than a small one."""
+
+    trend_seconds: float = 300.0
+    """What the line through arrivals is fitted to: long enough to tell a ramp from chance, short against a day."""
+    trend_spacing_seconds: float = 30.0
+    """Between two points of it, so that they share no request."""
+    trend_min_points: float = 6.0
+    """Points below which there is no line."""
+    trend_certainty: float = 2.5
+    """Standard errors by which its slope must be above zero."""
+    trend_misfit: float = 3.0
+    """Mean squared residual, in variances, above which it explains nothing: a step or a burst is no line."""
+    trend_max_growth: float = 2.0
+    """Most that is forecast, times the present rate."""
+
+    window_coverage: float = 0.75
+    """Share of a window's evaluations that must have been made for it to count."""
+    unknown_startup_seconds: float = 120.0
+    """Time that a replica takes to start, while no start was seen."""
+    spare_startups: float = 2.0
+    """Starts for which a spare replica stays: twice what it takes to get it back, as users pay for a mistake."""
+    min_down_seconds: float = 60.0
+    """Shortest window before a spare replica is given up: two windows of evidence."""
+    max_down_seconds: float = 600.0
+    """Longest such window: a fleet must not forget to shrink."""
+    filled_startups: float = 12.0
+    """Starts for which the replicas stay that a peak filled: what is back within seconds is not worth an hour."""
+    max_filled_seconds: float = 900.0
+    """Longest such time: a peak that was chance costs a quarter of an hour of what it filled and no more."""
+
+    evidence_windows: float = 4.0
+    """Windows over which preemptions add up while the cap stands: a quiet fleet takes that long to show 2 %."""
+    settle_windows: float = 2.0
+    """Windows without a cut before the cap is raised: probing upwards is slower than backing off."""
+    replica_preemption_rate: float = 0.05
+    """Preemption rate above which only another replica helps, once the cap is at its minimum: above it tail latency can
+    be worse than that of static batching."""
+
+    budget_grain: int = 32
+    """Token budgets are multiples of this many tokens, or the capacity."""
+    budget_tolerance: float = 0.1
+    """Share of the token budget that is left alone: a little more or less than the limit allows is noise."""
+    min_token_budget: int = 128
+    """Tokens of a step below which the step itself takes most of the time, on GPUs as on CPUs; where none is set."""
+
+
+DEFAULT_TUNING: Final = Tuning()
