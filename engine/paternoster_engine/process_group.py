@@ -55,7 +55,7 @@ class ProcessGroup(Ranks):
             torch.cuda.set_device(device)
         distributed.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            store=distributed.FileStore(str(rendezvous), size),
+            store=distributed.FileStore(str(rendezvous), size),  # type: ignore[attr-defined]  # missing in torch's types
             rank=rank,
             world_size=size,
             timeout=TIMEOUT,

@@ -8,9 +8,9 @@ from paternoster_engine.chat.skeleton import TOOL, skeleton_of
 
 _ID = "call00000"
 """Nine letters and digits: Mistral's templates take no others."""
-_USER = {"role": "user", "content": "x"}
+_USER: dict[str, Any] = {"role": "user", "content": "x"}
 _CALL = {"id": _ID, "type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}
-_CALLED = [
+_CALLED: list[dict[str, Any]] = [
     _USER,
     {"role": "assistant", "content": "", "tool_calls": [_CALL]},
     {"role": "tool", "name": "f", "content": "y", "tool_call_id": _ID},

@@ -7,7 +7,7 @@ template from reaching out; time and memory are bounded by the process it runs i
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
@@ -27,7 +27,7 @@ class _Refusal(TemplateError):
 class _Generation(Extension):
     """``{% generation %}`` marks what an assistant said, for training; a prompt has its content alone."""
 
-    tags: ClassVar = {"generation"}
+    tags: set[str] = {"generation"}  # noqa: RUF012 - declared so by jinja2
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

@@ -1,24 +1,24 @@
 """What the engine and a limited process say to each other: JSON behind its length."""
 
 import json
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 _LENGTH = 8
 
 
-def write(stream: BinaryIO, value: Any) -> None:
+def write(stream: IO[bytes], value: Any) -> None:
     data = json.dumps(value).encode()
     stream.write(len(data).to_bytes(_LENGTH, "little") + data)
     stream.flush()
 
 
-def read(stream: BinaryIO) -> Any:
+def read(stream: IO[bytes]) -> Any:
     """Raises ``EOFError`` when the other side is gone."""
     data = _exactly(stream, int.from_bytes(_exactly(stream, _LENGTH), "little"))
     return json.loads(data)
 
 
-def _exactly(stream: BinaryIO, size: int) -> bytes:
+def _exactly(stream: IO[bytes], size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
         raise EOFError

@@ -82,6 +82,7 @@ class Decoder:
         residual = self._embedding(step.token_ids)
         if config.embedding_scale != 1.0:
             residual = residual * config.embedding_scale
+        hidden: torch.Tensor
         if self._native_layers is not None and self._native_layers.reads(kv_cache, step.attention):
             hidden = self._native_layers(residual, step.positions, kv_cache, step.attention)
         else:

@@ -145,7 +145,8 @@ class Tokenizer:
                 _shorten(encodings[1], max(1, room - len(encodings[0])))
             else:
                 _cut(encodings, room)
-        whole: tokenizers.Encoding = self._backend.post_process(*encodings)
+        pair = None if second is None else encodings[1]
+        whole: tokenizers.Encoding = self._backend.post_process(encodings[0], pair)
         return whole
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:

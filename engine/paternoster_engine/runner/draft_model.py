@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -130,10 +130,11 @@ def relative_cost(drafter: DraftModel, runner: SynchronousRunner) -> float:
     request = Request("timed", [0], SamplingParams(max_tokens=2, temperature=0.0), block_ids=[BLOCK])
     batch = Batch(0, (ScheduledRequest(request, 0, 1, samples=True),))
     ask = Ask(request, 0, 1, 1)
+    steps: tuple[Callable[[], object], ...] = (lambda: drafter.compute([ask]), lambda: runner.execute(batch))
     fastest = [math.inf, math.inf]
     # In turns, so that whatever else the machine does falls on both alike.
     for _ in range(REPEATS):
-        for place, step in enumerate((lambda: drafter.compute([ask]), lambda: runner.execute(batch))):
+        for place, step in enumerate(steps):
             started = time.perf_counter()
             step()
             fastest[place] = min(fastest[place], time.perf_counter() - started)

@@ -55,8 +55,13 @@ class EncoderRunner(SynchronousRunner):
             positions += range(length)
             first = length if request.second_text is None else request.second_text
             token_types += [0] * first + [1] * (length - first)
-        columns = (upload(torch.tensor(column), self._model.device) for column in (token_ids, positions, token_types))
-        return TextBatch(*columns, lengths=[request.num_prompt for request in requests])
+        device = self._model.device
+        return TextBatch(
+            token_ids=upload(torch.tensor(token_ids), device),
+            positions=upload(torch.tensor(positions), device),
+            token_types=upload(torch.tensor(token_types), device),
+            lengths=[request.num_prompt for request in requests],
+        )
 
 
 def _vectors(batch: Batch, requests: Sequence[Request], vectors: torch.Tensor) -> StepResult:

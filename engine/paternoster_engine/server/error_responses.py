@@ -109,21 +109,21 @@ class ErrorBody(BaseModel):
     error: ErrorObject
 
 
+_DESCRIPTIONS: dict[int | str, str] = {
+    400: "the body is no JSON, or a field is not what it may be: `param` names it",
+    401: "the key is missing or wrong",
+    404: "no such model",
+    413: "the body is too large",
+    429: "a limit of this tenant is reached",
+    499: "the client was gone",
+    500: "the engine failed",
+    503: "the engine loads, drains or is busy: try again later or elsewhere",
+    504: "the deadline passed",
+    # With this one fastapi writes no 422 of its own, which is never sent.
+    "default": "anything else",
+}
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody, "description": description}
-    for status, description in {
-        400: "the body is no JSON, or a field is not what it may be: `param` names it",
-        401: "the key is missing or wrong",
-        404: "no such model",
-        413: "the body is too large",
-        429: "a limit of this tenant is reached",
-        499: "the client was gone",
-        500: "the engine failed",
-        503: "the engine loads, drains or is busy: try again later or elsewhere",
-        504: "the deadline passed",
-        # With this one fastapi writes no 422 of its own, which is never sent.
-        "default": "anything else",
-    }.items()
+    status: {"model": ErrorBody, "description": description} for status, description in _DESCRIPTIONS.items()
 }
 """What OpenAPI is told of failures."""
 

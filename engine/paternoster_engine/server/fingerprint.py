@@ -4,12 +4,12 @@ import hashlib
 
 from paternoster_contract import __version__
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.config import Described
 
 DIGITS = 12
 
 
-def fingerprint(args: EngineArgs, model: ModelConfig) -> str:
+def fingerprint(args: EngineArgs, model: Described) -> str:
     """``fp_`` and a digest of what decides which numbers are computed: programs, model, formats, devices."""
     import torch  # which is there once a model is; a server says before that it loads
 

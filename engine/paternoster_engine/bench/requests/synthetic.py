@@ -67,12 +67,14 @@ def arrivals(count: int, *, rate: float, burstiness: float, rng: np.random.Gener
     if np.isinf(rate):
         return np.zeros(count)
     gaps = rng.gamma(shape=burstiness, scale=1 / (rate * burstiness), size=count)
-    times = np.cumsum(gaps)
-    return times - times[0]
+    times: NDArray[np.float64] = np.cumsum(gaps)
+    times -= times[0]
+    return times
 
 
 def _lengths(normal: NDArray[np.float64], quantiles: Quantiles) -> NDArray[np.int64]:
     shares, tokens = zip(*quantiles, strict=True)
     cdf = NormalDist().cdf
     uniform = np.array([cdf(value) for value in normal])
-    return np.rint(np.exp(np.interp(uniform, shares, np.log(tokens)))).astype(np.int64)
+    lengths: NDArray[np.float64] = np.exp(np.interp(uniform, shares, np.log(tokens)))
+    return np.rint(lengths).astype(np.int64)

@@ -14,7 +14,8 @@ from paternoster_engine.model.weights.stored import Stored
 class Checkpoint(Protocol):
     """What a loader needs of a file format."""
 
-    architecture: str
+    @property
+    def architecture(self) -> str: ...
 
     @property
     def notes(self) -> list[str]:

@@ -82,9 +82,10 @@ def cut_of(fields: Fields) -> Cut:
 
 def byte_level(fields: Fields, tokens: Sequence[str], cut: Cut) -> tokenizers.Tokenizer:
     """The library's tokenizer, without added tokens; raises :class:`ModelError` and what the library does."""
-    merges = [tuple(merge.split(" ")) for merge in fields.texts("tokenizer.ggml.merges")]
-    if odd := next((merge for merge in merges if len(merge) != 2), None):
-        raise fields.refusal("an element of tokenizer.ggml.merges", " ".join(odd), "two tokens and a space between")
+    texts = fields.texts("tokenizer.ggml.merges")
+    if odd := next((text for text in texts if text.count(" ") != 1), None):
+        raise fields.refusal("an element of tokenizer.ggml.merges", odd, "two tokens and a space between")
+    merges = [(first, second) for first, _, second in (text.partition(" ") for text in texts)]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut.whole_words))
     backend.pre_tokenizer, backend.decoder = cut.cutter, decoders.ByteLevel()

@@ -13,7 +13,7 @@ All that popular tokenizers have is so, but for the patterns of ``BOUNDED``.
 
 import re
 from dataclasses import dataclass
-from itertools import dropwhile, takewhile
+from itertools import takewhile
 from typing import Literal
 
 UNBOUNDED = 10**9
@@ -87,8 +87,8 @@ def check_pattern(pattern: str) -> int:
     for i, tail in enumerate(tails):
         if tail is not None and tail[1]:
             # Those between read the run as well: a shorter match would let it be read in vain again.
-            after = dropwhile(lambda other, run=tail[0]: other == (run, True), tails[i + 1 :])
-            if next(after, None) != (tail[0], False):
+            after = next((other for other in tails[i + 1 :] if other != (tail[0], True)), None)
+            if after != (tail[0], False):
                 raise PatternError(f"what follows {tail[0]!r} repeated may fail, and {tail[0]}+ is not tried next")
     for alternative in alternatives:
         if (ways := _ways(alternative)) > MOST_WAYS:
@@ -145,7 +145,8 @@ def _ways(items: _Sequence) -> int:
         if item.endless:
             continue
         inner = max(1, sum(map(_ways, item.inner)))
-        ways *= min(MOST_WAYS + 1, inner ** min(item.most, 64) * (item.most - item.least + 1))
+        of_inner: int = inner ** min(item.most, 64)
+        ways *= min(MOST_WAYS + 1, of_inner * (item.most - item.least + 1))
         read += item.most * inner
         if ways > MOST_WAYS or read > MOST_WAYS:
             return max(ways, read)

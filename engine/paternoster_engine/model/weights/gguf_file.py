@@ -136,7 +136,7 @@ class _Head:
         return self.data[self.at - size : self.at]
 
     def number(self, form: str, what: str) -> Any:
-        return struct.unpack(form, self.read_bytes(struct.calcsize(form), what))[0]
+        return struct.unpack(form, self.read_bytes(struct.calcsize(form), what).data)[0]
 
     def count(self, what: str, most: int, item_bytes: int) -> int:
         """A number of items of ``item_bytes`` or more each, which all have to be in the head."""
@@ -179,7 +179,7 @@ class _Head:
         count = self.number("<I", f"the number of dimensions of the tensor {name}")
         if not 1 <= count <= MOST_DIMENSIONS:
             raise ModelError(f"the tensor {name} has {count} dimensions: must be 1 to {MOST_DIMENSIONS}")
-        sizes = struct.unpack(f"<{count}Q", self.read_bytes(8 * count, f"the shape of the tensor {name}"))
+        sizes = struct.unpack(f"<{count}Q", self.read_bytes(8 * count, f"the shape of the tensor {name}").data)
         number, offset = self.number("<I", f"the type of the tensor {name}"), self.number("<Q", f"the tensor {name}")
         try:
             kind = GGMLQuantizationType(number)

@@ -106,7 +106,8 @@ class Int4Tensor:
             return torch.empty(0, max(0, columns[1] - columns[0]))
         rows = self._read(self._files, first, last)
         numbers = rows.numbers.float().unflatten(1, (-1, self.group)) - rows.zeros.float().unsqueeze(-1)
-        return (numbers * rows.scales.float().unsqueeze(-1)).flatten(1)[:, slice(*columns)]
+        scaled: torch.Tensor = numbers * rows.scales.float().unsqueeze(-1)
+        return scaled.flatten(1)[:, slice(*columns)]
 
 
 def _check(name: str, what: str, stored: FileTensor, shape: tuple[int, int], kinds: tuple[str, ...]) -> None:

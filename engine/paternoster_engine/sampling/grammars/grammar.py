@@ -188,7 +188,7 @@ class Matcher(OutputFollower):
 
     def _consume(self, tokens: Sequence[int]) -> None:
         if tokens:
-            self._matcher.consume_tokens(tokens)
+            self._matcher.consume_tokens(list(tokens))
             self._since += tokens
 
     def _begin(self, tokens: Sequence[int] = ()) -> bool:
@@ -196,7 +196,7 @@ class Matcher(OutputFollower):
         # The newest lexer may be full as well, but one that is made for this is not: what fills it alone is too much.
         for _ in range(2):
             self._start, self._matcher = self._grammar.start, self._grammar.begin()
-            if self._matcher.try_consume_tokens(tokens) == len(tokens):
+            if self._matcher.try_consume_tokens(list(tokens)) == len(tokens):
                 self._since = [*tokens]
                 return True
             if not self._is_full() or not self._grammar.renew(self._start):

@@ -162,11 +162,11 @@ class OutputText:
         if not events:
             return ()
         tokens, self._undecided = self._undecided, []
-        place = next((i for i, event in enumerate(events) if isinstance(event, Content)), None)
-        if place is None:
-            return events
-        content = Content(events[place].text, self._of_content(tokens, events[place].text))
-        return (*events[:place], content, *events[place + 1 :])
+        for i, event in enumerate(events):
+            if isinstance(event, Content):
+                content = Content(event.text, self._of_content(tokens, event.text))
+                return (*events[:i], content, *events[i + 1 :])
+        return events
 
     def _of_content(self, tokens: Sequence[TokenText], text: str) -> tuple[TokenText, ...]:
         """Those of ``tokens`` that are of the content, which begins with ``text``."""

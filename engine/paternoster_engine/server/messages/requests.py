@@ -121,7 +121,7 @@ class SourcedBlock(CacheMarked):
 class ResultBlock(SourcedBlock):
     """A piece of a tool's result: which fields it has depends on its type."""
 
-    type: Literal["text", "tool_reference", "search_result", "document"]  # type: ignore[assignment]
+    type: Literal["text", "tool_reference", "search_result", "document"]
     text: Text | None = None
     citations: Any = Field(default=None, description="taken and not used")
     tool_name: Text | None = Field(default=None, description="of a reference: a tool that is offered from here on")
@@ -153,7 +153,7 @@ class ToolReference(Body):
 class ContentBlock(TypedBody, SourcedBlock):
     """A piece of a message: which fields it has depends on its type."""
 
-    type: Literal[ServedBlock, IgnoredBlock]  # type: ignore[assignment]
+    type: Literal[ServedBlock, IgnoredBlock]
     text: Text | None = None
     citations: Any = Field(default=None, description="taken and not used")
     id: Text | None = None

@@ -51,7 +51,7 @@ class EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         grammars = self._histograms.grammars.copy()
-        values = {
+        values: dict[str, Values] = {
             **_gauges(self._loop),
             **_counters(self._loop),
             "start_seconds": {(part,): seconds for part, seconds in self._start_seconds.items()},
@@ -129,7 +129,7 @@ def _gauges(loop: EngineLoop) -> dict[str, Values]:
             "loop_heartbeat_timestamp_seconds": time.time() - loop.last_tick_age,
         }
     )
-    by_reason = {("capacity",): len(waiting) - deferred, ("deferred",): deferred}
+    by_reason: Values = {("capacity",): len(waiting) - deferred, ("deferred",): deferred}
     return {**gauges, "requests_waiting_by_reason": by_reason}
 
 

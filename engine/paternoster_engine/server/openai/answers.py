@@ -4,7 +4,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
@@ -137,7 +137,7 @@ class ChatResponse:
     async def _logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
         return await self._writer.chat(delta.tokens) if self._body.logprobs else None
 
-    def _frame(self, choices: list[ChunkChoice], usage: Mapping[str, UsageObject]) -> ChatCompletionChunk:
+    def _frame(self, choices: list[ChunkChoice], usage: Mapping[str, Any]) -> ChatCompletionChunk:
         return ChatCompletionChunk(
             id=self.id,
             object="chat.completion.chunk",
@@ -244,7 +244,7 @@ def _name(reason: FinishReason | None) -> FinishReasonName | None:
     return None
 
 
-def _ids(body: GenerationRequest, delta: TextDelta) -> dict[str, Sequence[int]]:
+def _ids(body: GenerationRequest, delta: TextDelta) -> dict[str, Any]:
     """A field that is left out where nobody asks for it."""
     return {"token_ids": delta.token_ids} if body.return_token_ids else {}
 

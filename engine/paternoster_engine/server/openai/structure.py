@@ -8,7 +8,7 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple, TypeVar, cast
 
-from paternoster_engine.core.request import Matcher
+from paternoster_engine.core.matching import Matcher
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.free_text import FreeText, Thought
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher

@@ -92,7 +92,7 @@ def _output(value: Any) -> Any:
 class InputItem(TypedBody):
     """One item of a conversation: which fields it has depends on its type."""
 
-    type: Literal[ServedItem, IgnoredItem] = "message"  # type: ignore[assignment]
+    type: Literal[ServedItem, IgnoredItem] = "message"
     id: Text | None = Field(default=None, description="taken and not used: nothing is stored")
     status: Text | None = Field(default=None, description="taken and not used")
     phase: Text | None = Field(default=None, description="taken and not used")

@@ -1,14 +1,14 @@
 """Tools of the Responses API as functions of a chat: custom ones, those of namespaces, a search by the client."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from paternoster_engine.server.responses.tools import ResponseTool, ResponseToolOrNamespace
 from paternoster_engine.server.translation.tools import Kind, OfferedTool
 
 INPUT = "input"
 """The one argument of a custom tool, which is its text."""
-TOOL_SEARCH = "tool_search"
+TOOL_SEARCH: Final = "tool_search"
 SEARCH_PARAMETERS: Mapping[str, Any] = {
     "type": "object",
     "properties": {"query": {"type": "string", "description": "what the tool is needed for"}},

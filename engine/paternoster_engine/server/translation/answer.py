@@ -25,7 +25,8 @@ class End:
 class Frame(Protocol):
     """An event of a stream, named by its type."""
 
-    type: str
+    @property
+    def type(self) -> str: ...
 
     def model_dump_json(self) -> str: ...
 

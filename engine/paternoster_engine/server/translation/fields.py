@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import create_model
 
@@ -24,10 +24,15 @@ class _Passing(Body):
 
 
 _fields = ChatCompletionRequest.model_fields
-PassedFields = create_model(
-    "PassedFields", __base__=_Passing, **{name: (_fields[name].annotation, copy(_fields[name])) for name in PASSED_ON}
-)
-"""With the bounds that they have there."""
+_passed: dict[str, Any] = {name: (_fields[name].annotation, copy(_fields[name])) for name in PASSED_ON}
+if TYPE_CHECKING:
+    # A class made at run time has no types: these are the fields that are read by name.
+    class PassedFields(_Passing):
+        temperature: float
+        top_p: float
+else:
+    PassedFields = create_model("PassedFields", __base__=_Passing, **_passed)
+    """With the bounds that they have there."""
 
 
 class TypedBody(Body):

@@ -33,8 +33,8 @@ _TIME = rf"(?:{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,9}})?(?:Z|[+-]{_CLOCK}))"
 
 def _duration() -> str:
     def parts(units: str) -> str:
-        first, *rest = units
-        return f"[0-9]+{first}" + (f"(?:{parts(''.join(rest))})?" if rest else "")
+        first, rest = units[0], units[1:]
+        return f"[0-9]+{first}" + (f"(?:{parts(rest)})?" if rest else "")
 
     def from_any(units: str) -> str:
         return "|".join(parts(units[i:]) for i in range(len(units)))

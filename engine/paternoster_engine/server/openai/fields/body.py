@@ -221,9 +221,9 @@ def report_ignored(*names: str) -> None:
         told += [name for name in dict.fromkeys(names) if name not in told][: MAX_TOLD - len(told)]
 
 
-def _fails_fast(schema: Any) -> Any:
+def _fails_fast(schema: CoreSchema) -> CoreSchema:
     """``schema``, in which each list is read up to its first wrong item: pydantic would describe them all."""
-    left = [schema]
+    left: list[Any] = [schema]
     while left:
         part = left.pop()
         if isinstance(part, dict):

@@ -194,7 +194,7 @@ class StructuredFields(Body):
         if self.structured_outputs is not None:
             for name, source in self.structured_outputs.given():
                 yield Structured(f"structured_outputs.{name}", source)
-        guided = {
+        guided: dict[Kind, str | Sequence[str] | Mapping[str, Any] | None] = {
             "json": self.guided_json,
             "regex": self.guided_regex,
             "choice": self.guided_choice,

@@ -8,7 +8,8 @@ from typing import Any
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.sampling.grammars.schemas.formats import FORMATS
-from paternoster_engine.server.parsers.arguments.patterns import ANYTHING, whole
+from paternoster_engine.sampling.grammars.schemas.patterns import ANYTHING
+from paternoster_engine.server.parsers.arguments.patterns import whole
 from paternoster_engine.server.parsers.schemas import MAX_DEPTH, target_of
 
 ANY = f"/{ANYTHING}/"
