@@ -28,21 +28,25 @@ LOOPS: Final[Sequence[MakeLoop]] = (TokenBudgetLoop, LiveCapLoop, ReplicaLoop)
 
 @dataclass(slots=True)
 class Autoscaler:
-    """One fleet's memory and its decisions. ``observe`` what is there, then ``decide``; times are the caller's clock.
+    """Observes one fleet and decides what its loops want; times are the caller's clock.
 
-    Each look goes as follows.
+    ``observe`` appends to two windows: the traffic of the last ``windowSeconds`` (30), and the preemptions since the
+    last change of the live cap, at most four windows back. What full queues refused has arrived, too. ``decide`` then
 
-    1. ``observe`` keeps the samples and sums counters over two windows: the traffic of the last ``windowSeconds`` (30),
-       and the preemptions since the last change of the cap, at most four windows back. What full queues refused has
-       arrived, too.
-    2. ``decide`` learns, once in 5 s: KV memory a sequence, tokens an answer, and what a step costs by what is in it,
-       from which the time between tokens follows as a line in the number of sequences; old observations fade.
-    3. The token budget, every 5 s: the largest step that, with what decodes beside a prompt, keeps the limit between
-       tokens.
-    4. The cap, every 5 s: preemptions that make tokens late cut it to what fills the KV pool, or with the objective
-       PreemptionRate their rate does to what memory has room for; a queue, few preemptions and room raise it.
-    5. Replicas, every 15 s: the sequences that the traffic keeps busy over those that one replica sustains, within
-       windows, steps, bounds and budget.
+    1. learns, once in 5 s: KV memory a sequence, tokens an answer, the trend of arrivals, and what a step costs by what
+       is in it, from which the time between tokens follows as a line in the number of sequences;
+    2. evaluates the loops in order, each at its own period:
+
+       - the token budget, every 5 s: the largest step that, with what decodes beside a prompt, keeps the limit between
+         tokens;
+       - the live cap, every 5 s: preemptions that make tokens late cut it to what fills the KV pool, or with the
+         objective PreemptionRate their rate cuts it to what memory has room for; a queue, few preemptions and room
+         raise it;
+       - replicas, every 15 s: the sequences that the traffic keeps busy over those that one replica sustains, within
+         windows, steps, bounds and budget.
+
+    Replicas come last and do not count the first two as capacity, so that a cut of either is no demand; each loop
+    reads what an earlier one just decided.
 
     An example with the defaults: limits of 2 s and 50 ms, ``max_num_seqs`` 256, two replicas. Each ran 60 sequences
     on average, on 30 % of its KV blocks, 25 ms between tokens; earlier it ran 20 with 15 ms. So a sequence takes 0.5
@@ -52,8 +56,10 @@ class Autoscaler:
     of that is kept spare, u = min(0.80, 13.4 / 14.4) = 0.80, hence ceil(180 / (0.80 x 140)) = 2: nothing changes. At
     60 requests a second it is ceil(270 / 112) = 3, and a third is added at once. Were 8 of 200 finished requests
     preempted, 4 % of them and above the target of 2 %, and tokens 60 ms apart though a step takes 25 ms, with 60
-    sequences on 95 % of the blocks, each cap would be cut to the 64 that fill them, and raised again while that stays
-    calm and requests wait.
+    sequences on 95 % of the blocks, each live cap would be cut to the 64 that fill them, and raised again after two
+    windows without a cut while requests wait. Were prompts of 2,000 tokens among them, and a step of 2,048 tokens
+    took 120 ms, of which 20 ms for what decodes beside, the token budget would be cut to 512: 20 ms + 512 x 0.049 ms
+    is the 45 ms aimed at.
     """
 
     policy: ScalingPolicy

@@ -74,3 +74,8 @@ class ControlLoop(Protocol):
 def is_recent(now: float, then: float | None, seconds: float) -> bool:
     """Whether less than ``seconds`` have passed since ``then``; not where the clock was set back to before it."""
     return then is not None and 0 <= now - then < seconds
+
+
+def hold_text(now: float, then: float, seconds: float, what: str) -> str:
+    """Why a loop holds ``seconds`` after it last changed, and for how long it still does."""
+    return f"{what} {now - then:.0f} s ago, held for another {then + seconds - now:.0f} s"

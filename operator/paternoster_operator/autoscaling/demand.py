@@ -58,16 +58,28 @@ class Need:
         """Demand over what so many replicas carry."""
         return self.demand.sequences / (self.per_replica * max(replicas, 1))
 
-    def compared(self, replicas: int) -> str:
-        """In words, with the numbers."""
-        demand, capacity = self.demand.sequences, self.per_replica * replicas
-        return f"demand {demand:.0f} / capacity {capacity:.0f} = {self.ratio(replicas):.0%}"
+    def explain(self, signals: Signals, replicas: int) -> str:
+        """What demand consists of, over what the replicas sustain; those that do not serve yet are named."""
+        of = f"{replicas} replica{'' if replicas == 1 else 's'}"
+        of += f" ({signals.ready} serving) will sustain" if signals.ready < replicas else " sustain"
+        share = f"{self.ratio(replicas):.0%} of the {self.per_replica * replicas:.0f} that {of}"
+        return f"demand {self.demand.sequences:.0f} sequences ({describe_requests(signals)}) = {share}"
 
     @property
     def formula(self) -> str:
         return (
             f"ceil({self.demand.sequences:.1f} / ({self.utilization:.2f} x {self.per_replica:.1f})) = {self.replicas}"
         )
+
+
+def describe_requests(signals: Signals) -> str:
+    """Where requests are, without what is 0: ``2.1 requests/s, 80 running, 38 waiting, 5 refused in 30 s``."""
+    counts = ((signals.running, "running"), (signals.waiting, "waiting"), (signals.held, "held"))
+    parts = [f"{signals.arrival_rate:.1f} requests/s"] if signals.arrived else []
+    parts += [f"{count} {where}" for count, where in counts if count]
+    if signals.refused:
+        parts.append(f"{signals.refused} refused in {signals.flow_seconds:.0f} s")
+    return ", ".join(parts) or "no request"
 
 
 def replicas_needed(

@@ -79,6 +79,28 @@ def wanted_within(state: ReplicaState, now: float, window: float, tuning: Tuning
     return within if len(within) * tuning.replica_period_seconds >= tuning.window_coverage * window else []
 
 
+def seconds_until_steady(state: ReplicaState, now: float, window: float, sign: int, tuning: Tuning) -> float:
+    """Seconds until a change in direction ``sign`` was wanted throughout ``window``, at the earliest."""
+    opposed = [
+        made.time
+        for made in state.evaluations
+        if now - window <= made.time <= now and (made.wanted - state.target) * sign <= 0
+    ]
+    return max(max([state.since, *opposed]) + window - now, tuning.replica_period_seconds)
+
+
+def seconds_until_unfilled(state: ReplicaState, seconds: float, tuning: Tuning) -> float:
+    """Seconds until fewer replicas than there are were filled within ``seconds``, at the earliest."""
+    period = tuning.replica_period_seconds
+    since = next(i for i, made in enumerate(reversed(state.evaluations)) if made.filled >= state.target)
+    return (int(seconds // period) + 1 - since) * period
+
+
+def seconds_until_step(state: ReplicaState, now: float, period: float, sign: int) -> float:
+    """Seconds until the first change in direction ``sign`` within the period no longer counts."""
+    return min((when + period - now for when, difference in state.changes if difference * sign > 0), default=0.0)
+
+
 def filled_within(state: ReplicaState, seconds: float, tuning: Tuning) -> int:
     """Most replicas that what ran filled in the last ``seconds``; 0 before the first evaluation.
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode, ConcurrencyObjective
-from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, is_recent
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, hold_text, is_recent
 from paternoster_operator.autoscaling.decision import LIVE_CAP, LoopDecision, Reason
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
@@ -102,27 +102,29 @@ class LiveCapLoop:
         if signals.ready == 0:
             return _Outcome(cap, Reason.INSUFFICIENT_DATA, "no replica is ready")
         if not signals.fresh:
-            return _Outcome(cap, Reason.METRICS_STALE, f"no recent numbers from {', '.join(signals.stale_pods)}")
+            return _Outcome(cap, Reason.METRICS_STALE, f"held until numbers come from {', '.join(signals.stale_pods)}")
         if _is_draining(signals, state):
-            above = f"cut, but {signals.above_cap} sequences above the cap have not ended yet"
+            above = f"held until the {signals.above_cap} sequences above the cap have ended"
             return _Outcome(cap, Reason.STABILIZING, above)
         if state.changed is not None and is_recent(now, state.changed, loop.cooldown_seconds):
-            return _Outcome(cap, Reason.STABILIZING, f"changed {now - state.changed:.0f} s ago")
+            return _Outcome(cap, Reason.STABILIZING, hold_text(now, state.changed, loop.cooldown_seconds, "changed"))
         evidence = max(signals.finished, signals.preempted)
         rate, target = signals.preemption_rate, loop.preemption_target
-        explanation = f"{signals.preempted} of {evidence} requests preempted = {rate:.1%}"
+        explanation = (
+            f"{signals.preempted} of {evidence} requests preempted in {signals.window_seconds:.0f} s = {rate:.1%}"
+        )
         # One standard deviation of a count of rare events: a single preemption among few requests may be chance.
         doubt = math.sqrt(signals.preempted)
         slow = _explain_late_tokens(slo, signals)
         if signals.preempted > 0 and rate > target:
             if loop.objective is ConcurrencyObjective.PREEMPTION_RATE:
                 if evidence < loop.min_finished or signals.preempted - doubt <= target * evidence:
-                    return _Outcome(cap, Reason.INSUFFICIENT_DATA, f"{explanation}, too few to judge by")
+                    return _Outcome(cap, Reason.INSUFFICIENT_DATA, f"{explanation}; too few to be more than chance")
                 fits = _room_after_preemptions(loop, signals, model, cap)
                 return _cut(loop, cap, fits, Reason.PREEMPTION_ABOVE_TARGET, f"{explanation} > {target:.1%}")
             if slow is not None and _steps_are_in_time(slo, signals, model):
                 if signals.window_seconds < loop.window_seconds:
-                    few = f"{slow}, seen for {signals.window_seconds:.0f} s only"
+                    few = f"{slow}, for {signals.window_seconds:.0f} of {loop.window_seconds:.0f} s"
                     return _Outcome(cap, Reason.INSUFFICIENT_DATA, few)
                 return _cut_to_fill(loop, signals, cap, f"{explanation}, {slow}")
         if slow is not None:
@@ -141,17 +143,20 @@ class LiveCapLoop:
         if signals.waiting == 0:
             return _Outcome(cap, Reason.WITHIN_TOLERANCE, "few preemptions and no queue")
         if cap >= loop.maximum:
-            highest = f"{signals.waiting} waiting, and the cap is at its highest {loop.maximum}"
+            highest = f"{signals.waiting} waiting; {loop.maximum} sequences are the most allowed"
             return _Outcome(cap, Reason.AT_CAPACITY, highest)
         room, bound, explanation = self._room(signals, model)
         if room <= cap:
             return _Outcome(cap, bound, explanation)
         settling = self.tuning.settle_windows * loop.window_seconds
         if state.cut is not None and is_recent(now, state.cut, settling):
-            return _Outcome(cap, Reason.STABILIZING, f"cut {now - state.cut:.0f} s ago")
+            return _Outcome(cap, Reason.STABILIZING, hold_text(now, state.cut, settling, "cut"))
         # Half of the way, where the way is long: after a change of the traffic steps alone take minutes.
         target = min(max(cap + loop.increase_step, (cap + room) // 2), room)
-        explanation = f"{signals.preempted} preempted, {signals.waiting} waiting, KV use {signals.kv_peak_usage:.0%}"
+        explanation = (
+            f"{signals.waiting} waiting, {signals.preempted} preempted in {signals.window_seconds:.0f} s, "
+            f"{signals.kv_peak_usage:.0%} of the KV pool used at most"
+        )
         limited = (Reason.AT_CAPACITY,) if target == loop.maximum else ()
         return _Outcome(target, Reason.HEADROOM_AVAILABLE, explanation, limited)
 
@@ -163,10 +168,10 @@ class LiveCapLoop:
         if usage > 0:
             # Memory grows with what runs: as many as would bring it to the high-water mark.
             room = int(min(loop.maximum, loop.kv_high_watermark / usage * running))
-            explanation = f"{waiting}, but {running:.0f} sequences used {usage:.0%} of KV"
+            explanation = f"{waiting}; {running:.0f} sequences used {usage:.0%} of the KV pool"
             rooms.append((room, Reason.KV_HIGH_WATERMARK, explanation))
         if (fit := decode_room(self.policy.slo, model)) is not None and fit < math.inf:
-            explanation = f"{waiting}, but more than {fit:.0f} sequences would be too slow"
+            explanation = f"{waiting}; more than {fit:.0f} sequences would exceed the limit between tokens"
             rooms.append((int(fit), Reason.LATENCY_ABOVE_TARGET, explanation))
         return min(rooms, key=lambda room: room[0])
 
@@ -182,7 +187,7 @@ def _cut_to_fill(loop: CapPolicy, signals: Signals, cap: int, explanation: str) 
     running, usage = _memory_used(loop, signals)
     fill = math.ceil(running / usage) if usage > 0 else cap
     if fill >= cap:
-        full = f"{explanation}, but {cap} sequences do no more than fill the KV pool"
+        full = f"{explanation}; {cap} sequences do no more than fill the KV pool"
         return _Outcome(cap, Reason.WITHIN_TOLERANCE, full)
     return _cut(loop, cap, fill, Reason.PREEMPTION_ABOVE_TARGET, f"{explanation}; {fill} sequences fill the KV pool")
 
@@ -218,7 +223,7 @@ def _explain_late_tokens(slo: SloPolicy | None, signals: Signals) -> str | None:
 
 def _cut(loop: CapPolicy, cap: int, target: int, reason: Reason, explanation: str) -> _Outcome:
     if cap <= loop.minimum:
-        return _Outcome(cap, Reason.AT_FLOOR, f"{explanation}, and the cap is at its floor {loop.minimum}")
+        return _Outcome(cap, Reason.AT_FLOOR, f"{explanation}; {loop.minimum} sequences are the fewest allowed")
     target = max(loop.minimum, min(cap - 1, target))
     return _Outcome(target, reason, explanation, (Reason.AT_FLOOR,) if target == loop.minimum else ())
 
@@ -237,12 +242,14 @@ def _memory_used(loop: CapPolicy, signals: Signals) -> tuple[float, float]:
 
 def _inputs(policy: CapPolicy, signals: Signals) -> dict[str, str]:
     return {
+        "serving": str(signals.ready),
         "preempted": str(signals.preempted),
         "finished": str(signals.finished),
         "preemptionTarget": f"{policy.preemption_target:.1%}",
         "recomputedTokens": f"{signals.recomputed_share:.1%}",
         "waiting": str(signals.waiting),
-        "peakRunning": str(signals.peak_running),
+        "held": str(signals.held),
+        "peakRunning": f"{signals.peak_running} sequences",
         "kvPeakUsage": f"{signals.kv_peak_usage:.0%}",
         "windowSeconds": f"{signals.window_seconds:.0f}",
     }

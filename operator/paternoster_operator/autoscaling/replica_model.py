@@ -114,7 +114,7 @@ class Capacity:
     bound: Bound
 
     def __str__(self) -> str:
-        return f"{self.sequences:.1f} by {self.bound}"
+        return f"{self.sequences:.1f} sequences by {self.bound}"
 
 
 def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:

@@ -18,6 +18,9 @@ from paternoster_operator.autoscaling.limits import (
     filled_window,
     filled_within,
     record_evaluation,
+    seconds_until_steady,
+    seconds_until_step,
+    seconds_until_unfilled,
     startup_seconds,
     steps_left,
     wanted_within,
@@ -109,7 +112,7 @@ class ReplicaLoop:
         if signals.ready == 0 and signals.held == 0 and current > 0:
             return _Outcome(current, current, Reason.INSUFFICIENT_DATA, "no replica is ready"), state
         if signals.ready > 0 and not signals.fresh:
-            explanation = f"no recent numbers from {', '.join(signals.stale_pods)}"
+            explanation = f"held until numbers come from {', '.join(signals.stale_pods)}"
             return _Outcome(current, current, Reason.METRICS_STALE, explanation), state
         if loop.idle_seconds is not None and is_idle(loop, signals, state, now):
             return _Outcome(0, 0, Reason.SCALE_TO_ZERO_IDLE, f"no request for {loop.idle_seconds:.0f} s"), state
@@ -147,21 +150,27 @@ class ReplicaLoop:
             target = loop.highest
             limited.append(_upper_limit(loop))
         if target <= current:
-            message = f"{explanation}, but {current} replicas are the most allowed"
+            message = f"{explanation}; {current} replicas are the most allowed"
             return _Outcome(current, wanted, limited[0], message, tuple(limited))
         up, window = loop.scale_up, loop.scale_up.stabilization_window_seconds
         steady = min(wanted_within(state, now, window, self.tuning), default=current)
         if reason is not Reason.ACTIVATED_BY_REQUEST and (now - state.since < window or steady <= current):
-            message = f"{explanation}, not yet for {window} s"
-            return _Outcome(current, wanted, Reason.STABILIZING, message, tuple(limited))
+            more = seconds_until_steady(state, now, window, +1, self.tuning)
+            message = f"{explanation}; held for another {more:.0f} s, as it is to last {window} s"
+            return _Outcome(current, wanted, Reason.STABILIZING, message, (*limited, Reason.STABILIZING))
         allowed = steps_left(state, now, up.period_seconds, up.max_percent, up.max_pods, +1)
-        target = min(target, max(steady, 1))
+        if reason is not Reason.ACTIVATED_BY_REQUEST and steady < target:
+            target = steady
+            limited.append(Reason.STABILIZING)
         if target > current + allowed:
             target = current + allowed
             limited.append(Reason.STEP_LIMITED)
         if target <= current:
             waits = Reason.PENDING_REPLICAS if signals.pending else Reason.STEP_LIMITED
-            message = f"{explanation}, but as many as allowed were added"
+            more = seconds_until_step(state, now, up.period_seconds, +1)
+            message = (
+                f"{explanation}; held for another {more:.0f} s, as many as allowed were added in {up.period_seconds} s"
+            )
             return _Outcome(current, wanted, waits, message, tuple(limited))
         return _Outcome(target, wanted, reason, explanation, tuple(limited))
 
@@ -171,24 +180,27 @@ class ReplicaLoop:
         current, tuning = state.target, self.tuning
 
         def hold(reason: Reason, message: str) -> _Outcome:
-            return _Outcome(current, wanted, reason, f"{explanation}, {message}", (reason,))
+            return _Outcome(current, wanted, reason, f"{explanation}; {message}", (reason,))
 
         if loop.lowest >= current:
-            return hold(Reason.MIN_REPLICAS, f"and {current} replicas are the fewest allowed")
+            return hold(Reason.MIN_REPLICAS, f"{current} replicas are the fewest allowed")
         if signals.pending and signals.queued + signals.refused > 0:
-            unserved = f"{signals.waiting} wait, {signals.held} are held, {signals.refused} were refused"
-            return hold(Reason.PENDING_REPLICAS, f"but {unserved}, and {signals.pending} are on their way")
+            unserved = "none waits, is held or was refused"
+            return hold(Reason.PENDING_REPLICAS, f"{signals.pending} pending are held until {unserved}")
         window = down_window(loop, signals, tuning)
         if signals.pending:
             # Nothing is called back that may be wanted again before it would have served.
             window = max(window, startup_seconds(signals, tuning))
         steady = max(wanted_within(state, now, window, tuning), default=current)
         if now - state.since < window or steady >= current:
-            return hold(Reason.STABILIZING, f"not yet for {window:.0f} s")
+            more = seconds_until_steady(state, now, window, -1, tuning)
+            return hold(Reason.STABILIZING, f"held for another {more:.0f} s, as it is to last {window:.0f} s")
         seconds = filled_window(loop, signals, tuning)
         filled = 0 if seconds is None else filled_within(state, seconds, tuning)
-        if filled >= current:
-            return hold(Reason.STABILIZING, f"but {filled} were filled within {seconds:.0f} s")
+        if seconds is not None and filled >= current:
+            more = seconds_until_unfilled(state, seconds, tuning)
+            held = f"held for another {more:.0f} s, as {filled} were filled within {seconds:.0f} s"
+            return hold(Reason.STABILIZING, held)
         down = loop.scale_down
         allowed = steps_left(state, now, down.period_seconds, down.max_percent, down.max_pods, -1)
         bounds = [
@@ -202,8 +214,11 @@ class ReplicaLoop:
         target = min(max(wanted, *(bound for bound, _ in bounds)), current)
         limited = tuple(reason for bound, reason in bounds if wanted < bound and bound >= target)
         if target >= current:
-            why = f"{signals.pending} are still on their way" if signals.pending else "as many as allowed were taken"
-            return _Outcome(current, wanted, limited[-1], f"{explanation}, but {why}", limited)
+            more = seconds_until_step(state, now, down.period_seconds, -1)
+            why = f"held for another {more:.0f} s, as many as allowed were removed in {down.period_seconds} s"
+            if signals.pending:
+                why = f"those that serve are held until the {signals.pending} pending serve"
+            return _Outcome(current, wanted, limited[-1], f"{explanation}; {why}", limited)
         return _Outcome(target, wanted, Reason.DEMAND_BELOW_TARGET, explanation, limited)
 
 
@@ -241,34 +256,37 @@ def _apply_tolerance(
 ) -> tuple[int, Reason, str]:
     """The formula's number after tolerance, or one more where only that can help."""
     if current == 0:
-        return need.replicas, Reason.ACTIVATED_BY_REQUEST, f"{signals.held} requests wait for a replica"
+        return need.replicas, Reason.ACTIVATED_BY_REQUEST, f"{signals.held} requests are held for a replica"
     ratio = need.ratio(current)
     wanted = need.replicas
     if abs(ratio - need.utilization) <= loop.tolerance * need.utilization:
         wanted = current
-    explanation = need.compared(current)
+    explanation = need.explain(signals, current)
     if wanted > current:
         return wanted, Reason.DEMAND_ABOVE_TARGET, f"{explanation} > {need.utilization:.0%}"
     if needs_replica:
-        preempted = f"{signals.preemption_rate:.1%} preempted with the cap at its floor"
+        preempted = f"{signals.preemption_rate:.1%} of requests preempted at the lowest live cap"
         return current + 1, Reason.PREEMPTION_ABOVE_TARGET, preempted
     if wanted < current:
         return wanted, Reason.DEMAND_BELOW_TARGET, f"{explanation} < {need.utilization:.0%}"
     return current, Reason.WITHIN_TOLERANCE, explanation
 
 
-def _inputs(signals: Signals, cap: int, need: Need | None) -> dict[str, str]:
+def _inputs(signals: Signals, live_cap: int, need: Need | None) -> dict[str, str]:
     inputs = {
+        "serving": str(signals.ready),
+        "pending": str(signals.pending),
         "running": str(signals.running),
         "waiting": str(signals.waiting),
         "held": str(signals.held),
-        "refused": str(signals.refused),
-        "arrived": str(signals.arrived),
-        "departed": str(signals.departed),
-        "ready": str(signals.ready),
-        "pending": str(signals.pending),
-        "cap": str(cap),
-        "preemptionRate": f"{signals.preemption_rate:.1%}",
+        "refused": f"{signals.refused} in {signals.flow_seconds:.0f} s",
+        "arrived": f"{signals.arrived} in {signals.flow_seconds:.0f} s",
+        "departed": f"{signals.departed} in {signals.flow_seconds:.0f} s",
+        "liveCap": f"{live_cap} sequences",
+        "preemptionRate": f"{signals.preemption_rate:.1%} in {signals.window_seconds:.0f} s",
         "kvUsage": f"{signals.kv_usage:.0%}",
     }
-    return inputs if need is None else {**inputs, "replicaCapacity": str(need.capacity)}
+    if need is None:
+        return inputs
+    demand = f"{need.demand.steady:.1f} + {need.demand.backlog:.1f} for the queue"
+    return {**inputs, "demand": f"{demand} sequences", "replicaCapacity": str(need.capacity)}

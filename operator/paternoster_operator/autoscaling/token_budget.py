@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, is_recent
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, hold_text, is_recent
 from paternoster_operator.autoscaling.decision import TOKEN_BUDGET, LoopDecision, Reason
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
@@ -56,8 +56,9 @@ class TokenBudgetLoop:
             message=f"token budget {current}->{target}: {message}" if target != current else message,
             limited_by=(Reason.AT_FLOOR,) if target < current and target == loop.lowest(capacity) else (),
             inputs={
-                "capacity": str(capacity),
+                "capacity": f"{capacity} tokens",
                 "fit": f"{models.replica.steps.fit:.0%}",
+                "serving": str(signals.ready),
                 "waiting": str(signals.waiting),
             },
             applied=loop.mode is ConcurrencyMode.AUTO,
@@ -70,16 +71,20 @@ class TokenBudgetLoop:
         """Target, reason and explanation."""
         slo, capacity, current, steps = self.policy.slo, signals.token_capacity, state.target, models.replica.steps
         if not signals.fresh:
-            return current, Reason.METRICS_STALE, f"no recent numbers from {', '.join(signals.stale_pods)}"
+            return current, Reason.METRICS_STALE, f"held until numbers come from {', '.join(signals.stale_pods)}"
         if slo is None or slo.itl is None:
             return capacity, Reason.AT_CAPACITY, "no limit between tokens"
         if state.changed is not None and is_recent(now, state.changed, self.policy.cap.cooldown_seconds):
-            return current, Reason.STABILIZING, f"changed {now - state.changed:.0f} s ago"
+            return (
+                current,
+                Reason.STABILIZING,
+                hold_text(now, state.changed, self.policy.cap.cooldown_seconds, "changed"),
+            )
         # What is between the limit and what is aimed at is for steps with more beside the prompt than usual.
         limit = slo.itl * self.tuning.itl_margin
         fits, takes = steps.largest_step(limit), steps.mixed_step(current)
         if fits is None or takes is None:
-            return current, Reason.INSUFFICIENT_DATA, "what a step takes is not known yet"
+            return current, Reason.INSUFFICIENT_DATA, "the time of a step is not known yet"
         room = self._within(capacity, fits)
         duration = f"a step of {current} tokens takes {takes * 1000:.0f} ms"
         if room > current * (1 + self.tuning.budget_tolerance):

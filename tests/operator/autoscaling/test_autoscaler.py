@@ -138,7 +138,7 @@ def test_nobody_who_serves_goes_while_others_are_on_their_way() -> None:
     decision = decide(quick, seen(running=2, pending=1, startup_seconds=0.0), state, 0.0).replicas
     assert decision is not None
     assert (decision.target, decision.reason) == (2, Reason.PENDING_REPLICAS)
-    assert "1 are still on their way" in decision.message
+    assert "held until the 1 pending serve" in decision.message
 
 
 def test_constant_load_settles() -> None:
@@ -160,16 +160,21 @@ def test_constant_load_settles() -> None:
 
 
 def test_the_messages_carry_the_numbers() -> None:
-    busy = seen(running=80, waiting=38, finished=40, preempted=8, peak_running=40)
+    busy = seen(
+        running=80, waiting=38, finished=40, preempted=8, peak_running=40, refused=2, flow_seconds=30, window_seconds=30
+    )
     few = policy(concurrency={"mode": "Auto", "objective": "PreemptionRate"})
     decision = decide(few, busy, first_state(few, 0.0, replicas=2), 0.0)
     assert decision.live_cap is not None
-    assert decision.live_cap.message == "live cap 48->36: 8 of 40 requests preempted = 20.0% > 2.0%"
+    assert decision.live_cap.message == "live cap 48->36: 8 of 40 requests preempted in 30 s = 20.0% > 2.0%"
     assert decision.live_cap.reason is Reason.PREEMPTION_ABOVE_TARGET
     calm = replace(busy, preempted=0)
     decision = decide(policy(), calm, first_state(policy(), 0.0, replicas=2), 0.0)
     assert decision.replicas is not None
-    assert decision.replicas.message == "replicas 2->4: demand 118 / capacity 96 = 123% > 80%"
+    assert decision.replicas.message == (
+        "replicas 2->4: demand 118 sequences (80 running, 38 waiting, 2 refused in 30 s) = 123% of the 96 "
+        "that 2 replicas sustain > 80%"
+    )
     assert decision.replicas.inputs["waiting"] == "38"
     assert decision.replicas.utilization == pytest.approx(118 / 96)
 

@@ -33,18 +33,18 @@ def carries(state: LawState, *, waiting: int = 0, now: float = 0.0) -> str:
 
 def test_each_bound_is_told() -> None:
     calm: Any = {"replicas": 2, "since": -1e6}
-    assert carries(law_state(live_cap=20, **calm)) == "48.0 by max_num_seqs"
+    assert carries(law_state(live_cap=20, **calm)) == "48.0 sequences by max_num_seqs"
     hungry = ReplicaModel(weight=10, running=300, kv_usage=9.0)
     assert carries(law_state(live_cap=20, model=hungry, **calm)).endswith(" by KV")
-    assert carries(law_state(live_cap=20, **calm), waiting=5) == "20.0 by live cap"
+    assert carries(law_state(live_cap=20, **calm), waiting=5) == "20.0 sequences by live cap"
 
 
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        (100.0 - COOLDOWN, "20.0 by live cap"),
-        (100.0 - COOLDOWN + 1, "48.0 by max_num_seqs"),
-        (5000.0, "20.0 by live cap"),
+        (100.0 - COOLDOWN, "20.0 sequences by live cap"),
+        (100.0 - COOLDOWN + 1, "48.0 sequences by max_num_seqs"),
+        (5000.0, "20.0 sequences by live cap"),
     ],
     ids=["settled", "settling", "clock set back"],
 )
@@ -56,10 +56,10 @@ def test_the_cap_counts_once_it_has_settled(changed: float, told: str) -> None:
 @pytest.mark.parametrize(
     ("ordered", "wanted", "told"),
     [
-        (None, 6, "20.0 by live cap"),
-        (100.0 - 89.0, 3, "48.0 by max_num_seqs"),
-        (100.0 - 90.0, 6, "20.0 by live cap"),
-        (5000.0, 6, "20.0 by live cap"),
+        (None, 6, "20.0 sequences by live cap"),
+        (100.0 - 89.0, 3, "48.0 sequences by max_num_seqs"),
+        (100.0 - 90.0, 6, "20.0 sequences by live cap"),
+        (5000.0, 6, "20.0 sequences by live cap"),
     ],
     ids=["nothing ordered", "just come", "had its time", "clock set back"],
 )
