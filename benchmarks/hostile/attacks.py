@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import aiohttp
 
-from hostile.attack_kinds import AttackKinds
+from hostile.attackers.attack_kinds import AttackKinds
 
 START_SECONDS = 1.0
 """In which all attackers begin."""

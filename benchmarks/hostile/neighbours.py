@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from hostile.attack_rows import ROWS, AttackRow
+from hostile.attackers.attack_rows import ROWS, AttackRow
 from hostile.felt import Felt, compare, passes
 from hostile.shared_fleets import BENCHMARKS, EMBEDDING, KEYS, SharedFleets, shared_fleets
 from paternoster_contract.http import paths

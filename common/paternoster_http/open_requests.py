@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
-from paternoster_http.refusal import Refusal
+from paternoster_http.errors.refusal import Refusal
 from paternoster_http.shares import Party, Shares
 
 EXTENSION = "paternoster.open_request"

@@ -16,8 +16,8 @@ from uvicorn.server import ServerState
 from paternoster_contract.http import routes
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_http.connections import Place
+from paternoster_http.errors.refusal import Refusal
 from paternoster_http.open_requests import EXTENSION, OpenRequest, OpenRequests, State
-from paternoster_http.refusal import Refusal
 from paternoster_http.request_line import canonical_path
 
 PIECE = 64 * 1024

@@ -20,10 +20,7 @@ from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
 from paternoster_gateway.admission import admit, may_open_a_model, only_model, open_to
 from paternoster_gateway.balancer import Balancer
-from paternoster_gateway.body import named_model, refuse_costly
 from paternoster_gateway.errors import GatewayError, client_gone, install, unauthorized, unavailable
-from paternoster_gateway.forwarded_answer import ForwardedAnswer
-from paternoster_gateway.headers import PASSED_ON
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.known_parties import KnownParties
 from paternoster_gateway.liveness import Liveness
@@ -32,17 +29,20 @@ from paternoster_gateway.process.access_log import AccessLog, Forwarded, forward
 from paternoster_gateway.process.drain import CloseDuringShutdown, Shutdown
 from paternoster_gateway.process.stats_port import StatsPort
 from paternoster_gateway.process.tls import PlainHttpForProbesOnly
-from paternoster_gateway.proxy import Answer, Call, Proxy
+from paternoster_gateway.proxy.body import named_model, refuse_costly
+from paternoster_gateway.proxy.forwarded_answer import ForwardedAnswer
+from paternoster_gateway.proxy.headers import PASSED_ON
+from paternoster_gateway.proxy.proxy import Answer, Call, Proxy
 from paternoster_gateway.quarantine import Quarantine
 from paternoster_gateway.table import Origin, TableSource
-from paternoster_http.anthropic_errors import AnthropicErrors
 from paternoster_http.connections import address_of
 from paternoster_http.cors import allow_origins
+from paternoster_http.errors.anthropic_errors import AnthropicErrors
+from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, Refusal
+from paternoster_http.errors.request_id import RequestId, current_request_id
+from paternoster_http.errors.unforeseen import UnforeseenErrors
 from paternoster_http.open_requests import charge
-from paternoster_http.refusal import RETRY_AFTER_SECONDS, Refusal
-from paternoster_http.request_id import RequestId, current_request_id
 from paternoster_http.request_line import CanonicalRequestLine
-from paternoster_http.unforeseen import UnforeseenErrors
 
 STARTED = int(time.time())
 """``created`` of a model whose table does not say when its LLMDeployment was made."""

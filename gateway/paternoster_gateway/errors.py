@@ -1,4 +1,4 @@
-"""Errors that the gateway answers itself, in OpenAI's body; :mod:`paternoster_http.anthropic_errors` makes others."""
+"""Errors that the gateway answers itself, in OpenAI's body; :mod:`paternoster_http.errors` makes Anthropic's."""
 
 import json
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from paternoster_http import anthropic_errors, openai_errors
-from paternoster_http.anthropic_paths import is_anthropic
+from paternoster_http.errors import anthropic_errors, openai_errors
+from paternoster_http.errors.anthropic_paths import is_anthropic
 
 MAX_SHOWN = 200
 """Most characters of a refused value shown in an answer."""

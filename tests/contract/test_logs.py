@@ -9,9 +9,9 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from paternoster_contract import logs
-from paternoster_contract.command import main
-from paternoster_contract.subcommands import GROUP
+from paternoster_contract.cli import logs
+from paternoster_contract.cli.command import main
+from paternoster_contract.cli.subcommands import GROUP
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.command import main
+from paternoster_contract.cli.command import main
 from paternoster_engine.fit.gpus import GPUS, Gpu
 from paternoster_engine.fit.memory import (
     STEP_BYTES,

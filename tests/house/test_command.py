@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_contract.command import main
-from paternoster_contract.subcommands import EXTRAS, GROUP, missing_extra
+from paternoster_contract.cli.command import main
+from paternoster_contract.cli.subcommands import EXTRAS, GROUP, missing_extra
 
 SUBCOMMANDS = sorted(entry.name for entry in entry_points(group=GROUP))
 
@@ -27,7 +27,7 @@ def test_help_of_every_subcommand(name: str, capsys: pytest.CaptureFixture[str])
 
 def test_help_lists_all_and_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from paternoster_contract.command import main\n"
+        "import sys; from paternoster_contract.cli.command import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "print('heavy:', sorted({'torch', 'fastapi', 'kopf', 'kubernetes', 'transformers'} & set(sys.modules)))"
@@ -50,7 +50,8 @@ def test_who_must_be_quick_does_without(module: str, heavy: str) -> None:
 
 def test_nothing_that_takes_time_comes_before_the_handler_of_sigterm() -> None:
     code = (
-        "import sys; before = set(sys.modules); import paternoster_contract.command; new = set(sys.modules) - before\n"
+        "import sys; before = set(sys.modules); import paternoster_contract.cli.command\n"
+        "new = set(sys.modules) - before\n"
         "print('slow:', sorted({'argparse', 'asyncio', 'importlib.metadata', 'pydantic'} & new))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

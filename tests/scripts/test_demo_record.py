@@ -9,8 +9,8 @@ from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.autoscaler import Autoscaler
 from paternoster_operator.autoscaling.control_loop import LoopStates
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision, Reason
-from paternoster_operator.autoscaling.limits import ReplicaState
-from paternoster_operator.autoscaling.live_cap import LiveCapState
+from paternoster_operator.autoscaling.loops.limits import ReplicaState
+from paternoster_operator.autoscaling.loops.live_cap import LiveCapState
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from loopback_hub import LoopbackHub
 
-from paternoster_contract.command import main
+from paternoster_contract.cli.command import main
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 
 ROOT = Path(__file__).parents[2]

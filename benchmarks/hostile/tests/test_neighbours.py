@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from hostile.attack_kinds import LARGE_BODIES, AttackKinds, large_body
-from hostile.attack_rows import ROWS
+from hostile.attackers.attack_kinds import LARGE_BODIES, AttackKinds, large_body
+from hostile.attackers.attack_rows import ROWS
+from hostile.attackers.raw_requests import BODY_BYTES
 from hostile.felt import Felt, compare, passes
 from hostile.neighbours import summarize, table
-from hostile.raw_requests import BODY_BYTES
 
 
 def felt(first: float, between: float = 0.01, refused: int = 0) -> Felt:

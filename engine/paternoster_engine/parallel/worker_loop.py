@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from paternoster_contract.logs import configure_child_logging
+from paternoster_contract.cli.logs import configure_child_logging
 from paternoster_engine.parallel.messages import CopyBlocks, LoadBlocks, Message, SaveBlocks, Start
 from paternoster_engine.parallel.rank import Rank
 from paternoster_engine.runner.kv_pool import copy_blocks

@@ -40,8 +40,8 @@ from paternoster_engine.server.errors import (
     WrongTask,
 )
 from paternoster_engine.server.loop import LoopStopped
+from paternoster_http.errors.openai_errors import CONTEXT_LENGTH_EXCEEDED, MODEL_NOT_FOUND, error_body
 from paternoster_http.json_bounds import JsonTooLarge
-from paternoster_http.openai_errors import CONTEXT_LENGTH_EXCEEDED, MODEL_NOT_FOUND, error_body
 
 MAX_MESSAGE = 4000
 """Most characters of a message, whatever it is made of."""

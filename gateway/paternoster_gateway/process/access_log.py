@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paternoster_contract.http.routes import NUMBERS, PROBES
-from paternoster_http.request_id import current_request_id
+from paternoster_http.errors.request_id import current_request_id
 
 LONGEST = 256
 """Characters of a path or of a user agent; what is longer is cut."""

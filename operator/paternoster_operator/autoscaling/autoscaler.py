@@ -10,14 +10,14 @@ from typing import Final
 from paternoster_contract.stats import EngineStats
 from paternoster_operator.autoscaling.control_loop import ControlLoop, LoopStates
 from paternoster_operator.autoscaling.decision import REPLICAS, Decision, LoopDecision
-from paternoster_operator.autoscaling.limits import ReplicaState
-from paternoster_operator.autoscaling.live_cap import LiveCapLoop, LiveCapState, evidence_seconds
+from paternoster_operator.autoscaling.loops.limits import ReplicaState
+from paternoster_operator.autoscaling.loops.live_cap import LiveCapLoop, LiveCapState, evidence_seconds
+from paternoster_operator.autoscaling.loops.replicas import ReplicaLoop, seconds_idle
+from paternoster_operator.autoscaling.loops.token_budget import TokenBudgetLoop
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
-from paternoster_operator.autoscaling.replicas import ReplicaLoop, seconds_idle
 from paternoster_operator.autoscaling.signals import Signals
-from paternoster_operator.autoscaling.token_budget import TokenBudgetLoop
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 from paternoster_operator.autoscaling.windows import SignalWindows
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.logging import RichHandler
 
-from paternoster_contract.logs import log_through
+from paternoster_contract.cli.logs import log_through
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LoopDecision

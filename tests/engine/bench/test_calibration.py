@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.command import main
+from paternoster_contract.cli.command import main
 from paternoster_engine.bench.calibration.step_cost import StepCostFit, fit_step_cost
 from paternoster_engine.bench.calibration.timing import JITTER, Calibration, Cell, design
 from paternoster_engine.core.batch import Batch, StepResult

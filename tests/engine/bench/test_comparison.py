@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.command import main
+from paternoster_contract.cli.command import main
 from paternoster_engine.bench.comparison import RATIOS, format_comparison, ratios, turns
 from paternoster_engine.bench.reports.spread import Spread
 

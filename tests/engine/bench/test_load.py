@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from paternoster_contract.command import main
+from paternoster_contract.cli.command import main
 
 
 async def load(server, *flags: str) -> int:

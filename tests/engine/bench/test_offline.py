@@ -2,7 +2,7 @@
 
 import json
 
-from paternoster_contract.command import main
+from paternoster_contract.cli.command import main
 
 ENGINE = [
     "--max-num-seqs", "3", "--max-batched-tokens", "32", "--max-model-len", "32", "--threads", "1",

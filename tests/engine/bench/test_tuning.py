@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.command import main
+from paternoster_contract.cli.command import main
 from paternoster_engine.bench.tuning import chosen, default_admin_url, format_visits, next_cap, walk
 
 

@@ -62,7 +62,7 @@ def read(file: Path) -> list[Recorded]:
 
 def main(file: str) -> None:
     """The command ``paternoster`` with the arguments of this process, which appends each answer to ``file``."""
-    from paternoster_contract.command import main as command
+    from paternoster_contract.cli.command import main as command
 
     def keep(answer: Recorded) -> None:
         with open(file, "a") as lines:

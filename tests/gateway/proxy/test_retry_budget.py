@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_gateway.retry_budget import RATIO, RESERVE, WINDOW_SECONDS, RetryBudget, RetryBudgets
+from paternoster_gateway.proxy.retry_budget import RATIO, RESERVE, WINDOW_SECONDS, RetryBudget, RetryBudgets
 
 SECOND = st.tuples(st.integers(0, 400), st.integers(0, 400))
 """Requests and attempts to retry, in one second."""

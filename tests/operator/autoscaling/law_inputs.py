@@ -9,14 +9,14 @@ from paternoster_operator.api.manifest import parse
 from paternoster_operator.autoscaling import autoscaler
 from paternoster_operator.autoscaling.control_loop import LoopStates
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision, LoopDecision
-from paternoster_operator.autoscaling.limits import Evaluation, ReplicaState
-from paternoster_operator.autoscaling.live_cap import LiveCapState
+from paternoster_operator.autoscaling.loops.limits import Evaluation, ReplicaState
+from paternoster_operator.autoscaling.loops.live_cap import LiveCapState
+from paternoster_operator.autoscaling.loops.token_budget import TokenBudgetState
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import Signals
-from paternoster_operator.autoscaling.token_budget import TokenBudgetState
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from law_inputs import decide, first_state, law_state, policy, seen
 
 from paternoster_operator.autoscaling.decision import Reason
-from paternoster_operator.autoscaling.limits import Evaluation
+from paternoster_operator.autoscaling.loops.limits import Evaluation
 from paternoster_operator.autoscaling.signals import Signals
 
 signals = st.builds(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from law_inputs import LawState, decide, first_state, policy
 
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason
-from paternoster_operator.autoscaling.limits import Evaluation, ReplicaState, filled_within, record_evaluation
+from paternoster_operator.autoscaling.loops.limits import Evaluation, ReplicaState, filled_within, record_evaluation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING

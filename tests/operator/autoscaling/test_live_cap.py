@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from law_inputs import LawState, decide, decoding, first_state, law_state, policy, seen
 
 from paternoster_operator.autoscaling.decision import LIVE_CAP, LoopDecision, Reason
-from paternoster_operator.autoscaling.live_cap import evidence_seconds
+from paternoster_operator.autoscaling.loops.live_cap import evidence_seconds
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals

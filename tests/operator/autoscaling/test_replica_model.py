@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.step_work import StepSums, StepWork
-from paternoster_operator.autoscaling.demand import estimate_demand
+from paternoster_operator.autoscaling.loops.demand import estimate_demand
 from paternoster_operator.autoscaling.replica_model import ReplicaModel, replica_capacity
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING

@@ -11,7 +11,7 @@ from paternoster_operator.activation import wake
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.control_loop import LoopStates
 from paternoster_operator.autoscaling.decision import REPLICAS
-from paternoster_operator.autoscaling.limits import ReplicaState
+from paternoster_operator.autoscaling.loops.limits import ReplicaState
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.routes.row import SOONEST_RETRY_SECONDS, build_route

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway import app
 from paternoster_gateway.app import FORWARDED, create_app
-from paternoster_gateway.body import MAX_CONTAINERS, TOKENS_AT_ONCE, named_model, refuse_costly
-from paternoster_http.anthropic_paths import is_anthropic
+from paternoster_gateway.proxy.body import MAX_CONTAINERS, TOKENS_AT_ONCE, named_model, refuse_costly
+from paternoster_http.errors.anthropic_paths import is_anthropic
 
 PATH = "/v1/chat/completions"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paternoster_http.errors.refusal import Refusal
 from paternoster_http.open_requests import UNKNOWN, OpenRequest, OpenRequests, State, charge
-from paternoster_http.refusal import Refusal
 
 
 @dataclass

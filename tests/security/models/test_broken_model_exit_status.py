@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_contract.command import main
+from paternoster_contract.cli.command import main
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))

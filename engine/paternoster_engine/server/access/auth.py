@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import client_key, matches
-from paternoster_http.openai_errors import error_body
+from paternoster_http.errors.openai_errors import error_body
 
 
 class BearerKeys:

@@ -8,9 +8,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_engine.server.access.identity import TenantRules
+from paternoster_http.errors.openai_errors import error_body
+from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, TYPES, Refusal
 from paternoster_http.open_requests import charge
-from paternoster_http.openai_errors import error_body
-from paternoster_http.refusal import RETRY_AFTER_SECONDS, TYPES, Refusal
 
 
 class SharesOfTenants:

@@ -32,7 +32,7 @@ from paternoster_engine.server.messages.objects import (
 from paternoster_engine.server.openai.messages import arguments_object
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
 from paternoster_engine.server.translation.answer import End
-from paternoster_http.anthropic_errors import error_body
+from paternoster_http.errors.anthropic_errors import error_body
 
 
 class MessageAnswer:

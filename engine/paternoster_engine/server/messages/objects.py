@@ -125,7 +125,7 @@ class ErrorDetail(BaseModel):
 class ErrorEvent(BaseModel):
     """The end of a stream that failed, and the body of every response that is none of 2xx.
 
-    Made by :func:`paternoster_http.anthropic_errors.error_body`, which has the types.
+    Made by :func:`paternoster_http.errors.anthropic_errors.error_body`, which has the types.
     """
 
     type: Literal["error"] = "error"

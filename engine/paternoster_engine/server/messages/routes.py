@@ -23,7 +23,7 @@ router = new_router()
 REFUSED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorEvent, "description": told["description"]} for status, told in RESPONSES.items()
 }
-"""What OpenAPI is told of failures, whose form :mod:`paternoster_http.anthropic_errors` makes."""
+"""What OpenAPI is told of failures, whose form :mod:`paternoster_http.errors.anthropic_errors` makes."""
 
 
 @router.post("/v1/messages", response_model=None, responses={200: {"model": MessageObject, **STREAMED}, **REFUSED})

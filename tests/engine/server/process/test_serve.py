@@ -13,7 +13,7 @@ import gguf
 import httpx
 import pytest
 
-from paternoster_contract.command import main
+from paternoster_contract.cli.command import main
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_engine.commands.serve import model_address
 

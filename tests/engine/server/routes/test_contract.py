@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
-from paternoster_contract.command import main
+from paternoster_contract.cli.command import main
 from paternoster_contract.labels import ADMIN_KEY_ENV
 
 MODEL = "smollm2"

@@ -7,8 +7,8 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paternoster_http.anthropic_paths import is_anthropic
-from paternoster_http.request_id import current_request_id
+from paternoster_http.errors.anthropic_paths import is_anthropic
+from paternoster_http.errors.request_id import current_request_id
 
 MAX_BODY = 64 * 2**10
 """Bytes of a body that may be an error; a longer one is passed on as it is."""

@@ -5,7 +5,7 @@ import logging
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paternoster_http.openai_errors import error_body
+from paternoster_http.errors.openai_errors import error_body
 
 log = logging.getLogger(__name__)
 

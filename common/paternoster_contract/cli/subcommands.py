@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
 from paternoster_contract import __version__
-from paternoster_contract.logs import add_log_flags, configure_logging
+from paternoster_contract.cli.logs import add_log_flags, configure_logging
 
 GROUP = "paternoster.commands"
 

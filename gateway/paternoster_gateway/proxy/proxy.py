@@ -25,10 +25,11 @@ from paternoster_gateway import liveness
 from paternoster_gateway.admission import Admission
 from paternoster_gateway.balancer import Balancer
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
-from paternoster_gateway.headers import Headers, answer_headers, is_status_of_engine
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness, Wait
 from paternoster_gateway.metrics import GatewayMetrics
+from paternoster_gateway.proxy.headers import Headers, answer_headers, is_status_of_engine
+from paternoster_gateway.proxy.retry_budget import RetryBudget, RetryBudgets
 from paternoster_gateway.quarantine import (
     LONG_BODY,
     MAX_POSSIBLE,
@@ -38,7 +39,6 @@ from paternoster_gateway.quarantine import (
     quarantined,
     suspicion,
 )
-from paternoster_gateway.retry_budget import RetryBudget, RetryBudgets
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
 log = logging.getLogger(__name__)

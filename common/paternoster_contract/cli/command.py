@@ -15,11 +15,11 @@ FIRST_PID = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand and return its exit code, as :func:`paternoster_contract.subcommands.run` gives it."""
+    """Run one subcommand and return its exit code, as :func:`paternoster_contract.cli.subcommands.run` gives it."""
     # Any other process has the kernel's own action, which no long call can put off.
     if os.getpid() == FIRST_PID:
         signal.signal(signal.SIGTERM, _end)
-    from paternoster_contract import subcommands
+    from paternoster_contract.cli import subcommands
 
     return subcommands.run(sys.argv[1:] if argv is None else argv)
 

@@ -9,7 +9,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paternoster_contract.http.headers import REQUEST_ID
-from paternoster_http.anthropic_paths import is_anthropic
+from paternoster_http.errors.anthropic_paths import is_anthropic
 
 ANTHROPIC_REQUEST_ID = "request-id"
 """Header in which clients of Anthropic's API expect the id."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
 from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision, Reason
-from paternoster_operator.autoscaling.demand import Need, replicas_needed
-from paternoster_operator.autoscaling.limits import (
+from paternoster_operator.autoscaling.loops.demand import Need, replicas_needed
+from paternoster_operator.autoscaling.loops.limits import (
     Evaluation,
     ReplicaState,
     down_window,

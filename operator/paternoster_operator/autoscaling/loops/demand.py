@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from paternoster_operator.autoscaling.control_loop import LoopState, is_recent
-from paternoster_operator.autoscaling.limits import ReplicaState, startup_seconds
+from paternoster_operator.autoscaling.loops.limits import ReplicaState, startup_seconds
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import Capacity, ReplicaModel, replica_capacity

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from hostile import bodies
-from hostile.raw_requests import BODY_BYTES, hold_body, send_single_bytes
+from hostile.attackers.raw_requests import BODY_BYTES, hold_body, send_single_bytes
 from hostile.shared_fleets import ASLEEP, CHAT, DRIBBLING, EMBEDDING, KEYS, MAX_MODEL_LEN
 from paternoster_engine.bench.requests.prompts import default_text
 

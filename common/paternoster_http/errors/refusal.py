@@ -6,9 +6,9 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 from paternoster_contract.http.headers import REQUEST_ID
-from paternoster_http import anthropic_errors, openai_errors
-from paternoster_http.anthropic_paths import is_anthropic
-from paternoster_http.request_id import ANTHROPIC_REQUEST_ID, request_id_of
+from paternoster_http.errors import anthropic_errors, openai_errors
+from paternoster_http.errors.anthropic_paths import is_anthropic
+from paternoster_http.errors.request_id import ANTHROPIC_REQUEST_ID, request_id_of
 
 RETRY_AFTER_SECONDS = 1
 TYPES = {

@@ -15,7 +15,7 @@ from paternoster_operator.routes import table as routes_table
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
-from .world import FakeCluster, FakeEngine
+from ..world import FakeCluster, FakeEngine
 
 
 class Fleets(FakeCluster):

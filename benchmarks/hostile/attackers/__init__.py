@@ -1,0 +1,1 @@
+"""What attackers send: kinds of attacks, and requests byte by byte."""

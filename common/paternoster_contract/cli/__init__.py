@@ -1,0 +1,1 @@
+"""The command `paternoster`: its subcommands, and how all of them log."""

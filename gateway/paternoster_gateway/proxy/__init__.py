@@ -1,0 +1,1 @@
+"""A request sent on to a replica, and its answer sent back."""
