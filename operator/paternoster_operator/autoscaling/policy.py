@@ -1,13 +1,11 @@
 """The part of a spec that the law reads."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime, time, timedelta
-from zoneinfo import ZoneInfo
+from datetime import datetime
 
-from paternoster_operator.api.types.autoscaling import Schedule, Weekday
+from paternoster_operator.api.replica_bounds import affordable_replicas, bounds_at
 from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.api.v1alpha1 import (
-    Autoscaling,
     AutoscalingMode,
     Concurrency,
     ConcurrencyMode,
@@ -17,8 +15,6 @@ from paternoster_operator.api.v1alpha1 import (
     ScaleUp,
 )
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
-
-_WEEK = tuple(Weekday)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,50 +166,3 @@ def _slo(slo: Slo) -> SloPolicy | None:
 
 def _seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
-
-
-def affordable_replicas(spec: LLMDeploymentSpec) -> int | None:
-    """Most replicas, those of a rollout's surge among them, that the GPU budget pays for; None without a budget."""
-    gpus = spec.resources.gpu.count
-    if spec.budget.max_gpus is None or gpus == 0:
-        return None
-    return spec.budget.max_gpus // gpus
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Fewest and most replicas, and the names of the schedules that hold."""
-
-    minimum: int
-    maximum: int
-    schedules: tuple[str, ...] = ()
-
-
-def bounds_at(autoscaling: Autoscaling, at: datetime | None) -> Bounds:
-    """The highest minimum and the lowest maximum of what holds ``at``; where they cross, the maximum counts.
-
-    The maximum wins because it limits spending. Without a time no schedule holds. Raises ``ValueError`` for a time
-    without a zone.
-    """
-    if at is not None and at.tzinfo is None:
-        raise ValueError(f"at is {at.isoformat()}: must have a time zone")
-    held = [schedule for schedule in autoscaling.schedules if at is not None and in_force(schedule, at)]
-    low, high = autoscaling.min_replicas, autoscaling.max_replicas
-    maximum = min([high, *(max(s.max_replicas, low) for s in held if s.max_replicas is not None)])
-    minimum = max([low, *(s.min_replicas for s in held if s.min_replicas is not None)])
-    return Bounds(min(minimum, maximum), maximum, tuple(schedule.name for schedule in held))
-
-
-def in_force(schedule: Schedule, at: datetime) -> bool:
-    """Whether ``at`` lies in it: begun today, or yesterday and not yet over."""
-    local = at.astimezone(ZoneInfo(schedule.timezone))
-    now, start, end = local.time(), time.fromisoformat(schedule.start), time.fromisoformat(schedule.end)
-    if start < end:
-        return start <= now < end and _begins_on(schedule, local)
-    if now >= start:
-        return _begins_on(schedule, local)
-    return now < end and _begins_on(schedule, local - timedelta(days=1))
-
-
-def _begins_on(schedule: Schedule, local: datetime) -> bool:
-    return not schedule.days or _WEEK[local.weekday()] in schedule.days

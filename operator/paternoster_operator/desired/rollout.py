@@ -13,8 +13,8 @@ With one replica the gateway holds requests between the end of the old one and t
 
 from dataclasses import dataclass
 
+from paternoster_operator.api.replica_bounds import affordable_replicas
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_operator.autoscaling.policy import affordable_replicas
 from paternoster_operator.observe import Observed
 from paternoster_operator.pods.room import find_holder, find_lack, find_quota_lack
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paternoster_operator.api.replica_bounds import Bounds, bounds_at, in_force
 from paternoster_operator.api.types.autoscaling import Schedule, Weekday
 from paternoster_operator.api.v1alpha1 import Autoscaling
-from paternoster_operator.autoscaling.policy import Bounds, bounds_at, in_force
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MONDAY = datetime(2026, 3, 23, tzinfo=BERLIN)
