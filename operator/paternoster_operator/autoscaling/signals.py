@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from paternoster_contract.default_parameters import DefaultParameters
+from paternoster_contract.stats import EngineStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,11 @@ class Signals:
     fresh: bool = False
     """Every serving replica reported lately."""
     stale_pods: tuple[str, ...] = ()
+    """Serving replicas without a recent report."""
     refused_reports: tuple[str, ...] = ()
-    """What engines told and was not believed, by pod."""
+    """Reports of engines that were not believed, by pod, with the reason."""
+    reports: tuple[EngineStats, ...] = ()
+    """The recent reports of serving replicas."""
     window_seconds: float = 0.0
 
     running: int = 0
@@ -51,24 +54,12 @@ class Signals:
     """Sequences that run above the live cap of their engine, since it was cut."""
     peak_running: int = 0
     """Most sequences one engine ran at once in the flow window."""
-    capacity: int = 0
-    """Sum of the live caps of the serving replicas."""
     lowest_cap: int = 0
-    highest_cap: int = 0
-    engine_capacity: int = 0
-    """Smallest max_num_seqs of the serving replicas: no live cap can be above it."""
+    """Smallest live cap of the serving replicas."""
     token_capacity: int = 0
     """Smallest max_batched_tokens of the serving replicas; 0 where one has no live token budget."""
     token_budget: int = 0
     """Smallest live token budget of the serving replicas."""
-    kv_blocks: int = 0
-    """Blocks of the smallest KV pool of the serving replicas."""
-    kv_block_size: int = 0
-    """Tokens of one."""
-    max_model_len: int = 0
-    """Longest prompt plus output that every serving replica takes, tokens; 0 where one does not tell."""
-    default_parameters: DefaultParameters | None = None
-    """Sampling settings on which all serving replicas agree; None where none reports any."""
     kv_usage: float = 0.0
     """Mean share of KV blocks in use, 0..1."""
     kv_peak_usage: float = 0.0
@@ -77,8 +68,8 @@ class Signals:
     replicas: tuple[ReplicaLoad, ...] = ()
     """Each serving replica that reported, over the flow window."""
     flow_seconds: float = 0.0
-    """The window of ``replicas`` to ``first_token_seconds``: a change of the cap, which
-    begins the other window anew, is no change of the traffic."""
+    """The window of ``replicas`` to ``generated``: a change of the live cap begins the other window anew, and is no
+    change of the traffic."""
     arrived: int = 0
     """Requests that came, whether an engine admitted them to its queue or all queues were full."""
     refused: int = 0
@@ -87,8 +78,6 @@ class Signals:
     """Requests that ended."""
     generated: int = 0
     """Output tokens."""
-    first_token_seconds: float | None = None
-    """Mean time from arrival to first token; None where none came."""
     startup_seconds: float | None = None
     """Time from a pod's creation until it serves, as learnt; None when no start was seen."""
 
@@ -97,7 +86,6 @@ class Signals:
     """Distinct requests preempted in the window."""
     computed_tokens: int = 0
     recomputed_tokens: int = 0
-    generation_tokens_per_second: float = 0.0
 
     @property
     def demand(self) -> int:
@@ -112,6 +100,11 @@ class Signals:
     def arrival_rate(self) -> float:
         """Requests a second that came."""
         return self.arrived / self.flow_seconds if self.flow_seconds > 0 else 0.0
+
+    @property
+    def generation_tokens_per_second(self) -> float:
+        """Output tokens a second of the whole fleet."""
+        return self.generated / self.flow_seconds if self.flow_seconds > 0 else 0.0
 
     @property
     def mean_running(self) -> float:

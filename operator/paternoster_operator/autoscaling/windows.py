@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from operator import add, attrgetter, lt, sub
 from typing import Generic, TypeVar
 
-from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.stats import STEP_SUMS, EngineStats
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
@@ -25,14 +24,12 @@ _COUNTERS = (
     "generation_tokens_total",
     "computed_tokens_total",
     "recomputed_tokens_total",
-    "first_token_seconds_total",
-    "first_token_count_total",
     "inter_token_seconds_total",
     "inter_token_count_total",
 )
 (
     _ADMITTED, _REJECTED, _FINISHED, _PREEMPTED, _GENERATED, _COMPUTED, _RECOMPUTED,
-    _FIRST_SECONDS, _FIRST_COUNT, _BETWEEN_SECONDS, _BETWEEN_COUNT,
+    _BETWEEN_SECONDS, _BETWEEN_COUNT,
 ) = range(len(_COUNTERS))  # fmt: skip
 _read_counters = attrgetter(*_COUNTERS)
 _STEPS = slice(len(_COUNTERS), len(_COUNTERS) + STEP_SUMS)
@@ -166,8 +163,9 @@ class SignalWindows:
             pending=len(seen.pending),
             fresh=bool(seen.serving) and len(recent) == len(seen.serving),
             stale_pods=tuple(sorted(set(seen.serving) - recent.keys())),
-            refused_reports=seen.refused_reports,
             window_seconds=window_seconds,
+            refused_reports=seen.refused_reports,
+            reports=tuple(stats),
             running=sum(s.running for s in stats),
             waiting=sum(s.waiting for s in stats),
             held=seen.held,
@@ -175,16 +173,9 @@ class SignalWindows:
             last_request=self._last_request,
             above_cap=sum(max(s.running - s.live_cap, 0) for s in stats),
             peak_running=max((s.running for samples in inside.values() for s in samples), default=0),
-            capacity=sum(s.live_cap for s in stats),
             lowest_cap=min((s.live_cap for s in stats), default=0),
-            highest_cap=max((s.live_cap for s in stats), default=0),
-            engine_capacity=min((s.capacity for s in stats), default=0),
             token_capacity=min((s.max_batched_tokens for s in stats), default=0),
             token_budget=min((s.token_budget for s in stats), default=0),
-            kv_blocks=min((s.kv_blocks for s in stats), default=0),
-            kv_block_size=min((s.kv_block_size for s in stats), default=0),
-            max_model_len=min((s.max_model_len for s in stats), default=0),
-            default_parameters=DefaultParameters.common(s.default_parameters for s in stats),
             kv_usage=sum(s.kv_usage for s in stats) / len(stats) if stats else 0.0,
             kv_peak_usage=max((s.kv_usage for samples in inside.values() for s in samples), default=0.0),
             replicas=tuple(_load(samples, flow[pod]) for pod, samples in inside.items()),
@@ -193,24 +184,16 @@ class SignalWindows:
             refused=round(refused),
             departed=round(flowed[_FINISHED]),
             generated=round(flowed[_GENERATED]),
-            first_token_seconds=_mean(flowed[_FIRST_SECONDS], flowed[_FIRST_COUNT]),
             startup_seconds=seen.startup_seconds,
             finished=round(evidence[_FINISHED]),
             preempted=round(evidence[_PREEMPTED]),
             computed_tokens=round(evidence[_COMPUTED]),
             recomputed_tokens=round(evidence[_RECOMPUTED]),
-            generation_tokens_per_second=evidence[_GENERATED] / self._seen_since(begin),
         )
 
     def _record_request(self, when: float) -> None:
         """The fleet had a request at this time."""
         self._last_request = when if self._last_request is None else max(when, self._last_request)
-
-    def _seen_since(self, begin: float) -> float:
-        """Seconds from ``begin``, or from the first sample after it, to the last sample."""
-        first = min((track.times[0] for track in self._tracks.values()), default=begin)
-        last = max((track.times[-1] for track in self._tracks.values()), default=begin)
-        return max(last - max(first, begin), 1.0)
 
 
 def _load(samples: Collection[EngineStats], growth: Totals) -> ReplicaLoad:

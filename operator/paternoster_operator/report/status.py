@@ -13,6 +13,7 @@ from paternoster_operator.observe import Observed
 from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamped
 from paternoster_operator.report.default_parameters import write_default_parameters
 from paternoster_operator.report.economics import economics
+from paternoster_operator.report.engine_facts import EngineFacts
 from paternoster_operator.report.other_installation import find_other_installation
 
 LOAD_REFRESH_SECONDS = 60
@@ -52,7 +53,7 @@ def build_status(
     ``steps`` is the fitted cost of a step, ``bounds`` are the replica loop's where it is on. ``history`` has all loops'
     records, newest first.
     """
-    previous = resource.status
+    previous, engines = resource.status, EngineFacts.from_reports(signals.reports)
     conditions = find_conditions(resource, observed, signals, last_decision, now, access)
     status: dict[str, Any] = {
         "observedGeneration": resource.metadata.generation,
@@ -67,17 +68,17 @@ def build_status(
         "endpoint": endpoint,
         "servedModel": access.names[0] if access.names else "",
         "servedAliases": list(access.names[1:]),
-        "maxModelLen": signals.max_model_len or previous.get("maxModelLen", 0),
+        "maxModelLen": engines.max_model_len or previous.get("maxModelLen", 0),
         "concurrency": {
-            "capacity": signals.engine_capacity,
+            "capacity": engines.capacity,
             "target": decision.targets[LIVE_CAP],
-            "currentMin": signals.lowest_cap,
-            "currentMax": signals.highest_cap,
+            "currentMin": engines.lowest_live_cap,
+            "currentMax": engines.highest_live_cap,
         },
         "tokenBudget": {
-            "capacity": signals.token_capacity,
+            "capacity": engines.token_capacity,
             "target": decision.targets[TOKEN_BUDGET],
-            "current": signals.token_budget,
+            "current": engines.token_budget,
         },
         "load": _load(signals, last_decision, previous.get("load", {}), now, age_of_load),
         "decisions": [dict(record) for record in history],
@@ -86,8 +87,8 @@ def build_status(
         status["installation"] = previous["installation"]
     if find_other_installation(previous, now) is not None:
         status["otherInstallation"] = previous["otherInstallation"]
-    if signals.default_parameters is not None:
-        status["defaultParameters"] = write_default_parameters(signals.default_parameters)
+    if engines.default_parameters is not None:
+        status["defaultParameters"] = write_default_parameters(engines.default_parameters)
     elif "defaultParameters" in previous:
         status["defaultParameters"] = previous["defaultParameters"]
     if bounds is not None:
@@ -95,7 +96,7 @@ def build_status(
         status["bounds"] = in_force
     if startup is not None:
         status["startup"] = dict(startup)
-    model = _replica_model(steps, signals)
+    model = _replica_model(steps, engines)
     if model is not None:
         # With the load, as each write of a status is one to etcd.
         known = previous.get("replicaModel") if status["load"] == previous.get("load") else None
@@ -141,19 +142,19 @@ def failed_status(generation: int, previous: Mapping[str, Any], told: Condition,
     }
 
 
-def _replica_model(steps: StepModel, signals: Signals) -> dict[str, Any] | None:
+def _replica_model(steps: StepModel, engines: EngineFacts) -> dict[str, Any] | None:
     """What a step takes, with three digits; None while unknown."""
     if (cost := steps.known) is None:
         return None
     step = steps.reading if steps.line is None else steps.mixed_step
-    largest = step(signals.token_capacity)
+    largest = step(engines.token_capacity)
     return {
         **dict(zip(_PRICES, (f"{seconds:.3g}" for seconds in cost), strict=True)),
         "fitPercent": round(100 * steps.fit),
         "largestStepMilliseconds": 0 if largest is None else round(1000 * largest),
-        "kvBlocks": signals.kv_blocks,
-        "kvBlockSize": signals.kv_block_size,
-        "maxModelLen": signals.max_model_len,
+        "kvBlocks": engines.kv_blocks,
+        "kvBlockSize": engines.kv_block_size,
+        "maxModelLen": engines.max_model_len,
     }
 
 

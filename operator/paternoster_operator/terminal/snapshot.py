@@ -7,6 +7,7 @@ from typing import Any
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
+from paternoster_operator.report.engine_facts import EngineFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Snapshot:
             pending=len(fleet.observed.pending),
             draining=len(fleet.observed.draining),
             cap=targets.get(LIVE_CAP, 0),
-            capacity=signals.engine_capacity,
+            capacity=EngineFacts.from_reports(signals.reports).capacity,
             running=signals.running,
             waiting=signals.waiting,
             held=signals.held,

@@ -51,7 +51,7 @@ def decoding(base: float, slope: float) -> tuple[float, ...]:
 
 
 def seen(**values: Any) -> Signals:
-    defaults = {"ready": 2, "fresh": True, "capacity": 96, "lowest_cap": 48, "highest_cap": 48, "engine_capacity": 48}
+    defaults = {"ready": 2, "fresh": True, "lowest_cap": 48}
     return Signals(**{**defaults, **values})
 
 

@@ -26,7 +26,6 @@ signals = st.builds(
         preempted=preempted,
         kv_usage=kv,
         kv_peak_usage=kv,
-        engine_capacity=48,
     ),
     ready=st.integers(0, 12),
     pending=st.integers(0, 4),

@@ -22,9 +22,7 @@ def policy(**spec: Any) -> ScalingPolicy:
 
 def carries(state: LawState, *, waiting: int = 0, now: float = 0.0) -> str:
     # Preemptions at their target: the cap stays, so that what is asked is what one replica does with it.
-    seen = Signals(
-        ready=2, fresh=True, capacity=96, running=60, waiting=waiting, peak_running=30, finished=100, preempted=2
-    )
+    seen = Signals(ready=2, fresh=True, running=60, waiting=waiting, peak_running=30, finished=100, preempted=2)
     decision = decide(policy(), seen, state, now)
     assert decision.state.live_cap == state.live_cap
     assert decision.replicas is not None
@@ -69,7 +67,7 @@ def test_a_queue_is_no_reason_for_more_until_those_who_came_for_it_had_time(
     """A start of 30 s, and 60 s to work it off."""
     loads = (ReplicaLoad(20.0, 0.3, 0.02),) * 4
     queue = Signals(
-        ready=4, fresh=True, capacity=80, running=80, waiting=10, peak_running=20, finished=100, preempted=2,
+        ready=4, fresh=True, running=80, waiting=10, peak_running=20, finished=100, preempted=2,
         replicas=loads, flow_seconds=30.0, arrived=30, startup_seconds=30.0,
     )  # fmt: skip
     state = law_state(replicas=4, live_cap=20, added=ordered)

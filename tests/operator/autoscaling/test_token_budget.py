@@ -58,9 +58,9 @@ def test_steps_that_are_short_enough_are_left_alone() -> None:
     assert (decision.target, decision.reason) == (2048, Reason.WITHIN_TOLERANCE)
 
 
-def test_first_tokens_that_come_late_do_not_move_it() -> None:
+def test_a_queue_does_not_move_it() -> None:
     """A larger step reads the same prompts no sooner, and what it raised was lowered again for ever."""
-    decision, _ = said(tuned(), state(1088), waiting=20, first_token_seconds=4.0)
+    decision, _ = said(tuned(), state(1088), waiting=20)
     assert (decision.target, decision.reason) == (1088, Reason.WITHIN_TOLERANCE)
 
 
@@ -90,19 +90,17 @@ def test_without_a_limit_or_a_budget_nothing_is_lowered() -> None:
     capacity=st.integers(64, 4096),
     pace=st.none() | st.floats(0.001, 2),
     waiting=st.integers(0, 100),
-    first=st.none() | st.floats(0, 60),
     per_token=st.sampled_from([1e-6, 1.4e-4, 1e-2]),
 )
 def test_it_stays_between_floor_and_capacity(
-    budget: int | None, capacity: int, pace: float | None, waiting: int, first: float | None, per_token: float
+    budget: int | None, capacity: int, pace: float | None, waiting: int, per_token: float
 ) -> None:
     decision, after = said(
         tuned(),
-        state(budget, per_token),
+        state(budget or 0, per_token),
         token_capacity=capacity,
         pace=pace,
         waiting=waiting,
-        first_token_seconds=first,
     )
     assert min(128, capacity) <= decision.target <= capacity
     assert after.token_budget == decision.target

@@ -82,7 +82,7 @@ def rolling(*new: dict[str, Any], updated: int = 1, **fields: Any) -> Observed:
 
 def conditions(resource: LLMDeployment, observed: Observed, replicas: int = 1) -> dict[str, Any]:
     decision = Decision({}, {REPLICAS: replicas, LIVE_CAP: 8, TOKEN_BUDGET: 0})
-    signals = Signals(ready=len(observed.serving), fresh=True, capacity=16)
+    signals = Signals(ready=len(observed.serving), fresh=True)
     found = find_conditions(resource, observed, signals, decision, NOW, Access(("ride",)))
     return {condition.type: condition for condition in found}
 

@@ -56,7 +56,7 @@ def status_of(
     age: float = 1e9, **signals: Any
 ) -> dict[str, Any]:  # fmt: skip
     decision = made or decided(replicas)
-    defaults = {"ready": len(observed.serving), "fresh": bool(observed.serving), "capacity": 16}
+    defaults = {"ready": len(observed.serving), "fresh": bool(observed.serving)}
     seen = Signals(**{**defaults, **signals})
     access = Access(("ride",))
     return build_status(

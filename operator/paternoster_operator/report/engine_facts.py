@@ -1,0 +1,46 @@
+"""What the serving engines of a fleet have in common, from their last reports. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from paternoster_contract.default_parameters import DefaultParameters
+from paternoster_contract.stats import EngineStats
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """The smallest of each where engines differ; 0 where no engine reports it."""
+
+    capacity: int = 0
+    """``max_num_seqs``: no live cap can be above it."""
+    lowest_live_cap: int = 0
+    highest_live_cap: int = 0
+    total_live_cap: int = 0
+    token_capacity: int = 0
+    """``max_batched_tokens``; 0 where an engine has no live token budget."""
+    token_budget: int = 0
+    kv_blocks: int = 0
+    kv_block_size: int = 0
+    """Tokens of a block."""
+    max_model_len: int = 0
+    """Longest prompt plus output, tokens."""
+    default_parameters: DefaultParameters | None = None
+    """Sampling settings on which all agree; None where none reports any."""
+
+    @classmethod
+    def from_reports(cls, reports: Sequence[EngineStats]) -> Self:
+        if not reports:
+            return cls()
+        return cls(
+            capacity=min(report.capacity for report in reports),
+            lowest_live_cap=min(report.live_cap for report in reports),
+            highest_live_cap=max(report.live_cap for report in reports),
+            total_live_cap=sum(report.live_cap for report in reports),
+            token_capacity=min(report.max_batched_tokens for report in reports),
+            token_budget=min(report.token_budget for report in reports),
+            kv_blocks=min(report.kv_blocks for report in reports),
+            kv_block_size=min(report.kv_block_size for report in reports),
+            max_model_len=min(report.max_model_len for report in reports),
+            default_parameters=DefaultParameters.common(report.default_parameters for report in reports),
+        )
