@@ -38,7 +38,7 @@ def test_one_constant_is_changed_and_no_other(name: str) -> None:
 
 def test_shares_end_at_the_whole_and_counts_stay_whole() -> None:
     assert scaled("itl_margin", 10.0) == 1.0
-    assert scaled("budget_grain", 0.001) == 1
+    assert scaled("min_token_budget", 0.001) == 1
 
 
 def test_the_value_in_the_code_is_simulated_once(

@@ -46,7 +46,7 @@ class ReplicaModel:
     def observe(self, signals: Signals, elapsed: float) -> Self:
         """Take in a look, ``elapsed`` seconds after the one before."""
         fade = 0.5 ** (max(elapsed, 0.0) / self.tuning.half_life_seconds)
-        busy = [load for load in signals.replicas if load.running >= self.tuning.min_sequences]
+        busy = [load for load in signals.replicas if load.running > 0]
         running, kv_usage = sum(load.running for load in busy), sum(load.kv_usage for load in busy)
         remembered = self.kv_usage
         if self.running and kv_usage > self.tuning.crowded_kv_usage * len(busy):

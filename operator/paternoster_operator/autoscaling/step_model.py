@@ -41,7 +41,7 @@ class StepModel:
         weight, products = self.weight * fade, [value * fade for value in self.products]
         for load in signals.replicas:
             steps = load.step_sums[0] if load.step_sums else 0.0
-            if steps < self.tuning.min_steps:
+            if steps < 1:
                 continue
             # A mean and not a sum: an engine with many steps, or one that claims them, is one engine.
             means = [value / steps for value in load.step_sums]

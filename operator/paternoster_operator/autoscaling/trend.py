@@ -22,9 +22,9 @@ def record_arrivals(arrivals: Arrivals, now: float, rate: float, tuning: Tuning)
 
 
 def forecast_growth(arrivals: Sequence[tuple[float, float]], ahead: float, tuning: Tuning) -> float:
-    """By how much the rate will have grown ``ahead`` seconds from the last point: 1 to ``trend_max_growth``."""
+    """By how much the rate will have grown ``ahead`` seconds from the last point; 1 where they are no rising line."""
     n = len(arrivals)
-    if n < tuning.trend_min_points:
+    if n < 3:
         return 1.0
     last = arrivals[-1][0]
     times = [time - last for time, _ in arrivals]
@@ -40,4 +40,4 @@ def forecast_growth(arrivals: Sequence[tuple[float, float]], ahead: float, tunin
     misfit = sum(r * r for r in residuals) / (n - 2) / variance
     if slope < tuning.trend_certainty * math.sqrt(variance / spread) or misfit > tuning.trend_misfit:
         return 1.0
-    return min(1.0 + slope * ahead / level, tuning.trend_max_growth)
+    return 1.0 + slope * ahead / level

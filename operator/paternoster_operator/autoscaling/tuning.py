@@ -22,15 +22,11 @@ class Tuning:
     """Age at which an observation counts half: longer than a burst, shorter than a change of the time of day."""
     min_observations: float = 6.0
     """Observations of a replica below which no model is concluded: half a minute of one replica."""
-    min_steps: float = 10.0
-    """Steps of a replica below which its sums over them are no observation."""
     ridge: float = 0.001
     """Weight of the fit before against the observations, columns being of one size: it decides where the traffic does
     not tell two kinds of work apart."""
     outlier_share: float = 0.5
     """Share by which a step's time may differ from what was expected and still count whole."""
-    min_sequences: float = 1.0
-    """Sequences of a replica below which its use of KV is that of single requests."""
     crowded_kv_usage: float = 0.5
     """KV use above which sequences larger than remembered count at once: memory may then run out before the mean of ten
     minutes has moved. Below it the longest few, which are left after a burst, would pass for all."""
@@ -51,14 +47,10 @@ class Tuning:
     """What the line through arrivals is fitted to: long enough to tell a ramp from chance, short against a day."""
     trend_spacing_seconds: float = 30.0
     """Between two points of it, so that they share no request."""
-    trend_min_points: float = 6.0
-    """Points below which there is no line."""
     trend_certainty: float = 2.5
     """Standard errors by which its slope must be above zero."""
     trend_misfit: float = 3.0
     """Mean squared residual, in variances, above which it explains nothing: a step or a burst is no line."""
-    trend_max_growth: float = 2.0
-    """Most that is forecast, times the present rate."""
 
     window_coverage: float = 0.75
     """Share of a window's evaluations that must have been made for it to count."""
@@ -83,8 +75,6 @@ class Tuning:
     """Preemption rate above which only another replica helps, once the cap is at its minimum: above it tail latency can
     be worse than that of static batching."""
 
-    budget_grain: int = 32
-    """Token budgets are multiples of this many tokens, or the capacity."""
     budget_tolerance: float = 0.1
     """Share of the token budget that is left alone: a little more or less than the limit allows is noise."""
     min_token_budget: int = 128

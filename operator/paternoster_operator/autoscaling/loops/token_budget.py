@@ -97,5 +97,4 @@ class TokenBudgetLoop:
         """The largest allowed budget of at most ``tokens``, and no less than the lowest."""
         if tokens >= capacity:
             return capacity
-        grain = self.tuning.budget_grain
-        return max(int(tokens) // grain * grain, self.policy.budget.lowest(capacity))
+        return max(int(tokens), self.policy.budget.lowest(capacity))
