@@ -25,7 +25,6 @@ from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.autoscaling.decision import Decision, LoopDecision
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.report.engine_facts import EngineFacts
 
 _OBJECT = ("namespace", "name")
 OBJECTIVES = {"ttft": "time_to_first_token_seconds", "itl": "inter_token_latency_seconds"}
@@ -118,7 +117,7 @@ class OperatorMetrics:
             "ready_replicas": ready,
             "pending_replicas": signals.pending,
             "demand_requests": signals.demand,
-            "capacity_requests": EngineFacts.from_reports(signals.reports).total_live_cap,
+            "capacity_requests": sum(report.live_cap for report in signals.reports),
             "preemption_ratio": signals.preemption_rate,
             "kv_cache_usage_ratio": signals.kv_usage,
             "generation_tokens_per_second": signals.generation_tokens_per_second,

@@ -16,7 +16,6 @@ class EngineFacts:
     """``max_num_seqs``: no live cap can be above it."""
     lowest_live_cap: int = 0
     highest_live_cap: int = 0
-    total_live_cap: int = 0
     token_capacity: int = 0
     """``max_batched_tokens``; 0 where an engine has no live token budget."""
     token_budget: int = 0
@@ -36,7 +35,6 @@ class EngineFacts:
             capacity=min(report.capacity for report in reports),
             lowest_live_cap=min(report.live_cap for report in reports),
             highest_live_cap=max(report.live_cap for report in reports),
-            total_live_cap=sum(report.live_cap for report in reports),
             token_capacity=min(report.max_batched_tokens for report in reports),
             token_budget=min(report.token_budget for report in reports),
             kv_blocks=min(report.kv_blocks for report in reports),

@@ -21,7 +21,7 @@ def report(**values: Any) -> EngineStats:
 def test_engines_that_differ_have_the_least_in_common() -> None:
     reports = [report(), report(capacity=8, live_cap=6, kv_blocks=50, max_model_len=2048, token_budget=128)]
     facts = EngineFacts.from_reports(reports)
-    assert (facts.capacity, facts.lowest_live_cap, facts.highest_live_cap, facts.total_live_cap) == (8, 6, 16, 22)
+    assert (facts.capacity, facts.lowest_live_cap, facts.highest_live_cap) == (8, 6, 16)
     assert (facts.kv_blocks, facts.max_model_len) == (50, 2048)
     assert (facts.token_capacity, facts.token_budget) == (512, 128)
 
