@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet import Up
+from tests.fleet.fleet import Up
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from fleet import Up, wait_for
+from tests.fleet.fleet import Up, wait_for
 
 from paternoster_engine.bench.requests.prompts import PromptSource, default_text
 from paternoster_engine.bench.requests.synthetic import generate

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from fleet import Up, wait_for
+from tests.fleet.fleet import Up, wait_for
 
 pytestmark = pytest.mark.slow
 

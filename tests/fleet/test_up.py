@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 import pytest
-from fleet import PATERNOSTER, Up, alive, children, wait_for
+from tests.fleet.fleet import PATERNOSTER, Up, alive, children, wait_for
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from fakes import Behave, Door, FakeEngine, running, serving
+from tests.gateway.fakes import Behave, Door, FakeEngine, running, serving
 
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import RoutingTable

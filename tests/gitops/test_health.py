@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import yaml
 from lupa.lua51 import LuaError
+from tests.gitops.argo import FOLDER, health
 
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.types.status import LLMDeploymentStatus
-
-from .argo import FOLDER, health
 
 TESTS = yaml.safe_load((FOLDER / "health_test.yaml").read_text(encoding="utf-8"))["tests"]
 KEY = "resource.customizations.health.paternoster.dev_LLMDeployment"

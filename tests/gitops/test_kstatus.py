@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.gitops.argo import health
+from tests.gitops.kstatus import compute
 
 from paternoster_operator.api.crd import object_schema
 from paternoster_operator.api.manifest import InvalidManifest, parse
@@ -17,9 +19,6 @@ from paternoster_operator.observe import DeploymentView, Observed
 from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.conditions import Access
 from paternoster_operator.report.status import build_status, invalid_status
-
-from .argo import health
-from .kstatus import compute
 
 NOW = "2026-01-01T00:00:00Z"
 GENERATION = 3

@@ -12,12 +12,11 @@ import kopf
 import pytest
 import yaml
 from kmock import KubernetesEmulator, resource
+from tests.gitops.kstatus import compute
 
 from paternoster_contract import labels
 from paternoster_operator import handlers  # noqa: F401 - registers itself with kopf
 from paternoster_operator.settings import Settings
-
-from .kstatus import compute
 
 FLEETS = f"{labels.API_VERSION}/{labels.PLURAL}"
 REPLICA_SETS = "apps/v1/replicasets"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from behind_gateway import Process, fake_engine, gateway
+from tests.security.behind_gateway import Process, fake_engine, gateway
 
 LIMIT_SECONDS = 45
 """Far above the seconds after which a stopped process is left, and below the minutes for which callers once waited."""

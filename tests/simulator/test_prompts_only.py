@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_profile import SMALL
+from tests.simulator.small_profile import SMALL
 
 from paternoster_engine.bench.requests.synthetic import Workload
 from paternoster_engine.bench.requests.trace import TraceRow

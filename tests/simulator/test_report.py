@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_profile import SMALL
+from tests.simulator.small_profile import SMALL
 
 from paternoster_engine.bench.reports.html import Page, Panel, render
 from paternoster_engine.bench.requests.trace import TraceRow

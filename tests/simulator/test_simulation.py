@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_profile import SMALL
+from tests.simulator.small_profile import SMALL
 
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.bench.requests.workload import Limits

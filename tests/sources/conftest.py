@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loopback_hub import LoopbackHub
+from tests.sources.loopback_hub import LoopbackHub
 
 from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
 from paternoster_sources.storage.cache import Cache

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from file_server import Answer, FileServer
+from tests.sources.file_server import Answer, FileServer
 
 LFS_FROM = 1024
 """Bytes from which a file is kept in LFS."""

@@ -8,9 +8,9 @@ from typing import Any
 import boto3
 import httpx
 import pytest
-from file_server import Answer, FileServer
-from model_files import AT_ONCE, model_files
 from moto.server import ThreadedMotoServer
+from tests.sources.file_server import Answer, FileServer
+from tests.sources.model_files import AT_ONCE, model_files
 
 from paternoster_sources import errors
 from paternoster_sources.fetch import fetch

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback_hub import LoopbackHub
-from model_files import AT_ONCE, model_files
+from tests.sources.loopback_hub import LoopbackHub
+from tests.sources.model_files import AT_ONCE, model_files
 
 from paternoster_sources import errors
 from paternoster_sources.address import parse

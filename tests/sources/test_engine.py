@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from loopback_hub import LoopbackHub
-from model_files import model_files
+from tests.sources.loopback_hub import LoopbackHub
+from tests.sources.model_files import model_files
 
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_engine.model.errors import ModelSourceError, ModelUnavailable

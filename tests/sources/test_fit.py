@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from loopback_hub import LoopbackHub
+from tests.sources.loopback_hub import LoopbackHub
 
 from paternoster_contract.cli.command import main
 from paternoster_contract.labels import MODEL_EXIT_STATUS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import trustme
-from file_server import Answer, FileServer, entity_tag
-from model_files import AT_ONCE
+from tests.sources.file_server import Answer, FileServer, entity_tag
+from tests.sources.model_files import AT_ONCE
 
 from paternoster_sources import errors
 from paternoster_sources.fetch import fetch

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import HfApi
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
-from loopback_hub import LoopbackHub, sha256
-from model_files import AT_ONCE, model_files
+from tests.sources.loopback_hub import LoopbackHub, sha256
+from tests.sources.model_files import AT_ONCE, model_files
 
 from paternoster_sources import errors
 from paternoster_sources.fetch import fetch

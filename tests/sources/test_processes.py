@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from file_server import Answer
-from loopback_hub import LoopbackHub
-from model_files import AT_ONCE, model_files
+from tests.sources.file_server import Answer
+from tests.sources.loopback_hub import LoopbackHub
+from tests.sources.model_files import AT_ONCE, model_files
 
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_sources import errors

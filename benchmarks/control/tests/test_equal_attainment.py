@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from blank_score import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
 
 from control.outcome.equal_attainment import HEALTHY, NO_PEERS, UNTUNED, compared, mean_ratio
 from control.search import DEFAULT, TARGETS, Row
+from control.tests.blank_score import BLANK
 
 TUNED = [f"{target:.0%}" for target in TARGETS]
 

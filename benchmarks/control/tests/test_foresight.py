@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from blank_score import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from control.contenders import Choice
 from control.evaluate import Score, evaluate
 from control.foresight import CONTENDER, SLOT_SECONDS, Foresight, Schedule, ScheduledPolicy
 from control.scenarios import Scenario
+from control.tests.blank_score import BLANK
 from paternoster_operator.autoscaling.observation import Observation
 
 HIGHEST, FREE = 9, 2

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from blank_score import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from control.contenders import Choice
 from control.evaluate import Score
 from control.hindsight import searched
 from control.pareto import best
+from control.tests.blank_score import BLANK
 
 TARGET = 0.99
 CAPS = (16, 64, 256)

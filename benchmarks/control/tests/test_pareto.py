@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from blank_score import BLANK
 from hypothesis import given
 from hypothesis import strategies as st
 
 from control.evaluate import Score
 from control.pareto import best, front
+from control.tests.blank_score import BLANK
 
 
 def scores(*pairs: tuple[float, float]) -> list[Score]:

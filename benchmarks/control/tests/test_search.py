@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import blank_score
 import pytest
 
 from control import search
@@ -13,6 +12,7 @@ from control.outcome.equal_attainment import compared
 from control.outcome.table import markdown, peers_table, scenario_table, summary_table
 from control.scenarios import Part, Scenario
 from control.search import Bench, Row
+from control.tests import blank_score
 
 BLANK = replace(
     blank_score.BLANK,

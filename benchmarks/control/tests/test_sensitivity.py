@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from blank_score import BLANK
 
 from control import sensitivity
 from control.contenders import Contender, law
@@ -16,6 +15,7 @@ from control.evaluate import Score
 from control.outcome.small_multiples import figure
 from control.scenarios import Scenario
 from control.sensitivity import CONSTANTS, Point, Sensitivity, scaled, table, tuned, value_of
+from control.tests.blank_score import BLANK
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 
 BENCHMARKS = Path(__file__).parents[2]

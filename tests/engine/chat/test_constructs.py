@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from constructs import CONVERSATIONS, DOCUMENTS, TEMPLATES, TOOLS
+from tests.engine.chat.constructs import CONVERSATIONS, DOCUMENTS, TEMPLATES, TOOLS
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from paternoster_engine.chat.errors import ChatTemplateError

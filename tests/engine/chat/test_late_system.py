@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tool_templates import HARMONY, LLAMA3, MISTRAL, QWEN3
+from tests.engine.server.tool_templates import HARMONY, LLAMA3, MISTRAL, QWEN3
 
 from paternoster_engine.chat.late_system import carries_late_system, fold_late_system, has_late_system
 from paternoster_engine.chat.reshape import INSTRUCTING

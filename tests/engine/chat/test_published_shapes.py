@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from published_shapes import SHAPES
+from tests.engine.chat.published_shapes import SHAPES
 
 from paternoster_engine.chat.errors import ChatTemplateError
 from paternoster_engine.model.tokenizer import Tokenizer

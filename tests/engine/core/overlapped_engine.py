@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from fake_model import CheckedEngine, FakeModel
+from tests.engine.core.fake_model import CheckedEngine, FakeModel
 
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from fake_model import CheckedEngine, Search, continuations, searched, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine, Search, continuations, searched, unbatched
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import NeverFits, TooManyBeams

@@ -9,10 +9,10 @@ their own, here and beside this file.
 from collections.abc import Callable
 
 import pytest
-from fake_model import CheckedEngine, Search, searched, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, play, rush
+from tests.engine.core.fake_model import CheckedEngine, Search, searched, unbatched
+from tests.engine.core.traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, play, rush
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull

@@ -6,12 +6,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from overlapped_engine import OverlappedEngine
-from test_invariants import check_trace
-from traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, fits, play, rush
+from tests.engine.core.fake_model import CheckedEngine, unbatched
+from tests.engine.core.overlapped_engine import OverlappedEngine
+from tests.engine.core.test_invariants import check_trace
+from tests.engine.core.traces import MAX_LEN, NUM_TRACES, Arrival, arrivals, caps, configs, fits, play, rush
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request

@@ -1,8 +1,8 @@
 """A prompt that is to be told about is computed where it was not told yet, whatever the cache holds of it."""
 
-from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine, unbatched
 
 from paternoster_engine.core.config import SchedulerConfig
 

@@ -3,9 +3,9 @@
 from random import Random
 
 import pytest
-from fake_model import FakeModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import FakeModel
 
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig

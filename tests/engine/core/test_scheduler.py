@@ -1,7 +1,7 @@
 """The scheduler stepped by hand, at the places where others went wrong."""
 
 import pytest
-from fake_model import CheckedEngine, unbatched
+from tests.engine.core.fake_model import CheckedEngine, unbatched
 
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig

@@ -4,11 +4,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from fake_model import VOCABULARY, CheckedEngine, next_token
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_invariants import check_trace
-from traces import Arrival, arrivals, caps, configs, rush
+from tests.engine.core.fake_model import VOCABULARY, CheckedEngine, next_token
+from tests.engine.core.test_invariants import check_trace
+from tests.engine.core.traces import Arrival, arrivals, caps, configs, rush
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig

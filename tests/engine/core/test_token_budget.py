@@ -1,9 +1,9 @@
 """The live token budget: it holds from the next step on, and starves nobody who runs."""
 
 import pytest
-from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine, unbatched
 
 from paternoster_engine.core.config import SchedulerConfig
 

@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass
 from random import Random
 
-from fake_model import CheckedEngine
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_groups import KVGroups

@@ -9,7 +9,7 @@ from functools import cache
 
 import httpx
 import pytest
-from official_types import official_types
+from tests.engine.server.official_types import official_types
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine

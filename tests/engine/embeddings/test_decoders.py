@@ -5,10 +5,10 @@ from random import Random
 from typing import Any
 
 import pytest
-import tiny_encoders as tiny_files
-import tiny_families as tiny
 import torch
 from safetensors.torch import save_file
+from tests.engine.embeddings import tiny_encoders as tiny_files
+from tests.engine.families import tiny_families as tiny
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch.nn import functional
 

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from leaving import leaves, listening, until
 from openai.types import CreateEmbeddingResponse
-from scripted_server import WAIT
+from tests.engine.server.leaving import leaves, listening, until
+from tests.engine.server.scripted_server import WAIT
 
 from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.tokenizer import Tokenizer

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 import pytest
-import tiny_encoders as tiny
 import torch
+from tests.engine.embeddings import tiny_encoders as tiny
 from torch.nn import functional
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest

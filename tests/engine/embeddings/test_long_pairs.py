@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_encoders as tiny
+from tests.engine.embeddings import tiny_encoders as tiny
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine

@@ -5,8 +5,8 @@ from functools import cache
 from typing import Any
 
 import pytest
-import tiny_families as tiny
 import torch
+from tests.engine.families import tiny_families as tiny
 
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 

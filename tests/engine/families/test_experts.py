@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-import tiny_families as tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.families import tiny_families as tiny
 
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.layers.experts import Grouped, OneByOne

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import tiny_families as tiny
 import torch
+from tests.engine.families import tiny_families as tiny
 
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_families as tiny
 import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from test_families import build, logits
+from tests.engine.families import tiny_families as tiny
+from tests.engine.families.test_families import build, logits
 
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.families.mxfp4 import VALUES, from_mxfp4

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import tiny_families as tiny
 import torch
+from tests.engine.families import tiny_families as tiny
 
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request

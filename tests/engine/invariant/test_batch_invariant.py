@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import VOCAB, save_tiny
+from tests.engine.parallel.tiny import VOCAB, save_tiny
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_runner, load

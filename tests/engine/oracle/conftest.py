@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from kept import Kept
+from tests.engine.oracle.kept import Kept
 
 from paternoster_engine.bench.requests.prompts import default_text
 from paternoster_engine.core.config import SchedulerConfig

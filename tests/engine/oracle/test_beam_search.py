@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 import torch
-from kept import Kept
+from tests.engine.oracle.kept import Kept
 
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from following import seen_tokens
-from kept import Kept
+from tests.engine.oracle.kept import Kept
+from tests.engine.server.following import seen_tokens
 
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from covering import Combination, every, pairwise
+from tests.engine.oracle.covering import Combination, every, pairwise
 
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams

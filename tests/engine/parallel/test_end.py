@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import BLOCK_SIZE, VOCAB, save_tiny
+from tests.engine.parallel.tiny import BLOCK_SIZE, VOCAB, save_tiny
 from torch import distributed
 
 from paternoster_contract.settings.engine_args import EngineArgs

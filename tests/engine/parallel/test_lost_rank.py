@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from tiny import build, inner, save_tiny
+from tests.engine.parallel.tiny import build, inner, save_tiny
 
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.sampling_params import SamplingParams

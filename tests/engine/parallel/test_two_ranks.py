@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import VOCAB, build, inner, save_tiny
+from tests.engine.parallel.tiny import VOCAB, build, inner, save_tiny
 
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import FinishReason, Request

@@ -13,10 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
-import recorded_answers
-from official_types import faults, official_types
-from reused_processes import Idle, idle_processes, reusing
-from scripted_server import Serve, scripted_server
+from tests.engine.server import recorded_answers
+from tests.engine.server.official_types import faults, official_types
+from tests.engine.server.reused_processes import Idle, idle_processes, reusing
+from tests.engine.server.scripted_server import Serve, scripted_server
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_kernels.cpu.library import library

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-from scripted_server import WAIT
+from tests.engine.server.scripted_server import WAIT
 
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_engine.server.app import create_app

@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from openai.types.shared import ErrorObject
 from pydantic import TypeAdapter, ValidationError
-from recorded_answers import Recorded, recording
+from tests.engine.server.recorded_answers import Recorded, recording
 
 STREAMED = "text/event-stream"
 DONE = "[DONE]"

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from official_types import faults
-from recorded_answers import Recorded
+from tests.engine.server.official_types import faults
+from tests.engine.server.recorded_answers import Recorded
 
 CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}
 ERROR = {"message": "no", "type": "BadRequestError", "param": None, "code": None}

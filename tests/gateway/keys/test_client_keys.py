@@ -8,9 +8,9 @@ import aiohttp
 import openai
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine, route, stats, until
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gateway.fakes import Behave, Door, FakeEngine, route, stats, until
 
 from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import ModelRoute, RoutingTable

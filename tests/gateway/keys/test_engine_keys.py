@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine, answer, replace, route, stats, until
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, replace, route, stats, until
 
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, bearer, derive
 from paternoster_gateway import keys

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from fakes import Behave, Door, FakeEngine, answer, route, stats, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, stats, until
 
 from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
 from paternoster_contract.access.keys import digest

@@ -14,7 +14,7 @@ import aiohttp
 import openai
 import pytest
 from aiohttp import web
-from fakes import Door, FakeEngine, replace, route, running, stats, until
+from tests.gateway.fakes import Door, FakeEngine, replace, route, running, stats, until
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, bearer, derive, digest, matches

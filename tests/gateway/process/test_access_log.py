@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine, answer, serving, stats, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, serving, stats, until
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Door, FakeEngine
+from tests.gateway.fakes import Door, FakeEngine
 
 FAREWELL_SECONDS = 1.5
 

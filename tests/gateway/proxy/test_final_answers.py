@@ -5,7 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine
+from tests.gateway.fakes import Behave, Door, FakeEngine
 
 
 def late(should_retry: str) -> Behave:

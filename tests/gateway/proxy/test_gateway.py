@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine, answer, route
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route
 
 from paternoster_contract import __version__
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable

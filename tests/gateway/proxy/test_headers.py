@@ -10,7 +10,7 @@ import anthropic
 import openai
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine, serving, stats, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, serving, stats, until
 
 from paternoster_contract.http.headers import REQUEST_ID
 from paternoster_contract.http.limits import HttpLimits

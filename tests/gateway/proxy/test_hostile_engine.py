@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from fakes import Behave, Door, FakeEngine, answer, stats, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 BODY = {"model": "m", "prompt": "up"}

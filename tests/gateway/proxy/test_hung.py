@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine, answer, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, until
 
 from paternoster_gateway import liveness
 

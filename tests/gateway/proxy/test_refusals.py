@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine, answer, stats, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
 from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_gateway.proxy import retry_budget

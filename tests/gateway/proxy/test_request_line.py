@@ -6,9 +6,9 @@ from pathlib import Path
 import aiohttp
 import httpx
 import pytest
-from fakes import Behave, Door, FakeEngine, answer, stats, until
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
 from paternoster_contract.http.routes import ROUTES, AtGateway, Kind
 from paternoster_gateway.app import create_app

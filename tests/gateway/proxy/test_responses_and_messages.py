@@ -10,7 +10,7 @@ import anthropic
 import openai
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine
+from tests.gateway.fakes import Behave, Door, FakeEngine
 
 from paternoster_contract.access.keys import digest
 

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Door, FakeEngine, answer, route, serving, stats, until
+from tests.gateway.fakes import Door, FakeEngine, answer, route, serving, stats, until
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine, answer, stats, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
 from paternoster_contract.routing import ModelRoute
 from paternoster_gateway.metrics import GatewayMetrics

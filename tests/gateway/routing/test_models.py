@@ -9,8 +9,8 @@ from urllib.parse import quote
 import aiohttp
 import httpx
 import pytest
-from fakes import Behave, Door, FakeEngine, answer, route, stats, until
 from fastapi.routing import APIRoute
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, stats, until
 from yarl import URL
 
 from paternoster_contract.access.keys import digest

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from fakes import Behave, Door, FakeEngine, answer, stats, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
 from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable

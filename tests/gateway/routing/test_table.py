@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from fakes import replace
+from tests.gateway.fakes import replace
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_OPERATOR, derive

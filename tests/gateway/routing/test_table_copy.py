@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from fakes import Behave, Door, FakeEngine, answer, route, serving, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, serving, until
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.routing_copy import RoutingCopy

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import another_machine
 import pytest
 import torch
+from tests.kernels.cpu import another_machine
 
 from paternoster_kernels.cpu import instruction_sets
 from paternoster_kernels.cpu import library as module

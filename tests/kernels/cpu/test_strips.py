@@ -9,7 +9,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_blocks import random_blocks
+from tests.kernels.cpu.random_blocks import random_blocks
 
 from paternoster_kernels import reference
 from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat, Blocks, Rows, fits

@@ -14,7 +14,7 @@ import torch
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 if INTERPRETED:
-    import interpreter
+    from tests.kernels.device import interpreter
 
     interpreter.install()
 elif not torch.cuda.is_available():

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from guard_bands import poison
+from tests.kernels.device.guard_bands import poison
 
 from paternoster_kernels import DeviceBatch, RaggedBatch, scaled_cache
 from paternoster_kernels.device_batch import plan_attention

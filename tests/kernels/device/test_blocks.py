@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from guard_bands import poison
+from tests.kernels.device.guard_bands import poison
 
 from paternoster_kernels import DeviceBatch, reference
 from paternoster_kernels.triton.advance_decode import advance_decode

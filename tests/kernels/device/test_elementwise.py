@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from guard_bands import guarded_outputs
+from tests.kernels.device.guard_bands import guarded_outputs
 
 from paternoster_kernels import reference
 from paternoster_kernels.triton.gated_mul import gelu_mul, silu_mul

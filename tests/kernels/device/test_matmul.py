@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from guard_bands import guarded_outputs
+from tests.kernels.device.guard_bands import guarded_outputs
 
 from paternoster_kernels import reference
 from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from guard_bands import poison
+from tests.kernels.device.guard_bands import poison
 
 from paternoster_kernels import RaggedBatch, scaled_cache
 from paternoster_kernels.device_batch import plan_attention

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from covering import every, pairwise
-from guard_bands import guarded_outputs
-from ragged import Paged, paged
+from tests.engine.oracle.covering import every, pairwise
+from tests.kernels.device.guard_bands import guarded_outputs
+from tests.kernels.device.ragged import Paged, paged
 
 from paternoster_kernels import RaggedBatch, scaled_cache
 from paternoster_kernels.device_batch import plan_attention

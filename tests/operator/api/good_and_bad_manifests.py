@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import pod_templates
+from tests.operator.api import pod_templates
 
 
 def schedule(name: str, **fields: Any) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from good_and_bad_manifests import BAD_FIELDS, BROKEN_RULES, GOOD, UNSEEN_BY_A_SCHEMA, schedule
-from rule_lines import rule_of
+from tests.operator.api.good_and_bad_manifests import BAD_FIELDS, BROKEN_RULES, GOOD, UNSEEN_BY_A_SCHEMA, schedule
+from tests.operator.api.rule_lines import rule_of
 
 from paternoster_operator.api.manifest import InvalidManifest, load, load_secrets, parse
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES

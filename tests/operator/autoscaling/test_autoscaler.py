@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from law_inputs import decide, first_state, law_state, policy, seen
+from tests.operator.autoscaling.law_inputs import decide, first_state, law_state, policy, seen
 
 from paternoster_operator.autoscaling.decision import Reason
 from paternoster_operator.autoscaling.loops.limits import Evaluation

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from law_inputs import policy
 from prometheus_client import generate_latest
+from tests.operator.autoscaling.law_inputs import policy
 
 from paternoster_operator.api.types.status import DecisionRecord
 from paternoster_operator.autoscaling.autoscaler import LOOPS, Autoscaler

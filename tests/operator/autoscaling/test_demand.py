@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import law_inputs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from law_inputs import LawState, decide, law_state
+from tests.operator.autoscaling import law_inputs
+from tests.operator.autoscaling.law_inputs import LawState, decide, law_state
 
 from paternoster_operator.autoscaling.control_loop import is_recent
 from paternoster_operator.autoscaling.policy import ScalingPolicy

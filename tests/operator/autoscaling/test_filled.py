@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from law_inputs import LawState, decide, first_state, policy
+from tests.operator.autoscaling.law_inputs import LawState, decide, first_state, policy
 
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.autoscaling.loops.limits import Evaluation, ReplicaState, filled_within, record_evaluation

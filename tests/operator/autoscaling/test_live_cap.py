@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from law_inputs import LawState, decide, decoding, first_state, law_state, policy, seen
+from tests.operator.autoscaling.law_inputs import LawState, decide, decoding, first_state, law_state, policy, seen
 
 from paternoster_operator.autoscaling.decision import LIVE_CAP, LoopDecision, Reason
 from paternoster_operator.autoscaling.loops.live_cap import evidence_seconds

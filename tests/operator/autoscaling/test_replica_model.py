@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import law_inputs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.operator.autoscaling import law_inputs
 
 from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_operator.autoscaling.loops.demand import estimate_demand

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from law_inputs import policy
+from tests.operator.autoscaling.law_inputs import policy
 
 from paternoster_contract.stats import EngineStats
 from paternoster_operator.autoscaling.autoscaler import Autoscaler

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from law_inputs import decoding, step_sums
+from tests.operator.autoscaling.law_inputs import decoding, step_sums
 
 from paternoster_engine.core.step_work import StepWork
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from law_inputs import LawState, decide, law_state, policy, seen, step_sums
+from tests.operator.autoscaling.law_inputs import LawState, decide, law_state, policy, seen, step_sums
 
 from paternoster_engine.core.step_work import StepWork
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason

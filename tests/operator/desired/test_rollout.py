@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.operator.conftest import manifest_document
 
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.v1alpha1 import LLMDeployment
@@ -15,8 +16,6 @@ from paternoster_operator.desired.rollout import Strategy, choose_strategy, find
 from paternoster_operator.observe import Observed
 from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.report.conditions import Access, find_conditions
-
-from ..conftest import manifest_document
 
 Resource = Callable[..., LLMDeployment]
 NOW = "2026-11-21T12:01:00Z"

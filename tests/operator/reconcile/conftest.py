@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-
-from .world import World
+from tests.operator.reconcile.world import World
 
 
 @pytest.fixture

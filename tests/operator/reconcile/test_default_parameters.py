@@ -5,10 +5,9 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from tests.operator.reconcile.world import KEY, FakeCluster, FakeEngine
 
 from paternoster_operator.runtime import Operator
-
-from .world import KEY, FakeCluster, FakeEngine
 
 
 @pytest.fixture

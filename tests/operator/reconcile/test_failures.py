@@ -3,13 +3,12 @@
 from typing import Any
 
 import pytest
+from tests.operator.reconcile.world import KEY, World
 
 from paternoster_contract.labels import DRAIN
 from paternoster_contract.stats import EngineState, GatewayModelStats, GatewayStats
 from paternoster_operator.cluster.port import ClusterError, ForeignObject
 from paternoster_operator.settings import Settings
-
-from .world import KEY, World
 
 
 def failures(world: World, reason: str) -> float | None:

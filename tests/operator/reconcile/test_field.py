@@ -5,14 +5,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.operator.reconcile.world import FakeEngine, World
 
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
 from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.settings import Settings
-
-from .world import FakeEngine, World
 
 KEY = Key("lifts", "ride")
 Document = Callable[..., dict[str, Any]]

@@ -4,13 +4,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.operator.reconcile.world import KEY, FakeCluster, FakeEngine
 
 from paternoster_operator.installation import CLAIM_SECONDS, REASON, RECHECK_SECONDS, TAKEOVER_SECONDS, Installations
 from paternoster_operator.report.other_installation import RENEW_SECONDS, VOID_SECONDS, find_other_installation
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
-
-from .world import KEY, FakeCluster, FakeEngine
 
 
 class Clock:

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.operator.reconcile.test_field import KEY, TimedWorld, world
 
 from paternoster_contract import __version__
 from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
-
-from .test_field import KEY, TimedWorld, world
 
 __all__ = ["world"]  # a fixture
 Document = Callable[..., dict[str, Any]]

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from paternoster_contract.fetch_status import FetchStatus
+from tests.operator.reconcile.world import World
 
-from .world import World
+from paternoster_contract.fetch_status import FetchStatus
 
 MODEL = {"source": "hf://org/name@v9"}
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}

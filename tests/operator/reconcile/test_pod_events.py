@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.operator.reconcile.world import World
+
 from paternoster_operator.cluster.port import ClusterError
 from paternoster_operator.settings import Settings
-
-from .world import World
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.operator.reconcile.world import FakeCluster, FakeEngine
 
 from paternoster_operator.desired.engine_args import engine_args
 from paternoster_operator.pods.reading import read_pod
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
-
-from .world import FakeCluster, FakeEngine
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from tests.operator.reconcile.world import KEY, FakeEngine, World
+
 from paternoster_contract.labels import DELETION_COST
 from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
-
-from .world import KEY, FakeEngine, World
 
 Document = Callable[..., dict[str, Any]]
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-
-from .world import World
+from tests.operator.reconcile.world import World
 
 DEVICE = "nvidia.com/gpu"
 REQUESTS = {"requests": {DEVICE: "1"}}

@@ -4,13 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.operator.status.failing_pods import NOW, REFUSED, crashing, deployment, ended, unscheduled, waiting
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.causes.cause import StallReason, explain
 from paternoster_operator.report.causes.stall_reason import find_stall_reason
-
-from .failing_pods import NOW, REFUSED, crashing, deployment, ended, unscheduled, waiting
 
 Resource = Callable[..., LLMDeployment]
 RUNC = "failed to create containerd task: OCI runtime create failed: runc create failed: unable to start container: "

@@ -6,16 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-
-from paternoster_contract.fetch_status import FetchStatus
-from paternoster_contract.labels import MODEL_EXIT_STATUS
-from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.observe import Observed
-from paternoster_operator.report.causes.stage import find_stage
-from paternoster_operator.report.causes.stall_reason import find_stall_reason
-from paternoster_operator.report.model_fetch import find_downloads
-
-from .failing_pods import (
+from tests.operator.status.failing_pods import (
     NOW,
     REFUSED,
     claiming,
@@ -28,6 +19,14 @@ from .failing_pods import (
     unscheduled,
     waiting,
 )
+
+from paternoster_contract.fetch_status import FetchStatus
+from paternoster_contract.labels import MODEL_EXIT_STATUS
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.observe import Observed
+from paternoster_operator.report.causes.stage import find_stage
+from paternoster_operator.report.causes.stall_reason import find_stall_reason
+from paternoster_operator.report.model_fetch import find_downloads
 
 SCHEDULER = yaml.safe_load(Path(__file__).with_name("scheduler_messages.yaml").read_text())
 Resource = Callable[..., LLMDeployment]

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from official_types import official_types
-from strategies import bodies
+from tests.engine.server.official_types import official_types
+from tests.security.strategies import bodies
 
 from paternoster_engine.server.messages.requests import CountTokensRequest, MessagesRequest
 from paternoster_engine.server.openai.requests import (

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from raw_http import POST, Gateway, answer_of, closed, gateway, send_what_is_taken, status_of
 from starlette.types import Receive, Scope, Send
+from tests.security.raw_http import POST, Gateway, answer_of, closed, gateway, send_what_is_taken, status_of
 
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_http.server import LimitedServer

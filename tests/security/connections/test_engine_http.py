@@ -7,8 +7,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from raw_http import GET, POST, answer_of, status_of
 from starlette.types import Message
+from tests.security.raw_http import GET, POST, answer_of, status_of
 
 from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_contract.access.key_files import KeyFiles

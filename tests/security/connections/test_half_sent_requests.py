@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from raw_http import GET, POST, Gateway, closed, gateway, status_of, until
+from tests.security.raw_http import GET, POST, Gateway, closed, gateway, status_of, until
 
 SOON = 15
 """Seconds; the limits below are 1."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from raw_http import GET, POST, Gateway, answer_of, gateway, send_what_is_taken
+from tests.security.raw_http import GET, POST, Gateway, answer_of, gateway, send_what_is_taken
 
 MIB = 2**20
 START = b"GET /health HTTP/1.1\r\nHost: x\r\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from raw_http import COMPLETION, Gateway, gateway, status_of
+from tests.security.raw_http import COMPLETION, Gateway, gateway, status_of
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from behind_gateway import Process, gateway
+from tests.security.behind_gateway import Process, gateway
 
 from paternoster_gateway.app import FORWARDED
 

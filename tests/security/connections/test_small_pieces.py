@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from raw_http import POST
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
+from tests.security.raw_http import POST
 
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_http.protocol import BYTES_PER_PIECE, FREE_PIECES, LimitedHttpProtocol

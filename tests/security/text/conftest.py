@@ -1,7 +1,7 @@
 """A server in this process with the default model's tokenizer."""
 
 import pytest
-from scripted_server import Serve, scripted_server
+from tests.engine.server.scripted_server import Serve, scripted_server
 
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve

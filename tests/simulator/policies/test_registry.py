@@ -4,7 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from small_profile import SMALL
+from tests.simulator.small_profile import SMALL
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.policies.fixed import FixedPolicy

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from image_layouts import Layout
+from tests.sources.images.image_layouts import Layout
 
 
 @pytest.fixture

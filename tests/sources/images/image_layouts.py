@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from model_files import AT_ONCE
+from tests.sources.model_files import AT_ONCE
 
 from paternoster_sources.fetch import fetch
 from paternoster_sources.remote.layers import _zstd

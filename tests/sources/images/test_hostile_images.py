@@ -7,8 +7,19 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from image_layouts import INDEX, LAYER, MANIFEST, Layout, fetched, files_layer, got, member, tar, whole
-from model_files import model_files
+from tests.sources.images.image_layouts import (
+    INDEX,
+    LAYER,
+    MANIFEST,
+    Layout,
+    fetched,
+    files_layer,
+    got,
+    member,
+    tar,
+    whole,
+)
+from tests.sources.model_files import model_files
 
 from paternoster_sources.errors import (
     Corrupted,

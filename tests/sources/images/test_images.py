@@ -8,8 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from image_layouts import INDEX, PACKED, Layout, fetched, files_layer, folder, got, member, tar, whole
-from model_files import model_files
+from tests.sources.images.image_layouts import (
+    INDEX,
+    PACKED,
+    Layout,
+    fetched,
+    files_layer,
+    folder,
+    got,
+    member,
+    tar,
+    whole,
+)
+from tests.sources.model_files import model_files
 
 from paternoster_engine.model.source import resolve
 from paternoster_sources import fetch as fetching

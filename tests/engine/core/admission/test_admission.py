@@ -4,8 +4,8 @@ from itertools import count
 from random import Random
 
 import pytest
-from fake_model import CheckedEngine
-from traces import NUM_TRACES
+from tests.engine.core.fake_model import CheckedEngine
+from tests.engine.core.traces import NUM_TRACES
 
 from paternoster_engine.core.config import SchedulerConfig
 

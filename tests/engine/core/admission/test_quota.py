@@ -3,9 +3,9 @@
 from contextlib import suppress
 
 import pytest
-from fake_model import CheckedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine
 
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.errors import QueueFull, TenantQueueFull, TenantRateExceeded

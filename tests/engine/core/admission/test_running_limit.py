@@ -1,8 +1,8 @@
 """How many sequences of one tenant run at once."""
 
-from fake_model import CheckedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine
 
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.sampling.beam_search import BeamParams

@@ -1,8 +1,8 @@
 """Victims go to host memory and come back as they were."""
 
-from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine, unbatched
 
 from paternoster_engine.core.admission.preemption import Swap
 from paternoster_engine.core.config import SchedulerConfig

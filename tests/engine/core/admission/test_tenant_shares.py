@@ -3,10 +3,10 @@
 from collections import Counter
 
 import pytest
-from fake_model import CheckedEngine, Search, searched, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import Arrival, arrivals, caps, play
+from tests.engine.core.fake_model import CheckedEngine, Search, searched, unbatched
+from tests.engine.core.traces import Arrival, arrivals, caps, play
 
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.request import Request

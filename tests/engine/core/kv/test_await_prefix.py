@@ -1,8 +1,8 @@
 """Identical beginnings that arrive together are computed once."""
 
-from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine, unbatched
 
 from paternoster_engine.core.config import SchedulerConfig
 

@@ -1,9 +1,9 @@
 """Sequences of one prompt fork from the first: full blocks are shared, the last one is copied."""
 
 import pytest
-from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine, unbatched
 
 from paternoster_engine.core.config import SchedulerConfig
 

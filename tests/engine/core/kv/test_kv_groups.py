@@ -1,10 +1,10 @@
 """Groups of layers with windows: what is held, what the prefix cache finds, and what fits."""
 
 import pytest
-from fake_model import CheckedEngine, unbatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.engine.core.fake_model import CheckedEngine, unbatched
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_groups import KVGroups

@@ -1,7 +1,7 @@
 """A deadline ends a request before it costs a prefill, and never one that decodes."""
 
 import pytest
-from fake_model import CheckedEngine
+from tests.engine.core.fake_model import CheckedEngine
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus

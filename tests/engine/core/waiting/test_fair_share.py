@@ -1,8 +1,8 @@
 """Tenants that always have something waiting are served alike, or by their weights."""
 
-from fake_model import CheckedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.waiting.fair_share import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, FairShare

@@ -1,9 +1,9 @@
 """When requests are admitted: at every step, in whole batches, in batches that are put off."""
 
 import pytest
-from fake_model import CheckedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.core.fake_model import CheckedEngine
 
 from paternoster_engine.core.config import SchedulerConfig
 

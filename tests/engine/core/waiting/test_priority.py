@@ -2,10 +2,10 @@
 
 from itertools import count
 
-from fake_model import CheckedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import Arrival, arrivals, caps, play
+from tests.engine.core.fake_model import CheckedEngine
+from tests.engine.core.traces import Arrival, arrivals, caps, play
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import RequestStatus

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from random_blocks import random_blocks
+from tests.kernels.cpu.random_blocks import random_blocks
 
 from paternoster_engine.model.layers.device_linear import device_linear
 from paternoster_kernels.blocks import Rows

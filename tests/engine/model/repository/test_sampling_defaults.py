@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gguf import GGUFWriter
 from pydantic import ValidationError
-from tiny_repository import write_repository
+from tests.engine.model.repository.tiny_repository import write_repository
 from transformers import GenerationConfig
 
 from paternoster_contract.settings.engine_args import EngineArgs

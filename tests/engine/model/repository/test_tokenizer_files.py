@@ -4,7 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_repository import CONFIG, END, PAD, START, VOCAB, change_config, tokenizer_json, write_repository
+from tests.engine.model.repository.tiny_repository import (
+    CONFIG,
+    END,
+    PAD,
+    START,
+    VOCAB,
+    change_config,
+    tokenizer_json,
+    write_repository,
+)
 from transformers import AutoTokenizer
 
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint

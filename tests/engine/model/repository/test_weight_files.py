@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_families
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_repository import change_config, write_repository
+from tests.engine.families import tiny_families
+from tests.engine.model.repository.tiny_repository import change_config, write_repository
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine

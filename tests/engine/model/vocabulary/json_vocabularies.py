@@ -2,8 +2,8 @@
 
 import json
 
+from tests.engine.model.vocabulary.vocabularies import BYTES, CONTROL, OWN, SPACE, byte_level, corpus, pieces
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from vocabularies import BYTES, CONTROL, OWN, SPACE, byte_level, corpus, pieces
 
 QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -4,9 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-from json_vocabularies import JSON_KINDS, LOSES_A_FIRST_SPACE, LOSES_TEXT, SPACE_BEHIND_TOKENS, json_tokenizer
+from tests.engine.model.vocabulary.json_vocabularies import (
+    JSON_KINDS,
+    LOSES_A_FIRST_SPACE,
+    LOSES_TEXT,
+    SPACE_BEHIND_TOKENS,
+    json_tokenizer,
+)
+from tests.engine.model.vocabulary.vocabularies import CONTROL, OWN, check_lines, corpus, lines_of, pair_of
 from transformers import PreTrainedTokenizerFast
-from vocabularies import CONTROL, OWN, check_lines, corpus, lines_of, pair_of
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.vocabulary.byte_level import CUTS

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from tests.engine.model.vocabulary.vocabularies import check_lines, lines_of
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
-from vocabularies import check_lines, lines_of
 
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.errors import UnsupportedModelError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from vocabularies import DIGITS, KINDS, SPACE, Pair, corpus, lines_of, pair_of, write
+from tests.engine.model.vocabulary.vocabularies import DIGITS, KINDS, SPACE, Pair, corpus, lines_of, pair_of, write
 
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.errors import UnsupportedModelError

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from scripted_server import Serve
+from tests.engine.server.scripted_server import Serve
 
 from paternoster_engine.model.tokenizer import Tokenizer
 

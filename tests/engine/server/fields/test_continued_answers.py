@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from scripted_server import scripted_server
+from tests.engine.server.scripted_server import scripted_server
 
 from paternoster_engine.model.tokenizer import Tokenizer
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from scripted_server import scripted_server
-from tool_templates import QWEN3
+from tests.engine.server.scripted_server import scripted_server
+from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from scripted_server import Server, scripted_server
+from tests.engine.server.scripted_server import Server, scripted_server
 
 from paternoster_engine.chat import renderer
 from paternoster_engine.model.tokenizer import Tokenizer

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from vocabularies import write
+from tests.engine.model.vocabulary.vocabularies import write
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.core.sampling_params import SamplingParams

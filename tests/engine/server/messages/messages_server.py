@@ -6,8 +6,8 @@ from typing import Any
 
 import anthropic
 import httpx2
-from scripted_server import Server, scripted_server
-from tool_templates import QWEN3
+from tests.engine.server.scripted_server import Server, scripted_server
+from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_app

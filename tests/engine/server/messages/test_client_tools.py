@@ -7,8 +7,8 @@ import anthropic
 import pytest
 from anthropic.types import beta
 from jsonschema_rs import validator_for
-from messages_server import ASK, serving
 from pydantic import TypeAdapter
+from tests.engine.server.messages.messages_server import ASK, serving
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.messages.client_tools import CLIENT_TOOLS

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from messages_server import CALLING, QUESTION, RESULT, WEATHER, serving
-from scripted_server import Server
+from tests.engine.server.messages.messages_server import CALLING, QUESTION, RESULT, WEATHER, serving
+from tests.engine.server.scripted_server import Server
 
 from paternoster_engine.model.tokenizer import Tokenizer
 

@@ -5,11 +5,11 @@ from itertools import count
 from typing import Any
 
 import pytest
-from answers import ANSWER, REASON, calls, content, reasoning
 from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from tests.engine.server.answers import ANSWER, REASON, calls, content, reasoning
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage

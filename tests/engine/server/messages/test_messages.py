@@ -7,8 +7,8 @@ import anthropic
 import httpx
 import pytest
 from anthropic.types import Message
-from messages_server import ASK, CALL, QUESTION, RESULT, WEATHER, says, serving
-from official_types import events
+from tests.engine.server.messages.messages_server import ASK, CALL, QUESTION, RESULT, WEATHER, says, serving
+from tests.engine.server.official_types import events
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_engine.core.request import FinishReason

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from anthropic.types import message_create_params
 from anthropic.types.beta import message_create_params as beta_params
-from messages_server import ASK, CALLING, FORMAT, QUESTION, RESULT, USE, WEATHER, serving
+from tests.engine.server.messages.messages_server import ASK, CALLING, FORMAT, QUESTION, RESULT, USE, WEATHER, serving
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.messages.requests import MessagesRequest

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from messages_server import ASK, CALL, QUESTION, RESULT, USE, WEATHER, serving
-from tool_templates import QWEN3
+from tests.engine.server.messages.messages_server import ASK, CALL, QUESTION, RESULT, USE, WEATHER, serving
+from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.messages.requests import CountTokensRequest

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import response_create_params
-from scripted_server import Server, scripted_server
-from tool_templates import QWEN3
+from tests.engine.server.scripted_server import Server, scripted_server
+from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_app

@@ -5,11 +5,11 @@ from itertools import count
 from typing import Any
 
 import pytest
-from answers import ANSWER, REASON, calls, content, reasoning
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
+from tests.engine.server.answers import ANSWER, REASON, calls, content, reasoning
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage

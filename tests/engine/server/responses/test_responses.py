@@ -10,8 +10,8 @@ import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
-from scripted_server import Server, scripted_server
-from tool_templates import QWEN3
+from tests.engine.server.scripted_server import Server, scripted_server
+from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
 

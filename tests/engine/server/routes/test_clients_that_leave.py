@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from leaving import leaves, listening, until
-from scripted_server import WAIT
+from tests.engine.server.leaving import leaves, listening, until
+from tests.engine.server.scripted_server import WAIT
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.source import GrammarSource

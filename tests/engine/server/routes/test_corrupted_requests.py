@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from scripted_server import Serve, Server
+from tests.engine.server.scripted_server import Serve, Server
 
 from paternoster_engine.model.tokenizer import Tokenizer
 

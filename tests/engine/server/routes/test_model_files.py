@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tiny_repository import VOCAB, tokenizer_json, write_repository
+from tests.engine.model.repository.tiny_repository import VOCAB, tokenizer_json, write_repository
 
 IMAGE = "<image_soft_token>"
 DEFAULTS = {"top_k": 1, "repetition_penalty": 1.0, "top_p": 0.9, "max_new_tokens": 5}

@@ -6,10 +6,10 @@ from typing import Any
 
 import openai
 import pytest
-from following import follow_proposals, follower, seen_tokens
-from test_required_calls import CALLS, FAMILIES
-from tool_templates import DEEPSEEK_R1, QWEN3
-from tools_tokenizer import with_special
+from tests.engine.server.following import follow_proposals, follower, seen_tokens
+from tests.engine.server.tool_templates import DEEPSEEK_R1, QWEN3
+from tests.engine.server.tools.test_required_calls import CALLS, FAMILIES
+from tests.engine.server.tools_tokenizer import with_special
 
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams

@@ -16,7 +16,7 @@ import jsonschema_rs
 import numpy as np
 import pytest
 from llguidance import LLTokenizer
-from schemas import drawn
+from tests.engine.server.schemas import drawn
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.errors import GrammarError

@@ -12,7 +12,7 @@ import jsonschema_rs
 import openai
 import pytest
 from pydantic import BaseModel, Field
-from schemas import drawn
+from tests.engine.server.schemas import drawn
 
 pytestmark = pytest.mark.slow
 

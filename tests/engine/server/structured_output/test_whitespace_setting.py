@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from llguidance import LLMatcher, LLTokenizer
-from scripted_server import scripted_server
-from tool_templates import QWEN3
+from tests.engine.server.scripted_server import scripted_server
+from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar

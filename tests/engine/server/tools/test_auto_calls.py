@@ -8,11 +8,11 @@ from typing import Any
 import jsonschema_rs
 import numpy as np
 import pytest
-from following import follow_proposals, follower, seen_tokens
-from scripted_server import scripted_server
-from test_required_calls import FAMILIES
-from tool_templates import QWEN3
-from tools_tokenizer import with_special
+from tests.engine.server.following import follow_proposals, follower, seen_tokens
+from tests.engine.server.scripted_server import scripted_server
+from tests.engine.server.tool_templates import QWEN3
+from tests.engine.server.tools.test_required_calls import FAMILIES
+from tests.engine.server.tools_tokenizer import with_special
 
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.sampling_params import SamplingParams

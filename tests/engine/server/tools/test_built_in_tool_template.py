@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from scripted_server import Server, scripted_server
+from tests.engine.server.scripted_server import Server, scripted_server
 
 from paternoster_engine.model.tokenizer import Tokenizer
 

@@ -8,10 +8,9 @@ import anthropic
 import jsonschema_rs
 import openai
 import pytest
-import test_auto_calls
-import test_required_calls
 from pydantic import BaseModel
-from tool_templates import QWEN3
+from tests.engine.server.tool_templates import QWEN3
+from tests.engine.server.tools import test_auto_calls, test_required_calls
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,10 @@ import jsonschema_rs
 import numpy as np
 import openai
 import pytest
-from following import follower, seen_tokens
-from schemas import drawn
-from tool_templates import QWEN3
-from tools_tokenizer import with_special
+from tests.engine.server.following import follower, seen_tokens
+from tests.engine.server.schemas import drawn
+from tests.engine.server.tool_templates import QWEN3
+from tests.engine.server.tools_tokenizer import with_special
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.errors import GrammarError

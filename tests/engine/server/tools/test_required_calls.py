@@ -4,12 +4,12 @@ from functools import cache
 from typing import Any
 
 import pytest
-from following import follower
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scripted_server import scripted_server
-from tool_templates import DEEPSEEK_R1, HARMONY, LLAMA3, MISTRAL, QWEN3
-from tools_tokenizer import with_special
+from tests.engine.server.following import follower
+from tests.engine.server.scripted_server import scripted_server
+from tests.engine.server.tool_templates import DEEPSEEK_R1, HARMONY, LLAMA3, MISTRAL, QWEN3
+from tests.engine.server.tools_tokenizer import with_special
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.errors import GrammarError

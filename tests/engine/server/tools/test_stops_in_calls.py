@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_server import scripted_server
-from tool_templates import QWEN3
+from tests.engine.server.scripted_server import scripted_server
+from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.open_call import OpenCall

@@ -13,8 +13,8 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import AgentStreamEvent, ModelResponse, ThinkingPart
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
-from scripted_server import Server, scripted_server
-from tool_templates import QWEN3
+from tests.engine.server.scripted_server import Server, scripted_server
+from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
 

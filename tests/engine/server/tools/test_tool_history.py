@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from scripted_server import scripted_server
-from tool_templates import DEEPSEEK_R1, HARMONY, LLAMA3, MISTRAL, QWEN3
+from tests.engine.server.scripted_server import scripted_server
+from tests.engine.server.tool_templates import DEEPSEEK_R1, HARMONY, LLAMA3, MISTRAL, QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
 

@@ -7,9 +7,9 @@ from typing import Any
 import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from scripted_server import Server, scripted_server
-from tool_templates import DEEPSEEK_R1, HARMONY, LLAMA3, MISTRAL, QWEN3
-from tools_tokenizer import with_special
+from tests.engine.server.scripted_server import Server, scripted_server
+from tests.engine.server.tool_templates import DEEPSEEK_R1, HARMONY, LLAMA3, MISTRAL, QWEN3
+from tests.engine.server.tools_tokenizer import with_special
 
 from paternoster_engine.model.tokenizer import Tokenizer
 

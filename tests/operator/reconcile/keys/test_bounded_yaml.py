@@ -8,6 +8,7 @@ import pytest
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.operator.reconcile.world import FakeCluster
 
 from paternoster_contract.access.keys import digest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
@@ -18,8 +19,6 @@ from paternoster_operator.keys.client_keys import LONGEST_LIST, MAX_KEYS, KeyLis
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.keys.key_secrets import KEPT_SECONDS, REREAD_SECONDS, KeySecrets
 from paternoster_operator.settings import Settings
-
-from ..world import FakeCluster
 
 MERGE_BOMB = "a0: &a0 {k: v}\n" + "\n".join(
     f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}, *a{i - 1}, *a{i - 1}]}}" for i in range(1, 14)

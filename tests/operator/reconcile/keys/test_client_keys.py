@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
+from tests.operator.reconcile.world import FakeCluster
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest
@@ -17,8 +18,6 @@ from paternoster_operator.keys.fleet_keys import MAX_KEYS, BadKeyList, FleetKeys
 from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.routes.row import build_route
 from paternoster_operator.settings import Settings
-
-from ..world import FakeCluster
 
 Resource = Callable[..., LLMDeployment]
 LIST = f"""

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.operator.reconcile.world import KEY, FakeCluster, World
 
 from paternoster_contract.access import keys
 from paternoster_operator import runtime
@@ -20,8 +21,6 @@ from paternoster_operator.keys.key_secrets import REREAD_SECONDS, KeySecrets
 from paternoster_operator.publish import build_app, serve
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import ADMIN_KEY, GATEWAY_KEY, Settings
-
-from ..world import KEY, FakeCluster, World
 
 Resource = Callable[..., LLMDeployment]
 OWN = {"security": {"apiKeySecretRef": {"name": "clients", "key": "k"}, "adminKeySecretRef": {"name": "admin"}}}

@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.operator.reconcile.world import FakeCluster, FakeEngine
 
 from paternoster_contract.access.keys import digest
 from paternoster_contract.routing_rows import CONTENT_TYPE, End, Row
@@ -14,8 +15,6 @@ from paternoster_operator.publish import build_app, serve
 from paternoster_operator.routes import table as routes_table
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
-
-from ..world import FakeCluster, FakeEngine
 
 
 class Fleets(FakeCluster):

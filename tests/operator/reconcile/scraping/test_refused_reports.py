@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import generate_latest
-
-from ..world import KEY, World
+from tests.operator.reconcile.world import KEY, World
 
 
 async def test_a_refusal_is_counted_and_told(world: World, document: Callable[..., dict[str, Any]]) -> None:

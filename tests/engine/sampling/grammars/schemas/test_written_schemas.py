@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
-import pydantic_types
 import pytest
 from llguidance import LLTokenizer
-from schema_sampling import END, sampled
-from written_schemas import ENFORCED, UNENFORCED
+from tests.engine.sampling.grammars.schemas import pydantic_types
+from tests.engine.sampling.grammars.schemas.schema_sampling import END, sampled
+from tests.engine.sampling.grammars.schemas.written_schemas import ENFORCED, UNENFORCED
 
 from paternoster_engine.sampling.grammars.compile_source import compile_source
 from paternoster_engine.sampling.grammars.errors import GrammarError
