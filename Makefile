@@ -20,7 +20,7 @@ setup: ## Make .venv with the pinned packages
 	@scripts/setup
 
 demo: setup ## The main job, unattended: manifest, real engines, a burst, decisions, a report (about 5 minutes)
-	$(BIN)/python scripts/demo.py
+	$(BIN)/python scripts/demo
 
 test: setup ## Every test that needs no cluster, three at a time (minutes)
 	$(PYTEST)
@@ -45,7 +45,7 @@ lint: setup ## Formatting, lints, types, dependency directions, generated files
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python scripts/check_words
+	$(BIN)/python scripts/check-words
 	$(BIN)/paternoster crd --check crds
 	$(BIN)/python scripts/chart --check
 	$(BIN)/python scripts/dashboard --check

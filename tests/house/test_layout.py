@@ -1,5 +1,7 @@
 """The two traps of the layout: rooms that would shadow other packages."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,13 @@ ROOMS = ("common", "operator", "engine", "kernels", "gateway", "simulator")
 def test_a_room_is_a_folder_and_not_a_package(room: str) -> None:
     assert (ROOT / room).is_dir()
     assert not (ROOT / room / "__init__.py").exists(), f"{room}/__init__.py would shadow another package named {room}"
+
+
+def test_scripts_have_one_style_of_names() -> None:
+    """Commands have dashes and no suffix; what they import has underscores, as Python wants."""
+    listed = {path.name: os.access(path, os.X_OK) for path in (ROOT / "scripts").iterdir() if path.is_file()}
+    assert [name for name, runs in listed.items() if runs and not re.fullmatch(r"[a-z]+(-[a-z]+)*", name)] == []
+    assert [name for name, runs in listed.items() if not runs and "." not in name] == []
 
 
 def test_import_operator_in_the_root_is_the_standard_library() -> None:

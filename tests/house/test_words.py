@@ -1,4 +1,4 @@
-"""`scripts/check_words` finds what the glossary replaced, and nothing else."""
+"""`scripts/check-words` finds what the glossary replaced, and nothing else."""
 
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def check_words() -> ModuleType:
-    loader = SourceFileLoader("check_words", str(ROOT / "scripts/check_words"))
+    loader = SourceFileLoader("check_words", str(ROOT / "scripts/check-words"))
     spec = spec_from_loader("check_words", loader)
     assert spec is not None
     module = module_from_spec(spec)

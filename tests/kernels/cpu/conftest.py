@@ -1,6 +1,6 @@
 """The C++ operations in each instruction set that this processor has, in AMX's by emulation, and in other machines'.
 
-Those of another machine take a hundred times as long: they run where ``EMULATE_ARM`` is set (scripts/check_arm).
+Those of another machine take a hundred times as long: they run where ``EMULATE_ARM`` is set (scripts/check-arm).
 """
 
 import os
@@ -58,7 +58,7 @@ def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
 def _become(other: InstructionSet, patch: pytest.MonkeyPatch) -> None:
     """Another kind of machine, by emulation."""
     if "EMULATE_ARM" not in os.environ:
-        pytest.skip(f"{other.name} is another machine's: scripts/check_arm runs it in an emulator")
+        pytest.skip(f"{other.name} is another machine's: scripts/check-arm runs it in an emulator")
     tool = another_machine.missing_tool()
     if other.machine != "aarch64" or tool is not None:
         pytest.skip(f"{other.name} is another machine's, and there is no {tool or 'emulator'} here")
