@@ -15,7 +15,7 @@ from control.contenders import Choice, Contender, with_settings
 from control.scenarios import SEEDS, Part, Scenario
 from control.warm import Warmed
 from paternoster_simulator.outcome.outcome import Outcome
-from paternoster_simulator.outcome.records import Fate
+from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
 
@@ -102,7 +102,7 @@ def score(outcome: Outcome, scenario: Scenario) -> Score:
     """The numbers of the requests that came after the warm-up, and the GPU-hours after it."""
     records, objective = outcome.records, outcome.objective
     counts = records.arrival >= scenario.warm_seconds
-    finished = (records.fate == Fate.FINISHED)[counts]
+    finished = (records.outcome == RequestOutcome.FINISHED)[counts]
     ttft, itl = records.ttft[counts] * 1000, records.itl[counts] * 1000
     in_ttft, in_itl = finished & (ttft <= objective.ttft_ms), finished & (itl <= objective.itl_ms)
     # The fleet stands still while it warms up, so its share of the hours is known exactly.

@@ -1,4 +1,4 @@
-"""What the operator remembers of one LLMDeployment between two looks; all of it can be learnt again."""
+"""What the operator remembers of one LLMDeployment between two reconciles; all of it can be learnt again."""
 
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -20,7 +20,7 @@ KEPT_CHANGES = 100
 
 @dataclass(slots=True)
 class Fleet:
-    """One LLMDeployment as the operator knows it."""
+    """One LLMDeployment with what was observed, decided and applied."""
 
     autoscaler: Autoscaler
     last_decision: Decision | None = None
@@ -32,7 +32,7 @@ class Fleet:
     disrupted: Collection[str] | None = None
     """Pods that were ended by something else than their Deployment and are reported; None before the first look."""
     gateways: Sequence[GatewayStats] = ()
-    """What the gateways told at the last look."""
+    """Reports of the gateways at the last reconcile."""
     admin_keys: Sequence[str] = ()
     """Of the engines' admin API; the first that they take is used."""
     history: History = field(default_factory=History)
@@ -50,7 +50,7 @@ class Fleet:
 
     @classmethod
     def begin(cls, resource: LLMDeployment) -> "Fleet":
-        """As far as an earlier operator told it."""
+        """With what an earlier operator wrote into the status."""
         status = resource.status
         scaling = ScalingPolicy.from_spec(resource.spec)
         return cls(

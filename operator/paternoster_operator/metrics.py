@@ -28,7 +28,7 @@ from paternoster_operator.cluster.port import Key
 
 _OBJECT = ("namespace", "name")
 OBJECTIVES = {"ttft": "time_to_first_token_seconds", "itl": "inter_token_latency_seconds"}
-"""Each objective of ``spec.slo`` and the engines' histogram that shows whether it is kept."""
+"""Each objective of ``spec.slo`` and the engines' histogram that shows whether it is met."""
 _EDGES = {metric.key: metric.buckets for metric in ENGINE_METRICS}
 
 
@@ -156,7 +156,7 @@ class OperatorMetrics:
         self._conditions[key] = now
 
     def observe_slo(self, key: Key, slo: Slo) -> None:
-        """Take in the limits. A histogram cannot tell a number between two edges: the bucket is the next one above."""
+        """Export the limits. A histogram has no number between two edges: the bucket is the next one above."""
         if self._objectives.get(key) == slo:
             return
         self._objectives[key] = slo
@@ -177,7 +177,7 @@ class OperatorMetrics:
         self._objectives.pop(key, None)
 
     def forget_all(self) -> None:
-        """End every series of every LLMDeployment: another operator tells of them now."""
+        """End every series of every LLMDeployment: another operator exports them now."""
         for metric in (*self._gauges.values(), *self._by_fleet):
             metric.clear()
         self._conditions.clear()

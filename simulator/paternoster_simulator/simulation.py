@@ -107,7 +107,7 @@ class Simulation:
         arrivals = iter(requests)
         self._next_arrival(arrivals)
         end, last = ticks(self._duration), ticks(self._duration + LAST_ANSWER_SECONDS)
-        now, told = 0, 0
+        now, reported = 0, 0
         with _rare_collections():
             while self._events:
                 time = self._events.next_time
@@ -115,8 +115,8 @@ class Simulation:
                     now = max(now, end if self._gateway.unanswered == 0 else last)
                     break
                 now = self._events.run_next()
-                if progress is not None and now - told >= TICKS_PER_SECOND:
-                    told = now
+                if progress is not None and now - reported >= TICKS_PER_SECOND:
+                    reported = now
                     progress(seconds(now))
         return self._outcome(now)
 
@@ -164,8 +164,8 @@ class Simulation:
             pod.name: pod.serving.stats(now, draining=pod.phase is Phase.DRAINING)
             for pod in fleet.of(Phase.READY, Phase.DRAINING)
         }
-        for taken in fleet.startups:
-            self._startup.learn(taken)
+        for startup_seconds in fleet.startups:
+            self._startup.learn(startup_seconds)
         fleet.startups.clear()
         dark = self._dark
         observation = Observation(
@@ -181,9 +181,9 @@ class Simulation:
             startup_seconds=self._startup.average,
         )
         self._record(observation, stats, now)
-        self._obey(self._policy.decide(observation), observation, now)
+        self._apply_action(self._policy.decide(observation), observation, now)
 
-    def _obey(self, action: Action, observation: Observation, now: int) -> None:
+    def _apply_action(self, action: Action, observation: Observation, now: int) -> None:
         if action.replicas < 0:
             raise ValueError(f"the policy asks for {action.replicas} replicas: must be at least 0")
         self._decisions += [

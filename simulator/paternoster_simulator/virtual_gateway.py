@@ -12,7 +12,7 @@ from paternoster_gateway.routing import LeastLoaded
 from paternoster_simulator.cost import TICKS_PER_SECOND, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.fleet import Pod
-from paternoster_simulator.outcome.records import Fate, Records
+from paternoster_simulator.outcome.records import Records, RequestOutcome
 from paternoster_simulator.prompts import filler, own_token, prompt
 from paternoster_simulator.replica.replica import Replica
 
@@ -97,7 +97,7 @@ class VirtualGateway:
             ticket = self._tickets.pop(request.request_id)
             assert request.first_token is not None
             self.records.add(
-                Fate.FINISHED,
+                RequestOutcome.FINISHED,
                 ticket.arrival / TICKS_PER_SECOND,
                 ticket.row.prompt_tokens,
                 len(request.output),
@@ -117,7 +117,7 @@ class VirtualGateway:
             ticket = self._tickets.pop(request.request_id)
             ticket.pod = None
             if request.first_token is not None or ticket.attempts >= MAX_ATTEMPTS:
-                self._lose(ticket, Fate.BROKEN, request)
+                self._lose(ticket, RequestOutcome.BROKEN, request)
             else:
                 ticket.tried.append(pod.name)
                 self._send(ticket, now)
@@ -125,7 +125,7 @@ class VirtualGateway:
     def close(self) -> None:
         """The end of the simulation: what has no answer yet never gets one."""
         for ticket in [*self.held, *self._tickets.values()]:
-            self._lose(ticket, Fate.UNFINISHED)
+            self._lose(ticket, RequestOutcome.UNFINISHED)
         self.held.clear()
         self._tickets.clear()
 
@@ -143,12 +143,12 @@ class VirtualGateway:
                 engine.add(request, now)
             except QueueFull:
                 if ticket.attempts >= MAX_ATTEMPTS:
-                    self._lose(ticket, Fate.REFUSED)
+                    self._lose(ticket, RequestOutcome.REFUSED)
                     return
                 ticket.tried.append(pod.name)
                 continue
             except AdmissionError:
-                self._lose(ticket, Fate.REFUSED)
+                self._lose(ticket, RequestOutcome.REFUSED)
                 return
             ticket.pod = pod
             self._tickets[request.request_id] = ticket
@@ -172,7 +172,7 @@ class VirtualGateway:
         if ticket.hold_until is None:
             ticket.hold_until = now + self._hold_timeout
         if len(self.held) >= self._max_held or ticket.hold_until <= now:
-            self._lose(ticket, Fate.HELD_TOO_LONG)
+            self._lose(ticket, RequestOutcome.HELD_TOO_LONG)
             return
         ticket.tried.clear()
         self.held.append(ticket)
@@ -193,14 +193,14 @@ class VirtualGateway:
             self._send(ticket, now)
         elif ticket.hold_until <= now:
             self.held.remove(ticket)
-            self._lose(ticket, Fate.HELD_TOO_LONG)
+            self._lose(ticket, RequestOutcome.HELD_TOO_LONG)
         elif timer:
             self._wait(ticket, now)
 
-    def _lose(self, ticket: Ticket, fate: Fate, request: Request | None = None) -> None:
+    def _lose(self, ticket: Ticket, outcome: RequestOutcome, request: Request | None = None) -> None:
         begun = request is not None and request.first_token is not None
         self.records.add(
-            fate,
+            outcome,
             ticket.arrival / TICKS_PER_SECOND,
             ticket.row.prompt_tokens,
             len(request.output) if request is not None else 0,

@@ -20,7 +20,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import Pattern, bursts, constant, spike, step, synthetic
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.outcome.outcome import Outcome
-from paternoster_simulator.outcome.records import Fate
+from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import Objective, Profile, Startup
 from paternoster_simulator.settings import FleetSettings
@@ -122,7 +122,7 @@ def late(outcome: Outcome, begin: float, end: float) -> float:
     """Share of the requests that arrived in that time and had to wait longer than the objective allows."""
     records = outcome.records
     came = (records.arrival >= begin) & (records.arrival < end)
-    missed = (records.fate != Fate.FINISHED) | (records.ttft * 1000 > outcome.objective.ttft_ms)
+    missed = (records.outcome != RequestOutcome.FINISHED) | (records.ttft * 1000 > outcome.objective.ttft_ms)
     return float(np.mean(missed[came]))
 
 
@@ -140,7 +140,7 @@ def test_constant_load_settles(rate: float, seed: int) -> None:
 def in_pace(outcome: Outcome) -> float:
     """Share of the finished requests whose tokens came within the objective, from the third minute on."""
     records = outcome.records
-    counted = (records.fate == Fate.FINISHED) & (records.arrival >= 120)
+    counted = (records.outcome == RequestOutcome.FINISHED) & (records.arrival >= 120)
     return float(np.mean(records.itl[counted] * 1000 <= outcome.objective.itl_ms))
 
 
@@ -228,7 +228,7 @@ def test_no_pending_replica_is_called_back_while_requests_wait_or_are_refused(fa
         autoscaling={"minReplicas": 1, "maxReplicas": 20}, engine={"maxQueuedRequests": 64},
     )  # fmt: skip
     series, records = outcome.series, outcome.records
-    refused = records.arrival[records.fate == Fate.REFUSED]
+    refused = records.arrival[records.outcome == RequestOutcome.REFUSED]
     assert len(refused) > 300, "queues were full"
     called_back = [
         (time, ready + pending, wanted)
@@ -300,7 +300,7 @@ def test_preemptions_come_below_their_target(seed: int) -> None:
     assert rates[times < 200].max() > 0.05, "there was something to do"
     records = outcome.records
     ended = records.arrival + records.end_to_end
-    settled = (records.fate == Fate.FINISHED) & (ended >= 600) & (ended < 1500)
+    settled = (records.outcome == RequestOutcome.FINISHED) & (ended >= 600) & (ended < 1500)
     assert np.mean(records.preemptions[settled] > 0) < 0.02
 
 

@@ -12,7 +12,7 @@ from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_operator.api.manifest import parse
 from paternoster_simulator.arrivals import Pattern, spike, step, synthetic
 from paternoster_simulator.outcome.outcome import Outcome
-from paternoster_simulator.outcome.records import Fate
+from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import Startup, StepSeconds
 from paternoster_simulator.settings import FleetSettings
@@ -67,7 +67,7 @@ def waited(outcome: Outcome, begin: float, end: float) -> float:
     """Share of the requests of that time that took longer than 3 s."""
     records = outcome.records
     came = (records.arrival >= begin) & (records.arrival < end)
-    return float(np.mean(((records.fate != Fate.FINISHED) | (records.end_to_end > 3))[came]))
+    return float(np.mean(((records.outcome != RequestOutcome.FINISHED) | (records.end_to_end > 3))[came]))
 
 
 @pytest.mark.parametrize("output", [0, 1], ids=["vectors", "one token"])

@@ -11,7 +11,7 @@ from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.cost import seconds
 from paternoster_simulator.outcome.outcome import Outcome
-from paternoster_simulator.outcome.records import Fate
+from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.outcome.report import MOST_MARKS, report_page
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Objective
@@ -66,7 +66,7 @@ def test_latency_is_drawn_against_the_objective(
 ) -> None:
     middle, high, objective = panels(page)[title].series
     records = outcome.records
-    first = (records.arrival < 5) & (records.fate == Fate.FINISHED) & (records.output >= fewest)
+    first = (records.arrival < 5) & (records.outcome == RequestOutcome.FINISHED) & (records.output >= fewest)
     wanted = np.percentile(getattr(records, name)[first] * 1000, (50, 95))
     assert (middle.x[0], middle.y[0], high.y[0]) == (2.5, pytest.approx(wanted[0]), pytest.approx(wanted[1]))
     assert middle.text[0] == f"{np.count_nonzero(first)} requests"

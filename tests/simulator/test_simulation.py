@@ -15,7 +15,7 @@ from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.arrivals import constant, synthetic
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.outcome.outcome import Outcome
-from paternoster_simulator.outcome.records import Fate
+from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Profile
@@ -113,7 +113,7 @@ def test_every_request_has_one_end_and_leaps_change_nothing(
     assert outcome.requests == came
     assert outcome.finished + outcome.lost == came
     assert outcome.totals.finished == outcome.finished
-    done = outcome.records.fate == Fate.FINISHED
+    done = outcome.records.outcome == RequestOutcome.FINISHED
     assert np.all(outcome.records.end_to_end[done] >= outcome.records.ttft[done])
     assert np.all(outcome.records.ttft[done] > 0)
     assert outcome.to_json() == go(fast_forward=True).to_json()
@@ -123,9 +123,9 @@ def test_every_request_has_one_end_and_leaps_change_nothing(
 def test_a_dead_replica_breaks_what_it_streamed_and_is_replaced() -> None:
     policy = Script(lambda observation: Action(2))
     outcome = run(traffic(100, 0.2), policy, start=2, faults=[ReplicaDies(at=10.05)])
-    fates = outcome.records.fate
+    outcomes = outcome.records.outcome
     assert 0 < outcome.lost < 20
-    assert set(fates[fates != Fate.FINISHED]) == {Fate.BROKEN}
+    assert set(outcomes[outcomes != RequestOutcome.FINISHED]) == {RequestOutcome.BROKEN}
     by_time = {observation.now: observation for observation in policy.observations}
     assert (len(by_time[15.0].serving), len(by_time[15.0].pending)) == (1, 1)
     assert len(by_time[25.0].serving) == 2
@@ -196,7 +196,7 @@ def test_a_drain_that_takes_too_long_breaks_off() -> None:
         traffic(20, 0.1, output=400), Script(lambda observation: next(steps)), start=2, duration=30,
         fleet=FleetSettings(drain_timeout_seconds=1),
     )  # fmt: skip
-    assert outcome.lost == np.count_nonzero(outcome.records.fate == Fate.BROKEN) > 0
+    assert outcome.lost == np.count_nonzero(outcome.records.outcome == RequestOutcome.BROKEN) > 0
 
 
 def test_requests_are_held_until_a_replica_is_ready() -> None:
@@ -210,7 +210,7 @@ def test_requests_are_held_only_so_many_and_so_long() -> None:
         traffic(10, 0.5), Script(lambda observation: Action(1)), start=0,
         fleet=FleetSettings(max_held_requests=3, hold_timeout_seconds=9),
     )  # fmt: skip
-    assert set(outcome.records.fate) == {Fate.HELD_TOO_LONG, Fate.FINISHED}
+    assert set(outcome.records.outcome) == {RequestOutcome.HELD_TOO_LONG, RequestOutcome.FINISHED}
     assert outcome.finished < 10
 
 
@@ -218,8 +218,8 @@ def test_a_full_queue_is_retried_elsewhere_and_then_refused() -> None:
     rows = [TraceRow(1.0 + i / 1000, 50, 100) for i in range(60)]
     fleet = FleetSettings(max_num_seqs=2, max_queued_requests=3)
     outcome = run(rows, FixedPolicy(2), start=2, fleet=fleet)
-    refused = np.count_nonzero(outcome.records.fate == Fate.HELD_TOO_LONG) + np.count_nonzero(
-        outcome.records.fate == Fate.REFUSED
+    refused = np.count_nonzero(outcome.records.outcome == RequestOutcome.HELD_TOO_LONG) + np.count_nonzero(
+        outcome.records.outcome == RequestOutcome.REFUSED
     )
     assert refused == outcome.lost > 0
     assert outcome.finished >= 8

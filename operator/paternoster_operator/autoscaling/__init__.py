@@ -1,1 +1,1 @@
-"""How many replicas, and how many sequences each: windows over what engines report, and the law that decides. Pure."""
+"""The scaling law: windows over what engines report, models learnt of them, and the control loops that decide. Pure."""

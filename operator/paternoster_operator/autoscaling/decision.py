@@ -55,7 +55,7 @@ class LoopDecision:
     applied: bool = True
     """False in advisory mode: the target is what would have been."""
     utilization: float = 0.0
-    """Replicas: sequences that the traffic wants over what those there are sustain; 0 where nothing was asked."""
+    """Replicas: demand over what the present replicas sustain, 0 where it was not computed."""
     formula: str = ""
     """How ``recommended`` came about, with its numbers: ``ceil(118 / (0.80 x 48)) = 4``."""
     otherwise: str = ""
@@ -108,5 +108,5 @@ class Decision(Mapping[str, LoopDecision]):
 
     def after(self, earlier: "Decision | None") -> "Decision":
         """This with the earlier decisions of loops that were not due now, in the loops' order."""
-        known = {**(earlier or {}), **self}
-        return Decision({name: known[name] for name in self.targets if name in known}, self.targets)
+        latest = {**(earlier or {}), **self}
+        return Decision({name: latest[name] for name in self.targets if name in latest}, self.targets)

@@ -1,4 +1,4 @@
-"""What is there to observe of a fleet at one moment: the one carrier from operator or simulation into the law."""
+"""What is observed of a fleet at one moment: the one carrier from operator or simulation into the law."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ class Observation:
     now: float
     """Seconds, on the caller's clock."""
     replicas: int
-    """Replicas that are asked for."""
+    """Replicas that the Deployment is to have."""
     serving: Collection[str]
     """Pods that take requests."""
     pending: Collection[str]

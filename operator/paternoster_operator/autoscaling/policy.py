@@ -86,7 +86,7 @@ class SloPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ScalingPolicy:
-    """Everything the law is told by the user."""
+    """The part of a manifest that the law reads, in seconds and shares."""
 
     fixed_replicas: int
     """Replicas where the replica loop does not act."""
@@ -153,9 +153,9 @@ def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
 
 
 def _token_budget(concurrency: Concurrency) -> BudgetPolicy:
-    said = concurrency.token_budget
-    minimum = said.min if said.min is not None else max(DEFAULT_TUNING.min_token_budget, concurrency.min)
-    return BudgetPolicy(mode=said.mode or concurrency.mode, minimum=minimum)
+    budget = concurrency.token_budget
+    minimum = budget.min if budget.min is not None else max(DEFAULT_TUNING.min_token_budget, concurrency.min)
+    return BudgetPolicy(mode=budget.mode or concurrency.mode, minimum=minimum)
 
 
 def _slo(slo: Slo) -> SloPolicy | None:

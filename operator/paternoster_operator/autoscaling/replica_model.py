@@ -1,6 +1,6 @@
 """The model of one replica, fitted to what engines report.
 
-It says what a step costs, what a sequence holds of the KV pool, and how long answers are.
+It has the cost of a step, the share of the KV pool that a sequence holds, and the length of answers.
 
 Within a step every sequence waits for all others, and the prompts that come while it decodes share its steps, so the
 time between two tokens is a line in the number of sequences: ``itl(n) = base + slope n``. With ``r`` requests a
@@ -44,7 +44,7 @@ class ReplicaModel:
         return cls(tuning=tuning, steps=StepModel(tuning=tuning))
 
     def observe(self, signals: Signals, elapsed: float) -> Self:
-        """Take in a look, ``elapsed`` seconds after the one before."""
+        """The model after further signals, ``elapsed`` seconds after those before."""
         fade = 0.5 ** (max(elapsed, 0.0) / self.tuning.half_life_seconds)
         busy = [load for load in signals.replicas if load.running > 0]
         running, kv_usage = sum(load.running for load in busy), sum(load.kv_usage for load in busy)
@@ -83,20 +83,20 @@ class ReplicaModel:
 
     @property
     def steps_per_answer(self) -> float | None:
-        """Steps that a request gets something of, on average: one for each token, and one where none is asked for."""
+        """Steps that a request gets something of, on average: one for each token, and one where it generates none."""
         answer = self.tokens_per_answer
         return None if answer is None else max(answer, 1.0)
 
     def pace(self, running: float) -> float | None:
-        """Seconds of a step with so many sequences at once, which are those between two tokens; None while unknown."""
+        """Seconds of a step with ``running`` sequences, which are those between two tokens; None while unknown."""
         if (prompt := self.prompt_tokens) is not None:
-            return self.steps.reading(running * prompt)
-        line = self.steps.line
+            return self.steps.prompt_step(running * prompt)
+        line = self.steps.decode_line
         return None if line is None else line[0] + line[1] * running
 
     def most_within(self, itl_seconds: float) -> float | None:
         """Most sequences at once that keep the time between two tokens within a limit; None while unknown."""
-        line = self.steps.line
+        line = self.steps.decode_line
         if line is None:
             return None
         base, slope = line
@@ -118,7 +118,7 @@ class Capacity:
 
 
 def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
-    """What one replica sustains, as far as is known; what is unknown does not bound. At least one sequence.
+    """Sequences that one replica sustains, at least one. A bound that is unknown does not count.
 
     Independent of the live cap and token budget, so that cutting either never looks like new demand.
     """

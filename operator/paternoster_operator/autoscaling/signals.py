@@ -16,7 +16,7 @@ class ReplicaLoad:
     inter_token_seconds: float | None
     """Mean time between two tokens of a request; None where none came."""
     step_sums: tuple[float, ...] = ()
-    """Growth of the ``step_sums`` of its ``/stats``; empty where it tells none."""
+    """Growth of the ``step_sums`` of its ``/stats``; empty where it reports none."""
 
     @property
     def computed_tokens(self) -> float:
@@ -33,7 +33,7 @@ class Signals:
     pending: int = 0
     """Replicas on their way."""
     fresh: bool = False
-    """Every serving replica reported lately."""
+    """Every serving replica has a recent report."""
     stale_pods: tuple[str, ...] = ()
     """Serving replicas without a recent report."""
     refused_reports: tuple[str, ...] = ()
@@ -47,9 +47,9 @@ class Signals:
     held: int = 0
     """Requests that the gateway holds for want of a replica."""
     current: bool = True
-    """Gateways or all serving replicas have reported in this very look: a request that is there now was seen."""
+    """Gateways or all serving replicas reported at this observation, so that every present request is counted."""
     last_request: float | None = None
-    """When the fleet last had a request, by the caller's clock; None where none is known of."""
+    """When the fleet last had a request, by the caller's clock; None where there was none."""
     above_cap: int = 0
     """Sequences that run above the live cap of their engine, since it was cut."""
     peak_running: int = 0

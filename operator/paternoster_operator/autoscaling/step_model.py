@@ -1,9 +1,9 @@
 """What a step of a replica takes by what is in it, fitted live to the sums that engines report.
 
 A step takes ``fixed + prefill tokens x p + decode sequences x d + KV tokens read x k + prefill pairs x q`` seconds, as
-the simulator's profiles have it. Each replica's steps of a look are one observation; observations fade with time. The
-fit is by least squares with no coefficient below 0, drawn to the fit before it where the traffic does not tell two
-kinds of work apart, and an observation that is far from what the fit expects weighs less.
+the simulator's profiles have it. The steps of one replica between two samples are one observation, which fades with
+time. The fit is by least squares with no coefficient below 0, drawn to the fit before it where the traffic does not
+separate two kinds of work, and an observation that is far from what the fit expects weighs less.
 """
 
 import math
@@ -36,7 +36,7 @@ class StepModel:
     tuning: Tuning = DEFAULT_TUNING
 
     def observe(self, signals: Signals, elapsed: float) -> Self:
-        """Take in a look, ``elapsed`` seconds after the one before."""
+        """The model after further signals, ``elapsed`` seconds after those before."""
         fade = 0.5 ** (max(elapsed, 0.0) / self.tuning.half_life_seconds)
         weight, products = self.weight * fade, [value * fade for value in self.products]
         for load in signals.replicas:
@@ -45,15 +45,15 @@ class StepModel:
                 continue
             # A mean and not a sum: an engine with many steps, or one that claims them, is one engine.
             means = [value / steps for value in load.step_sums]
-            share = self._trust(means)
+            share = self._observation_weight(means)
             weight += share
             products = [old + share * new for old, new in zip(products, means, strict=True)]
         cost = _fit(products, self.cost, self.tuning.ridge) if weight > 0 else self.cost
         return replace(self, weight=weight, products=tuple(products), cost=cost)
 
     @property
-    def known(self) -> Cost | None:
-        """The fit, once it rests on enough."""
+    def trusted_cost(self) -> Cost | None:
+        """The fit, once it rests on enough observations."""
         return self.cost if self.weight >= self.tuning.min_observations else None
 
     @property
@@ -61,7 +61,7 @@ class StepModel:
         """Share of the variance of steps' times that the fit explains (R squared), 0..1; 0 while unknown."""
         if self.cost is None or self.weight <= 0:
             return 0.0
-        at, cost = self._at, self.cost
+        at, cost = self._product, self.cost
         left = at(_TIME, _TIME) - 2 * sum(c * at(i, _TIME) for i, c in enumerate(cost))
         left += sum(a * b * at(i, j) for i, a in enumerate(cost) for j, b in enumerate(cost))
         total = at(_TIME, _TIME) - at(_STEPS, _TIME) ** 2 / self.weight
@@ -70,32 +70,31 @@ class StepModel:
     @property
     def context(self) -> float:
         """KV tokens that a decoding sequence reads, on average."""
-        decodes = self._at(_DECODE, _DECODE)
-        return self._at(_DECODE, _KV) / decodes if decodes > 0 else 0.0
+        decodes = self._product(_DECODE, _DECODE)
+        return self._product(_DECODE, _KV) / decodes if decodes > 0 else 0.0
 
     @property
-    def line(self) -> tuple[float, float] | None:
+    def decode_line(self) -> tuple[float, float] | None:
         """(base, slope): seconds between two tokens of a sequence are ``base + slope x sequences``; None while unknown.
 
-        The prompts that come while sequences decode share their steps: so many a sequence that each token which is
-        generated takes its share of a prompt with it.
+        Prompts that come while sequences decode share their steps, so each generated token costs its share of a prompt.
         """
-        cost, decoded = self.known, self._at(_STEPS, _DECODE)
+        cost, decoded = self.trusted_cost, self._product(_STEPS, _DECODE)
         if cost is None or decoded <= 0:
             return None
         fixed, _, d, k, _ = cost
-        return fixed, d + k * self.context + self._prompts(cost) / decoded
+        return fixed, d + k * self.context + self._prompt_seconds(cost) / decoded
 
-    def reading(self, tokens: float) -> float | None:
-        """Seconds of a step that has so many tokens of prompts and nothing else; None while unknown."""
-        cost, prefilled = self.known, self._at(_STEPS, _PREFILL)
+    def prompt_step(self, tokens: float) -> float | None:
+        """Seconds of a step that has ``tokens`` of prompts and nothing else; None while unknown."""
+        cost, prefilled = self.trusted_cost, self._product(_STEPS, _PREFILL)
         if cost is None or prefilled <= 0:
             return None
-        return cost[0] + tokens * self._prompts(cost) / prefilled
+        return cost[0] + tokens * self._prompt_seconds(cost) / prefilled
 
     def decode_room(self, seconds: float) -> float | None:
         """Sequences whose step, without any prompt, takes that long; None while unknown."""
-        if (cost := self.known) is None:
+        if (cost := self.trusted_cost) is None:
             return None
         fixed, _, d, k, _ = cost
         each = d + k * self.context
@@ -120,7 +119,7 @@ class StepModel:
     @property
     def _mixed(self) -> tuple[float, float, float] | None:
         """Of steps with a prompt: seconds without it, seconds a prompt token, and sequences that decode beside it."""
-        cost, at = self.known, self._at
+        cost, at = self.trusted_cost, self._product
         prompts = at(_STEPS, _PREFILL)
         if cost is None or prompts <= 0:
             return None
@@ -130,26 +129,26 @@ class StepModel:
         pairs = at(_STEPS, _PAIRS) / prompts
         return fixed + d * decodes + k * context, p + q * pairs, decodes
 
-    def _prompts(self, cost: Cost) -> float:
+    def _prompt_seconds(self, cost: Cost) -> float:
         """Seconds of a step that its prompts take, on average."""
         _, p, _, k, q = cost
-        read = max(self._at(_STEPS, _KV) - self.context * self._at(_STEPS, _DECODE), 0.0)
-        return p * self._at(_STEPS, _PREFILL) + q * self._at(_STEPS, _PAIRS) + k * read
+        read = max(self._product(_STEPS, _KV) - self.context * self._product(_STEPS, _DECODE), 0.0)
+        return p * self._product(_STEPS, _PREFILL) + q * self._product(_STEPS, _PAIRS) + k * read
 
-    def _trust(self, means: Sequence[float]) -> float:
+    def _observation_weight(self, means: Sequence[float]) -> float:
         """Weight of an observation, 1 where it is near to what the fit expects."""
-        if self.known is None:
+        if self.trusted_cost is None:
             return 1.0
-        expected = sum(c * means[_AT[_STEPS, i]] for i, c in enumerate(self.known))
+        expected = sum(c * means[_AT[_STEPS, i]] for i, c in enumerate(self.trusted_cost))
         off = abs(means[_AT[_STEPS, _TIME]] - expected) / expected
         return 1.0 if off <= self.tuning.outlier_share else self.tuning.outlier_share / off
 
-    def _at(self, i: int, j: int) -> float:
+    def _product(self, i: int, j: int) -> float:
         return self.products[_AT[i, j]]
 
 
 def _fit(products: Sequence[float], prior: Cost | None, ridge: float) -> Cost:
-    """Least squares with a ridge towards ``prior``; coefficients below 0 are taken out one by one."""
+    """Least squares with a ridge towards ``prior``; coefficients below 0 are set to 0 one by one."""
 
     def at(i: int, j: int) -> float:
         return products[_AT[i, j]]

@@ -1,4 +1,4 @@
-"""Where the arrivals are going: a ramp is met before it is there, by the time that a replica takes to start.
+"""The trend of arrivals: replicas for a ramp are ordered ahead of it, by the time that a replica takes to start.
 
 A straight line is fitted to the last minutes. It counts when it rises beyond doubt and explains what was seen: a step
 or a burst rises too, and is over as suddenly as it came, but it is no line.

@@ -16,7 +16,7 @@ class Tuning:
     engine_period_seconds: float = 5.0
     """Between two evaluations of live cap and token budget, which act on the next step and restart nothing."""
     stale_seconds: float = 15.0
-    """Age of an engine's last sample beyond which it says nothing of now: three missed polls."""
+    """Age of an engine's last sample beyond which it is stale: three missed polls."""
 
     half_life_seconds: float = 600.0
     """Age at which an observation counts half: longer than a burst, shorter than a change of the time of day."""
@@ -24,7 +24,7 @@ class Tuning:
     """Observations of a replica below which no model is concluded: half a minute of one replica."""
     ridge: float = 0.001
     """Weight of the fit before against the observations, columns being of one size: it decides where the traffic does
-    not tell two kinds of work apart."""
+    not separate two kinds of work."""
     outlier_share: float = 0.5
     """Share by which a step's time may differ from what was expected and still count whole."""
     crowded_kv_usage: float = 0.5
@@ -38,13 +38,13 @@ class Tuning:
     drain_seconds: float = 60.0
     """Time in which a queue is to be worked off: more replicas than that takes would come when it is gone."""
     prior_arrivals: float = 10.0
-    """Arrivals that weigh as much as what runs now: few requests say little about a rate."""
+    """Arrivals that weigh as much as what runs now: a rate of few requests is uncertain."""
     spare_roots: float = 1.0
     """Spare sequences in square roots of demand (square-root staffing, Halfin and Whitt 1981): so much do independent
     arrivals vary, and a large fleet may run fuller than a small one."""
 
     trend_seconds: float = 300.0
-    """What the line through arrivals is fitted to: long enough to tell a ramp from chance, short against a day."""
+    """What the line through arrivals is fitted to: long enough to separate a ramp from chance, short against a day."""
     trend_spacing_seconds: float = 30.0
     """Between two points of it, so that they share no request."""
     trend_certainty: float = 2.5

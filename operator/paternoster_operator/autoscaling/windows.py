@@ -1,4 +1,4 @@
-"""The windows that the law looks back over: samples of engines and gateways, and what their counters grew by.
+"""The windows of the law: samples of engines and gateways, and what their counters grew by.
 
 A counter's growth between two samples is spread evenly over the time between them, and an engine's window ends with its
 last sample. So a gap in the samples is neither a pause of the traffic nor, when they come again, a burst. A restarted
@@ -155,7 +155,7 @@ class SignalWindows:
         flowed, evidence = _sum(flow.values()), _sum(track.growth(begin, _EVENTS) for track in tracks.values())
         inside = {pod: track.within(track.window_begin(now, flow_seconds, stale)) for pod, track in recent.items()}
         came = _sum(track.growth(track.window_begin(now, flow_seconds, stale)) for track in self._gateways.values())[0]
-        # A gateway asks several engines before it refuses a request; each of them has counted it.
+        # A gateway tries several engines before it refuses a request, and each of them counts it.
         refused = max(came - flowed[_ADMITTED], 0) if came else flowed[_REJECTED]
         refused = min(refused, flowed[_REJECTED])
         return Signals(
@@ -212,12 +212,12 @@ def _sum(growths: Iterable[Totals]) -> Totals:
 
 
 def _idle_seconds(stats: EngineStats, last: EngineStats | None) -> float | None:
-    """Since an engine's last request; None where it is not known to have had one since its ``last`` sample."""
+    """Since an engine's last request; None where none is seen since its ``last`` sample."""
     if stats.running or stats.waiting:
         return 0.0
     if stats.idle_seconds is not None or last is None:
         return stats.idle_seconds
-    # Of an engine that does not tell, its counters do: a request came or ended between the two samples.
+    # An engine of an earlier release: its counters show whether a request came or ended between the two samples.
     before = last if last.instance == stats.instance else None
     grown = stats.requests_total > (before.requests_total if before else 0)
     ended = stats.requests_finished_total > (before.requests_finished_total if before else 0)

@@ -1,4 +1,4 @@
-"""Conditions from what is: pure, so that the same look always gives the same words.
+"""The conditions of a fleet: pure, so that equal inputs give equal messages.
 
 They follow the Kubernetes API conventions and kstatus: ``Ready`` is always there; ``Reconciling``, ``Stalled`` and
 ``Contested`` only while true.
@@ -61,7 +61,7 @@ _CAP_STATES = {
 def find_conditions(
     resource: LLMDeployment, observed: Observed, signals: Signals, decision: Decision, now: str, access: Access
 ) -> list[Condition]:
-    """All of them, in the order in which they are told. ``now`` is an RFC 3339 time."""
+    """All of them, in the order in which the status has them. ``now`` is an RFC 3339 time."""
     spec, replicas = resource.spec, decision.targets[REPLICAS]
     stalled = _stalled(spec, observed, replicas, now, access)
     reconciling = _reconciling(spec, observed, replicas, access)
@@ -158,7 +158,7 @@ def _contested(own: str, other: str) -> Condition:
 
 
 def _routed(access: Access) -> Condition:
-    """Whether every gateway knows the fleet: then no client is told that there is no such model."""
+    """Whether every gateway has a route to the fleet, so that no client gets the error that there is no such model."""
     if not access.names:
         return Condition("Routed", "False", "NoServedName", "the fleet has no served name")
     if access.gateways == 0:
@@ -243,7 +243,7 @@ def _concurrency_stable(spec: LLMDeploymentSpec, decision: LoopDecision | None) 
 def stamped(
     conditions: Sequence[Condition], previous: list[Mapping[str, Any]], generation: int, now: str
 ) -> list[dict[str, Any]]:
-    """Conditions on the wire; the time of the last change of status is kept while the status is."""
+    """Conditions on the wire; the time of the last change stays while the status does."""
     before = {condition["type"]: condition for condition in previous}
     stamped = []
     for condition in conditions:

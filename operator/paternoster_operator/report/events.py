@@ -1,4 +1,4 @@
-"""Events that decisions of the scaling law are told by. Pure."""
+"""The events of the scaling law's decisions. Pure."""
 
 from paternoster_operator.autoscaling.decision import REPLICAS, LoopDecision, Reason
 from paternoster_operator.cluster.port import Event
@@ -11,8 +11,8 @@ _BY_REASON = {Reason.SCALE_TO_ZERO_IDLE: "ScaledToZero", Reason.ACTIVATED_BY_REQ
 def decision_event(decision: LoopDecision) -> Event:
     """``decision`` changes something, or would."""
     limits = [reason.value for reason in decision.limited_by if reason is not Reason.AT_FLOOR]
-    said = decision.message if decision.applied else f"advisory, not applied: {decision.message}"
+    message = decision.message if decision.applied else f"advisory, not applied: {decision.message}"
     limited = f" (limited by {', '.join(limits)})" if limits else ""
     moved = f"{decision.loop}{'Raised' if decision.action == 'Up' else 'Lowered'}"
     named = _BY_REASON.get(decision.reason) or _BY_ACTION.get((decision.loop, decision.action), moved)
-    return Event("Normal", named, said + limited)
+    return Event("Normal", named, message + limited)

@@ -1,4 +1,4 @@
-"""What is worth telling of the decisions made look after look: changes, and beginnings. Pure."""
+"""The decisions that are recorded: changes, and the first of those that hold for one reason. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from paternoster_operator.autoscaling.decision import Decision, LoopDecision
 
 MAX_DECISIONS = 10
-"""Records that are kept: each write of a status is a write to etcd."""
+"""Most records: each write of a status is a write to etcd."""
 
 
 class History:
@@ -18,7 +18,7 @@ class History:
         """The newest of each loop, which may have left the list."""
 
     def add(self, decision: Decision, time: str) -> tuple[LoopDecision, ...]:
-        """Take in one look's decision, made at ``time`` (RFC 3339); returns what of it was recorded."""
+        """Record a decision made at ``time`` (RFC 3339); returns the parts that are new."""
         recorded = tuple(made for made in decision.values() if is_new(made, self._last.get(made.loop)))
         for made in recorded:
             self._last[made.loop] = {"time": time, **made.document()}
@@ -33,5 +33,5 @@ def is_new(made: LoopDecision, last: Mapping[str, Any] | None) -> bool:
         return True
     if made.action == "Hold":
         return bool(last["action"] != "Hold" or last["reason"] != made.reason.value)
-    said = (made.action, made.target, made.reason.value, False)
-    return said != (last["action"], last["to"], last["reason"], last["applied"])
+    advice = (made.action, made.target, made.reason.value, False)
+    return advice != (last["action"], last["to"], last["reason"], last["applied"])

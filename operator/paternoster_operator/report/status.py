@@ -1,4 +1,4 @@
-"""Status from what is: pure, so that the same look always gives the same document."""
+"""The status from what is observed and decided: pure, so that equal inputs give equal documents."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -126,27 +126,27 @@ def invalid_status(generation: int, previous: Mapping[str, Any], errors: list[st
     }
 
 
-def failed_status(generation: int, previous: Mapping[str, Any], told: Condition, now: str) -> dict[str, Any]:
-    """Status of a resource that could not be looked at to the end: what was known of it stays, and why is ``told``."""
-    kept = [
+def failed_status(generation: int, previous: Mapping[str, Any], failure: Condition, now: str) -> dict[str, Any]:
+    """Status of a resource whose reconcile failed: the earlier one, and the ``failure``."""
+    conditions = [
         Condition(each["type"], each["status"], each["reason"], each.get("message", ""))
         for each in previous.get("conditions", ())
         if each["type"] not in ("Reconciling", "Stalled")
     ]
-    if all(condition.type != "Ready" for condition in kept):
-        kept.insert(0, Condition("Ready", "Unknown", told.reason, told.message))
+    if all(condition.type != "Ready" for condition in conditions):
+        conditions.insert(0, Condition("Ready", "Unknown", failure.reason, failure.message))
     return {
         **previous,
         "observedGeneration": generation,
-        "conditions": stamped([*kept, told], previous.get("conditions", []), generation, now),
+        "conditions": stamped([*conditions, failure], previous.get("conditions", []), generation, now),
     }
 
 
 def _replica_model(steps: StepModel, engines: EngineFacts) -> dict[str, Any] | None:
     """What a step takes, with three digits; None while unknown."""
-    if (cost := steps.known) is None:
+    if (cost := steps.trusted_cost) is None:
         return None
-    step = steps.reading if steps.line is None else steps.mixed_step
+    step = steps.prompt_step if steps.decode_line is None else steps.mixed_step
     largest = step(engines.token_capacity)
     return {
         **dict(zip(_PRICES, (f"{seconds:.3g}" for seconds in cost), strict=True)),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paternoster_simulator.fleet import Totals
-from paternoster_simulator.outcome.records import Fate, Records
+from paternoster_simulator.outcome.records import Records, RequestOutcome
 from paternoster_simulator.profile import Objective, Profile
 
 PERCENTILES = (50, 90, 95, 99)
@@ -62,7 +62,7 @@ class Outcome:
 
     @property
     def finished(self) -> int:
-        return int(np.count_nonzero(self.records.fate == Fate.FINISHED))
+        return int(np.count_nonzero(self.records.outcome == RequestOutcome.FINISHED))
 
     @property
     def lost(self) -> int:
@@ -79,7 +79,7 @@ class Outcome:
             return 1.0
         records, objective = self.records, self.objective
         met = (
-            (records.fate == Fate.FINISHED)
+            (records.outcome == RequestOutcome.FINISHED)
             & (records.ttft * 1000 <= objective.ttft_ms)
             & (records.itl * 1000 <= objective.itl_ms)
         )
@@ -108,9 +108,10 @@ class Outcome:
 
     def percentiles(self, name: str) -> dict[str, float | None]:
         """Milliseconds of ``ttft``, ``itl`` or ``end_to_end`` over finished requests, and their mean."""
-        values: NDArray[np.float32] = getattr(self.records, name)[self.records.fate == Fate.FINISHED] * 1000
+        finished = self.records.outcome == RequestOutcome.FINISHED
+        values: NDArray[np.float32] = getattr(self.records, name)[finished] * 1000
         if name == "itl":
-            values = values[self.records.output[self.records.fate == Fate.FINISHED] > 1]
+            values = values[self.records.output[finished] > 1]
         if len(values) == 0:
             return {"mean": None, **{f"p{share}": None for share in PERCENTILES}}
         points = np.percentile(values, PERCENTILES)
@@ -119,7 +120,7 @@ class Outcome:
 
     def to_json(self, *, series: bool = True) -> dict[str, Any]:
         """As a document of plain numbers, lists and text."""
-        fates = self.records.fate
+        outcomes = self.records.outcome
         document: dict[str, Any] = {
             "profile": self.profile.name,
             "profile_source": self.profile.source,
@@ -129,7 +130,9 @@ class Outcome:
             "finished": self.finished,
             "lost": self.lost,
             "lost_by": {
-                fate.name.lower(): int(np.count_nonzero(fates == fate)) for fate in Fate if fate is not Fate.FINISHED
+                each.name.lower(): int(np.count_nonzero(outcomes == each))
+                for each in RequestOutcome
+                if each is not RequestOutcome.FINISHED
             },
             "slo_attainment": self.slo_attainment,
             "ttft_ms": self.percentiles("ttft"),

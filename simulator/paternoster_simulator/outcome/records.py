@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Fate(IntEnum):
+class RequestOutcome(IntEnum):
     FINISHED = 0
     REFUSED = 1
     """No replica took it: queues were full, or it can never fit."""
@@ -23,7 +23,7 @@ class Records:
     """One row a request, in order of its end. Times in seconds; latencies are NaN where there is none."""
 
     def __init__(self) -> None:
-        self._fate = array("b")
+        self._outcome = array("b")
         self._arrival = array("d")
         self._ttft = array("f")
         self._end_to_end = array("f")
@@ -32,11 +32,11 @@ class Records:
         self._preemptions = array("H")
 
     def __len__(self) -> int:
-        return len(self._fate)
+        return len(self._outcome)
 
     def add(
         self,
-        fate: Fate,
+        outcome: RequestOutcome,
         arrival: float,
         prompt: int,
         output: int,
@@ -45,7 +45,7 @@ class Records:
         end_to_end: float = float("nan"),
         preemptions: int = 0,
     ) -> None:
-        self._fate.append(fate)
+        self._outcome.append(outcome)
         self._arrival.append(arrival)
         self._ttft.append(ttft)
         self._end_to_end.append(end_to_end)
@@ -54,8 +54,8 @@ class Records:
         self._preemptions.append(min(preemptions, 65_535))
 
     @property
-    def fate(self) -> NDArray[np.int8]:
-        return np.array(self._fate, dtype=np.int8)
+    def outcome(self) -> NDArray[np.int8]:
+        return np.array(self._outcome, dtype=np.int8)
 
     @property
     def arrival(self) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from paternoster_engine.bench.reports.html import Chart, Mark, Page, Panel, Series, Table, write_page
 from paternoster_simulator.outcome.outcome import PERCENTILES, Outcome
-from paternoster_simulator.outcome.records import Fate
+from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.outcome.timeline import percentiles_by_window
 
 LATENCY_WINDOWS = 240
@@ -81,7 +81,7 @@ def _latency(outcome: Outcome) -> list[Panel]:
 def _over_time(outcome: Outcome, title: str, name: str, limit: float, counted: np.ndarray) -> Panel:
     """Percentiles by time of arrival, in milliseconds, and the limit they are to stay under."""
     records = outcome.records
-    chosen = counted & (records.fate == Fate.FINISHED)
+    chosen = counted & (records.outcome == RequestOutcome.FINISHED)
     timeline = percentiles_by_window(
         records.arrival[chosen],
         getattr(records, name)[chosen] * 1000,
@@ -121,10 +121,10 @@ def _latencies(outcome: Outcome) -> Table:
 
 def _summary(outcome: Outcome) -> Table:
     totals, price = outcome.totals, outcome.cost_per_million_tokens
-    fates = Counter(outcome.records.fate.tolist())
+    outcomes = Counter(outcome.records.outcome.tolist())
     rows = [
         ["virtual time", f"{outcome.seconds:,.0f} s"],
-        *([f"requests {fate.name.lower().replace('_', ' ')}", f"{fates[fate]:,}"] for fate in Fate),
+        *([f"requests {each.name.lower().replace('_', ' ')}", f"{outcomes[each]:,}"] for each in RequestOutcome),
         ["prompt tokens", f"{totals.prompt_tokens:,}, {totals.cached_prompt_tokens:,} of them cached"],
         ["tokens generated", f"{totals.generation_tokens:,}"],
         ["preemptions", f"{totals.preemptions:,} of {totals.preempted:,} requests"],

@@ -1,1 +1,1 @@
-"""Who decides in a simulation: the operator's own law, a fleet that nobody steers, and how other systems scale."""
+"""What decides in a simulation: the operator's law, a fixed fleet, and the scaling of other systems."""

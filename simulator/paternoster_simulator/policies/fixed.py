@@ -1,4 +1,4 @@
-"""A fleet that nobody steers: so many replicas, so high a cap. The oracle of a sweep is the best of these."""
+"""A fixed fleet: a number of replicas, and a live cap. The oracle of a sweep is the best of these."""
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.observation import Observation

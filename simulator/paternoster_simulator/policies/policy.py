@@ -1,4 +1,4 @@
-"""What decides in a simulation, ours or a peer's: it observes a fleet now and then and says how it should be."""
+"""What decides in a simulation, ours or a peer's: it observes a fleet once a period and returns how it should be."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

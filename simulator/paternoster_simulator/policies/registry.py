@@ -34,7 +34,7 @@ BUILT_IN: Final[Mapping[str, MakePolicy]] = {
 
 
 def policy_names() -> list[str]:
-    """All that :func:`make_policy` knows, sorted."""
+    """All names that :func:`make_policy` accepts, sorted."""
     return sorted({*BUILT_IN, *entry_points(group=GROUP).names})
 
 

@@ -138,11 +138,11 @@ def test_the_demand_of_replicas_that_only_read_prompts_is_finite(
     assert model.tokens_per_answer == 0
     assert model.most_within(0.05) is None
     assert model.kv_per_sequence is None
-    cost = model.steps.known
+    cost = model.steps.trusted_cost
     assert cost is not None
     assert all(0 <= part < 1 for part in cost)
     tokens, seconds = sums.total[1] / sums.total[0], sums.total[5] / sums.total[0]
-    assert model.steps.reading(tokens) == pytest.approx(seconds, rel=0.05)
+    assert model.steps.prompt_step(tokens) == pytest.approx(seconds, rel=0.05)
     demand = estimate_demand(signals, model, 64.0)
     assert demand.steady >= signals.mean_running > 0
     assert 0 <= demand.backlog <= queued

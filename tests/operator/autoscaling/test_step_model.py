@@ -41,10 +41,10 @@ def learnt(*sums: tuple[float, ...], looks: int = 100, model: StepModel | None =
 @given(st.lists(works, min_size=40, max_size=80))
 def test_steps_like_those_seen_are_foretold(steps: list[StepWork]) -> None:
     model = learnt(step_sums((work, seconds(work)) for work in steps))
-    assert model.known is not None
-    assert min(model.known) >= 0
+    assert model.trusted_cost is not None
+    assert min(model.trusted_cost) >= 0
     products = step_sums((work, seconds(work)) for work in steps)
-    foretold = sum(price * products[i] for i, price in enumerate(model.known))
+    foretold = sum(price * products[i] for i, price in enumerate(model.trusted_cost))
     assert foretold == pytest.approx(products[5], rel=0.01)
 
 
@@ -54,19 +54,19 @@ def test_mixed_traffic_tells_every_price() -> None:
         for chunk in (0, 0, 300, 2048) for n in (5, 50, 200) for context in (300, 900, 3000)
     ]  # fmt: skip
     model = learnt(step_sums((work, seconds(work)) for work in steps))
-    assert model.known == pytest.approx(COST, rel=0.05)
+    assert model.trusted_cost == pytest.approx(COST, rel=0.05)
     assert model.fit > 0.999
 
 
 def test_nothing_is_known_before_enough_was_seen() -> None:
     model = learnt(decoding(0.01, 0.0002), looks=int(DEFAULT_TUNING.min_observations) - 1)
-    assert (model.known, model.line, model.decode_room(0.1), model.largest_step(0.1)) == (None,) * 4
-    assert learnt((), looks=50).known is None, "an engine that tells no sums"
+    assert (model.trusted_cost, model.decode_line, model.decode_room(0.1), model.largest_step(0.1)) == (None,) * 4
+    assert learnt((), looks=50).trusted_cost is None, "an engine that tells no sums"
 
 
 def test_decodes_alone_tell_the_line_and_how_many_fit() -> None:
     model = learnt(decoding(0.01, 0.0002))
-    assert model.line == pytest.approx((0.01, 0.0002), rel=0.02)
+    assert model.decode_line == pytest.approx((0.01, 0.0002), rel=0.02)
     assert model.decode_room(0.05) == pytest.approx(200, rel=0.02)
     assert model.largest_step(0.05) is None, "no prompt was seen"
 
@@ -78,8 +78,8 @@ def test_prompts_share_the_steps_of_who_decodes() -> None:
         step_sums((work, 0.02 + 1.4e-4 * work.prefill_tokens + 1e-4 * work.decode_sequences) for work in steps)
     )
     decoded = sum(work.decode_sequences for work in steps)
-    assert model.line is not None
-    assert model.line[1] == pytest.approx(1e-4 + 6000 * 1.4e-4 / decoded, rel=0.05)
+    assert model.decode_line is not None
+    assert model.decode_line[1] == pytest.approx(1e-4 + 6000 * 1.4e-4 / decoded, rel=0.05)
 
 
 def test_the_largest_step_takes_as_long_as_it_may() -> None:
@@ -94,20 +94,20 @@ def test_the_largest_step_takes_as_long_as_it_may() -> None:
 def test_one_engine_with_stragglers_moves_little() -> None:
     sound = learnt(decoding(0.01, 0.0002))
     slow = learnt(decoding(0.01, 0.0002), decoding(0.5, 0.0002), looks=1, model=sound)
-    assert sound.line is not None
-    assert slow.line is not None
-    assert slow.line[0] < 1.3 * sound.line[0]
+    assert sound.decode_line is not None
+    assert slow.decode_line is not None
+    assert slow.decode_line[0] < 1.3 * sound.decode_line[0]
 
 
 def test_what_is_claimed_to_be_many_steps_weighs_as_one_engine() -> None:
     many = tuple(value * 1000 for value in decoding(0.02, 0.0002))
     model = learnt(decoding(0.01, 0.0002), decoding(0.01, 0.0002), many)
-    assert model.line is not None
-    assert model.line[0] < 0.0145
+    assert model.decode_line is not None
+    assert model.decode_line[0] < 0.0145
 
 
 def test_old_steps_fade() -> None:
     model = learnt(decoding(0.01, 0.0002), looks=100)
     changed = learnt(decoding(0.014, 0.0002), looks=700, model=model)
-    assert changed.line is not None
-    assert changed.line[0] == pytest.approx(0.014, rel=0.05)
+    assert changed.decode_line is not None
+    assert changed.decode_line[0] == pytest.approx(0.014, rel=0.05)

@@ -1,9 +1,9 @@
 """How many replicas the traffic needs: demand / (utilization x what one replica carries), rounded up.
 
 Demand is how many sequences the traffic wants to run at once. By Little's law: arrivals a second, times the tokens of
-an answer (one where none is asked for), times the seconds of a token on a full replica. None of the three is a queue's
-length, so a step in the traffic is seen within one window and not by what it will have left. Until they are known,
-what runs now stands for them. The queue counts by what it takes to work it off in time.
+an answer (one where requests generate none), times the seconds of a token on a full replica. No queue is in it, so a
+step in the traffic is seen within one window and not by the queue that it leaves later. While one of the three is
+unknown, what runs now stands for the product. The queue counts by what it takes to work it off in time.
 """
 
 import math
@@ -35,7 +35,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """How many replicas the traffic needs, and the numbers that say so."""
+    """How many replicas the traffic needs, and the numbers behind it."""
 
     replicas: int
     demand: Demand
@@ -55,7 +55,7 @@ class Need:
         return self.demand.sequences / (self.utilization * self.per_replica)
 
     def ratio(self, replicas: int) -> float:
-        """Demand over what so many replicas carry."""
+        """Demand over what that many replicas sustain."""
         return self.demand.sequences / (self.per_replica * max(replicas, 1))
 
     def explain(self, signals: Signals, replicas: int) -> str:
@@ -114,15 +114,15 @@ def estimate_demand(
 ) -> Demand:
     """Demand on replicas that run ``full`` sequences when full.
 
-    ``growth`` is by how much the arrivals will have grown when a new replica could serve; ``ordered`` says that the
-    queue there is has its replicas, on their way or just come.
+    ``growth`` is by how much the arrivals will have grown when a new replica could serve; ``ordered``: the
+    replicas for the present queue are pending, or serve since a short time.
     """
     if signals.ready == 0 or signals.mean_running == 0:
         return Demand(signals.demand, 0.0)
     tuning, pace, steps = model.tuning, model.pace(full), model.steps_per_answer
     running = _running_when_full(signals, model, full)
     if pace is None or steps is None:
-        # More cannot be wanted than is there, as far as is known.
+        # No model yet: what runs is the only measure of demand.
         return Demand(running, 0.0 if ordered else _backlog(signals, running, tuning))
     arriving = signals.arrival_rate * steps * pace
     steady = (arriving * signals.arrived + running * tuning.prior_arrivals) / (signals.arrived + tuning.prior_arrivals)

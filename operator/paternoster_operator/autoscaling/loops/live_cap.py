@@ -1,8 +1,8 @@
-"""The inner loop: the live cap, from preemptions.
+"""The live cap, from preemptions.
 
-The preemption rate asks whether the cap is too high. With the objective Goodput what users wait for answers: the cap is
-cut, to the sequences that fill the KV pool on average, only where preemptions make tokens late. A cut never makes first
-tokens come sooner, and in whatever was simulated the tokens that are computed twice cost less than places that stay
+The preemption rate is the question whether the cap is too high. With the objective Goodput late tokens answer it: the
+cap is cut, to the sequences that fill the KV pool on average, only where preemptions make tokens late. A cut never
+makes first tokens come sooner, and in all simulations the tokens that are computed twice cost less than slots that stay
 empty. With PreemptionRate the rate itself answers, and the cap is cut until memory has room at its fullest moment.
 """
 

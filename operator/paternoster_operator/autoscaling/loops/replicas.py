@@ -59,7 +59,7 @@ class ReplicaLoop:
         return self.tuning.replica_period_seconds
 
     def adopt(self, observation: Observation, signals: Signals, state: ReplicaState | None) -> ReplicaState:
-        """At first what is asked for, and whenever that is not what was decided."""
+        """The replicas of the Deployment at first, and whenever it has not those that were decided."""
         if state is None:
             return ReplicaState(target=observation.replicas, since=observation.now)
         if state.target == observation.replicas:

@@ -6,8 +6,8 @@ the pipeline's result then goes through, in this order:
 
 1. the algorithm (:mod:`.aibrix_apa`, :mod:`.aibrix_kpa`);
 2. the pending-replica guard: up, pending pods count as zero load; down, as pods at target;
-3. the cooldown. Its comment promises what an HPA does, the highest wish of the window when going down; the source takes
-   the lowest, so that a cooldown makes scaling down faster, never slower. The source is followed;
+3. the cooldown. Its comment promises what an HPA does, the highest recommendation of the window when going down; the
+   source takes the lowest, so that a cooldown makes scaling down faster, never slower. The source is followed;
 4. minimum and maximum.
 """
 
@@ -79,7 +79,7 @@ class PodAutoscaler:
         self._in_proportion = in_proportion
         self._summed = summed
         self._samples: deque[tuple[float, float]] = deque()
-        self._wishes: deque[tuple[float, int]] = deque()
+        self._recommendations: deque[tuple[float, int]] = deque()
 
     def decide(self, observation: Observation) -> Action:
         read = READ[self._settings.target_metric]
@@ -87,9 +87,9 @@ class PodAutoscaler:
         if not values:
             return Action(observation.replicas)
         self._samples.append((observation.now, sum(values) / (1 if self._summed else len(values))))
-        wish, value = self._algorithm(self._settings, self._observed(observation.now), observation.replicas)
-        wish = self._guard(observation, self._bounds.clip(wish), value)
-        return Action(self._bounds.clip(self._cool_down(observation.now, observation.replicas, wish)))
+        desired, value = self._algorithm(self._settings, self._observed(observation.now), observation.replicas)
+        desired = self._guard(observation, self._bounds.clip(desired), value)
+        return Action(self._bounds.clip(self._cool_down(observation.now, observation.replicas, desired)))
 
     def _observed(self, now: float) -> Observed:
         longest = max(self._settings.observe_window_seconds, self._settings.panic_window_seconds)
@@ -104,28 +104,28 @@ class PodAutoscaler:
         values = [value for when, value in self._samples if when > begin]
         return sum(values) / len(values)
 
-    def _guard(self, observation: Observation, wish: int, value: float) -> int:
+    def _guard(self, observation: Observation, desired: int, value: float) -> int:
         current, ready = observation.replicas, min(len(observation.serving), observation.replicas)
         pending = current - ready
-        if pending <= 0 or wish == current:
-            return wish
+        if pending <= 0 or desired == current:
+            return desired
         target = self._settings.target_value
-        if wish > current:
+        if desired > current:
             seen = value if self._summed else value * ready / current
             adjusted = math.ceil((current if self._in_proportion else 1) * seen / target)
-            return min(max(adjusted, current), wish)
+            return min(max(adjusted, current), desired)
         total = value if self._summed else value * ready
-        return max(min(math.ceil((total + target * pending) / target), current), wish)
+        return max(min(math.ceil((total + target * pending) / target), current), desired)
 
-    def _cool_down(self, now: float, current: int, wish: int) -> int:
+    def _cool_down(self, now: float, current: int, desired: int) -> int:
         up, down = self._settings.scale_up_cooldown_seconds, self._settings.scale_down_cooldown_seconds
-        self._wishes.append((now, wish))
-        while self._wishes and self._wishes[0][0] <= now - max(up, down):
-            self._wishes.popleft()
-        if wish == current:
+        self._recommendations.append((now, desired))
+        while self._recommendations and self._recommendations[0][0] <= now - max(up, down):
+            self._recommendations.popleft()
+        if desired == current:
             return current
-        begin = now - (up if wish > current else down)
-        recent = [then for when, then in self._wishes if when > begin]
+        begin = now - (up if desired > current else down)
+        recent = [then for when, then in self._recommendations if when > begin]
         if not recent:
-            return wish
-        return max(recent) if wish > current else min(recent)
+            return desired
+        return max(recent) if desired > current else min(recent)

@@ -5,7 +5,7 @@ Source: vllm-project/aibrix at e3e10f9e, ``pkg/controller/podautoscaler/algorith
     stable = ceil(value over the observation window / target), panic = ceil(value over the panic window / target),
     each kept within [floor(N / max down rate), max(1, ceil(N * max up rate))]
     panicking when panic value / stable value > panic threshold, or the stable value is 0
-    wish = max(stable, panic) when panicking, else stable
+    desired = max(stable, panic) when panicking, else stable
 
 Two things differ from Knative, and the source is followed in both. The most pods of a panic are not remembered, so a
 panic does not keep pods. And the formula is Knative's for totals, while the value that reaches it is a mean over pods:

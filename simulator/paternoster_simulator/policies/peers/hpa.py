@@ -7,8 +7,8 @@ Source: kubernetes/kubernetes v1.35.4, ``pkg/controller/podautoscaler/{horizonta
     desired = replicas                if 1 - tolerance <= ratio <= 1 + tolerance
               ceil(usage / target)    otherwise
 
-then stabilized, limited and clipped. Without ``behavior`` the highest wish of the last five minutes counts and the
-limit upwards is max(2 * replicas, 4); with it, both directions have a window and a rate.
+then stabilized, limited and clipped. Without ``behavior`` the highest recommendation of the last five minutes counts,
+and the limit upwards is max(2 * replicas, 4); with it, both directions have a window and a rate.
 """
 
 import math
@@ -78,27 +78,27 @@ class HorizontalPodAutoscaler:
         if replicas != self._bounds.clip(replicas):
             desired = self._bounds.clip(replicas)
         else:
-            desired = self._normalize(now, replicas, self._wish(replicas, usage, target))
+            desired = self._normalize(now, replicas, self._recommend(replicas, usage, target))
         if desired != replicas:
             self._changes.append((now, desired - replicas))
         return desired
 
-    def _wish(self, replicas: int, usage: float, target: float) -> int:
+    def _recommend(self, replicas: int, usage: float, target: float) -> int:
         ratio = usage / (target * replicas)
         if 1 - self._tolerance <= ratio <= 1 + self._tolerance:
             return replicas
         return math.ceil(usage / target)
 
-    def _normalize(self, now: float, replicas: int, wish: int) -> int:
+    def _normalize(self, now: float, replicas: int, desired: int) -> int:
         if self._behavior is None:
-            steady = max([wish, *self._within(now, DOWNSCALE_STABILIZATION_SECONDS)])
-            self._remember(now, wish, DOWNSCALE_STABILIZATION_SECONDS)
+            steady = max([desired, *self._within(now, DOWNSCALE_STABILIZATION_SECONDS)])
+            self._remember(now, desired, DOWNSCALE_STABILIZATION_SECONDS)
             return max(self._bounds.minimum, min(steady, self._bounds.maximum, max(2 * replicas, 4)))
         up, down = self._behavior.scale_up, self._behavior.scale_down
-        lowest = min([wish, *self._within(now, up.stabilization_window_seconds)])
-        highest = max([wish, *self._within(now, down.stabilization_window_seconds)])
+        lowest = min([desired, *self._within(now, up.stabilization_window_seconds)])
+        highest = max([desired, *self._within(now, down.stabilization_window_seconds)])
         steady = min(max(replicas, lowest), highest)
-        self._remember(now, wish, max(up.stabilization_window_seconds, down.stabilization_window_seconds))
+        self._remember(now, desired, max(up.stabilization_window_seconds, down.stabilization_window_seconds))
         if steady > replicas:
             limit = max(self._reach(now, replicas, rate, +1) for rate in up.policies)
             return min(steady, max(min(limit, self._bounds.maximum), replicas))
@@ -112,10 +112,10 @@ class HorizontalPodAutoscaler:
         return rate.limit(replicas - changed, sign)
 
     def _within(self, now: float, window_seconds: float) -> list[int]:
-        return [wish for when, wish in self._recommendations if when > now - window_seconds]
+        return [desired for when, desired in self._recommendations if when > now - window_seconds]
 
-    def _remember(self, now: float, wish: int, window_seconds: float) -> None:
-        self._recommendations.append((now, wish))
+    def _remember(self, now: float, desired: int, window_seconds: float) -> None:
+        self._recommendations.append((now, desired))
         while self._recommendations[0][0] < now - window_seconds and len(self._recommendations) > 1:
             self._recommendations.popleft()
         longest = 0.0

@@ -8,7 +8,7 @@ Prometheus query ``vllm:num_requests_waiting``, threshold 5) and kedacore/keda, 
 The chart's default query has no ``sum()``; KEDA refuses an answer of several series, so with more than one replica it
 works only with the ``sum`` that the stack's tutorial writes, and that is what runs here. KEDA's ``pollingInterval`` and
 ``cooldownPeriod`` matter between zero and one replica alone: above, the HPA asks every 15 seconds, and each question
-goes to Prometheus. No queue means a wish for zero replicas, so a busy fleet without a queue shrinks to its minimum.
+goes to Prometheus. No queue means a desired for zero replicas, so a busy fleet without a queue shrinks to its minimum.
 """
 
 from dataclasses import dataclass

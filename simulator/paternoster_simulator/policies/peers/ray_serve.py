@@ -3,8 +3,8 @@
 Source: ray-project/ray at 00590c45, ``python/ray/serve/autoscaling_policy.py`` and
 ``_private/autoscaling_state.py``; defaults of ``serve.config.AutoscalingConfig``.
 
-    wish    = running replicas * (mean of queued and running requests / (target_ongoing_requests * running replicas))
-    smooth  = ceil(running + factor * (wish - running)), and one less where a lower wish would round to no change
+    desired    = running replicas * (mean of queued and running requests / (target_ongoing_requests * running replicas))
+    smooth  = ceil(running + factor * (desired - running)), and one less where a lower number would round to no change
     bounded, and done when it was wished in one direction for upscale_delay_s or downscale_delay_s without a pause
 
 The controller runs ten times a second on numbers that arrive every ``metrics_interval_s``; here it runs each
@@ -57,26 +57,26 @@ class RayServe:
             first = math.ceil(self._settings.upscaling_factor) if ongoing else 0
             return Action(self._bounds.clip(max(first, observation.replicas)))
         mean = sum(count for _, count in self._ongoing) / len(self._ongoing)
-        wish = self._bounds.clip(self._smooth(mean / self._settings.target_ongoing_requests, running))
-        return Action(self._delay(wish, observation.replicas))
+        desired = self._bounds.clip(self._smooth(mean / self._settings.target_ongoing_requests, running))
+        return Action(self._delay(desired, observation.replicas))
 
-    def _smooth(self, wish: float, running: int) -> int:
-        more = wish > running
+    def _smooth(self, desired: float, running: int) -> int:
+        more = desired > running
         factor = self._settings.upscaling_factor if more else self._settings.downscaling_factor
-        smooth = math.ceil(running + factor * (wish - running))
-        return smooth - 1 if math.ceil(wish) < running and smooth == running else smooth
+        smooth = math.ceil(running + factor * (desired - running))
+        return smooth - 1 if math.ceil(desired) < running and smooth == running else smooth
 
-    def _delay(self, wish: int, target: int) -> int:
-        if wish == target:
+    def _delay(self, desired: int, target: int) -> int:
+        if desired == target:
             self._counter = 0
             return target
-        sign = 1 if wish > target else -1
+        sign = 1 if desired > target else -1
         self._counter = max(self._counter, 0) + 1 if sign > 0 else min(self._counter, 0) - 1
         delay = self._settings.upscale_delay_s if sign > 0 else self._settings.downscale_delay_s
         if sign * self._counter <= int(delay / PERIOD_SECONDS):
             return target
         self._counter = 0
-        return wish
+        return desired
 
 
 def _start(settings: RayServeSettings, bounds: Bounds, _: EngineFacts) -> RayServe:
