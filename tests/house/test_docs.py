@@ -60,3 +60,10 @@ def test_the_folders_of_the_structure_are_there() -> None:
     told = [path for row in re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) for path in spelled_out(row)]
     assert len(told) > 30
     assert [path for path in told if not (ROOT / path).is_dir()] == []
+
+
+def test_the_files_where_changes_start_are_there() -> None:
+    section = (ROOT / "docs/structure.md").read_text(encoding="utf-8").partition("## Where to start")[2]
+    named = re.findall(r"`((?:common|engine|kernels|operator|gateway|simulator|charts|tests)/[^`]+)`", section)
+    assert len(named) > 30
+    assert [path for path in named if not (ROOT / path).exists()] == []

@@ -1,5 +1,6 @@
 """Each contract of import-linter fails on an import that it forbids."""
 
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from importlinter.contracts.acyclic_siblings import AcyclicSiblingsContract
 from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.contracts.layers import LayersContract
 
-CONFIGURATION = read_configuration(str(Path(__file__).resolve().parents[2] / "pyproject.toml"))
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGURATION = read_configuration(str(ROOT / "pyproject.toml"))
 OPTIONS: dict[str, Any] = CONFIGURATION["session_options"]
 CONTRACTS: dict[str, dict[str, Any]] = {options["name"]: options for options in CONFIGURATION["contracts_options"]}
 FAULTS = {
@@ -47,6 +49,10 @@ FAULTS = {
 KINDS = {"layers": LayersContract, "acyclic_siblings": AcyclicSiblingsContract, "forbidden": ForbiddenContract}
 
 
+ARROW = re.compile(r"^ *(\w+)(?:\[(\w+)\])? --(?:[^>]* --)?> (\w+)(?:\[(\w+)\])?$", re.MULTILINE)
+"""An arrow of a Mermaid flowchart, in which a node may get its label."""
+
+
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
     return grimp.build_graph(*OPTIONS["root_packages"], include_external_packages=True, cache_dir=None)
@@ -54,6 +60,25 @@ def graph() -> grimp.ImportGraph:
 
 def full_name(module: str) -> str:
     return module if module in ("time", "torch", "fastapi", "aiohttp", "kopf") else f"paternoster_{module}"
+
+
+def drawn_imports(page: str) -> set[tuple[str, str]]:
+    """(importer, imported) of each arrow."""
+    arrows = ARROW.findall(page)
+    labels = {name: label for arrow in arrows for name, label in (arrow[:2], arrow[2:]) if label}
+    return {(labels[importer], labels[imported]) for importer, _, imported, _ in arrows}
+
+
+def test_the_picture_of_the_packages_has_every_import(graph: grimp.ImportGraph) -> None:
+    page = (ROOT / "docs/structure.md").read_text(encoding="utf-8")
+    packages = OPTIONS["root_packages"]
+    found = {
+        (importer, imported)
+        for importer in packages
+        for imported in packages
+        if importer != imported and graph.direct_import_exists(importer=importer, imported=imported, as_packages=True)
+    }
+    assert drawn_imports(page.partition("## The packages")[2].partition("## ")[0]) == found
 
 
 def test_every_contract_has_a_fault() -> None:
