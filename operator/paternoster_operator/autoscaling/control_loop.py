@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, TypeVar
 
-from paternoster_operator.autoscaling.decision import LoopDecision
+from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.signals import Signals
@@ -31,6 +31,41 @@ class LoopState:
         state = replace(self, due=now + period, needs_replica=decision.needs_replica)
         changes = decision.applied and decision.target != self.target
         return replace(state, target=decision.target, changed=now) if changes else state
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where a loop's target should be, and why."""
+
+    target: int
+    reason: Reason
+    message: str
+    limited_by: tuple[Reason, ...] = ()
+    recommended: int | None = None
+    """Before limits; None where none applied."""
+
+    def decide(self, loop: str, moves: str, current: int, **more: Any) -> LoopDecision:
+        """The decision of ``loop``, which moves ``moves``, such as the live cap, from ``current``."""
+        message = self.message if self.target == current else f"{moves} {current}->{self.target}: {self.message}"
+        recommended = self.target if self.recommended is None else self.recommended
+        return LoopDecision(loop, current, self.target, recommended, self.reason, message, self.limited_by, **more)
+
+
+def hold_without_numbers(signals: Signals, current: int) -> Outcome | None:
+    """What holds a loop while no replica is ready or one of them is silent; None while all report."""
+    if signals.ready == 0:
+        return Outcome(current, Reason.INSUFFICIENT_DATA, "no replica is ready")
+    if not signals.fresh:
+        return Outcome(current, Reason.METRICS_STALE, f"held until numbers come from {', '.join(signals.stale_pods)}")
+    return None
+
+
+def hold_after(event: str, then: float | None, seconds: float, current: int, now: float) -> Outcome | None:
+    """What holds a loop for ``seconds`` after an event, such as ``changed``; None once they have passed."""
+    if then is None or not is_recent(now, then, seconds):
+        return None
+    since, more = now - then, then + seconds - now
+    return Outcome(current, Reason.STABILIZING, f"{event} {since:.0f} s ago, held for another {more:.0f} s")
 
 
 AnyState = TypeVar("AnyState", bound=LoopState)
@@ -74,8 +109,3 @@ class ControlLoop(Protocol):
 def is_recent(now: float, then: float | None, seconds: float) -> bool:
     """Whether less than ``seconds`` have passed since ``then``; not where the clock was set back to before it."""
     return then is not None and 0 <= now - then < seconds
-
-
-def hold_text(now: float, then: float, seconds: float, what: str) -> str:
-    """Why a loop holds ``seconds`` after it last changed, and for how long it still does."""
-    return f"{what} {now - then:.0f} s ago, held for another {then + seconds - now:.0f} s"

@@ -10,7 +10,13 @@ import math
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode, ConcurrencyObjective
-from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, hold_text, is_recent
+from paternoster_operator.autoscaling.control_loop import (
+    LoopState,
+    LoopStates,
+    Outcome,
+    hold_after,
+    hold_without_numbers,
+)
 from paternoster_operator.autoscaling.decision import LIVE_CAP, LoopDecision, Reason
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
@@ -26,16 +32,6 @@ class LiveCapState(LoopState):
 
     cut: float | None = None
     """When the cap was cut last, or that cut's last sequence above the cap ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Where the cap should be, and why."""
-
-    target: int
-    reason: Reason
-    message: str
-    limited_by: tuple[Reason, ...] = ()
 
 
 def evidence_seconds(policy: CapPolicy, state: LoopState | None, now: float, tuning: Tuning) -> float:
@@ -78,36 +74,30 @@ class LiveCapLoop:
             # A cut counts from when its last sequence ended, and so does what is observed of it.
             state = replace(state, changed=now, cut=now)
         found = self._judge(signals, models.replica, replace(state, target=bounded), now)
-        reason, message = found.reason, found.message
         if found.target == bounded != state.target:
-            reason, message = Reason.BOUNDS_CHANGED, f"the manifest allows {loop.minimum} to {loop.maximum}"
-        changed = found.target != state.target
-        decision = LoopDecision(
-            loop=self.name,
-            current=state.target,
-            target=found.target,
-            recommended=found.target,
-            reason=reason,
-            message=f"live cap {state.target}->{found.target}: {message}" if changed else message,
-            limited_by=found.limited_by,
+            allowed = f"the manifest allows {loop.minimum} to {loop.maximum}"
+            found = replace(found, reason=Reason.BOUNDS_CHANGED, message=allowed)
+        too_many = signals.preemption_rate > self.tuning.replica_preemption_rate
+        decision = found.decide(
+            self.name,
+            "live cap",
+            state.target,
             inputs=_inputs(loop, signals),
             applied=loop.mode is ConcurrencyMode.AUTO,
-            needs_replica=reason is Reason.AT_FLOOR and signals.preemption_rate > self.tuning.replica_preemption_rate,
+            needs_replica=found.reason is Reason.AT_FLOOR and too_many,
         )
         cut = now if decision.applied and found.target < state.target else state.cut
         return decision, replace(state.after(decision, now, self.period), cut=cut)
 
-    def _judge(self, signals: Signals, model: ReplicaModel, state: LiveCapState, now: float) -> _Outcome:
+    def _judge(self, signals: Signals, model: ReplicaModel, state: LiveCapState, now: float) -> Outcome:
         loop, cap, slo = self.policy.cap, state.target, self.policy.slo
-        if signals.ready == 0:
-            return _Outcome(cap, Reason.INSUFFICIENT_DATA, "no replica is ready")
-        if not signals.fresh:
-            return _Outcome(cap, Reason.METRICS_STALE, f"held until numbers come from {', '.join(signals.stale_pods)}")
+        if (silence := hold_without_numbers(signals, cap)) is not None:
+            return silence
         if _is_draining(signals, state):
             above = f"held until the {signals.above_cap} sequences above the cap have ended"
-            return _Outcome(cap, Reason.STABILIZING, above)
-        if state.changed is not None and is_recent(now, state.changed, loop.cooldown_seconds):
-            return _Outcome(cap, Reason.STABILIZING, hold_text(now, state.changed, loop.cooldown_seconds, "changed"))
+            return Outcome(cap, Reason.STABILIZING, above)
+        if (held := hold_after("changed", state.changed, loop.cooldown_seconds, cap, now)) is not None:
+            return held
         evidence = max(signals.finished, signals.preempted)
         rate, target = signals.preemption_rate, loop.preemption_target
         explanation = (
@@ -119,13 +109,13 @@ class LiveCapLoop:
         if signals.preempted > 0 and rate > target:
             if loop.objective is ConcurrencyObjective.PREEMPTION_RATE:
                 if evidence < loop.min_finished or signals.preempted - doubt <= target * evidence:
-                    return _Outcome(cap, Reason.INSUFFICIENT_DATA, f"{explanation}; too few to be more than chance")
+                    return Outcome(cap, Reason.INSUFFICIENT_DATA, f"{explanation}; too few to be more than chance")
                 fits = _room_after_preemptions(loop, signals, model, cap)
                 return _cut(loop, cap, fits, Reason.PREEMPTION_ABOVE_TARGET, f"{explanation} > {target:.1%}")
             if slow is not None and _steps_are_in_time(slo, signals, model):
                 if signals.window_seconds < loop.window_seconds:
                     few = f"{slow}, for {signals.window_seconds:.0f} of {loop.window_seconds:.0f} s"
-                    return _Outcome(cap, Reason.INSUFFICIENT_DATA, few)
+                    return Outcome(cap, Reason.INSUFFICIENT_DATA, few)
                 return _cut_to_fill(loop, signals, cap, f"{explanation}, {slow}")
         if slow is not None:
             # Where prompts make steps long, the token budget is what helps, and no cut of the cap does.
@@ -135,22 +125,22 @@ class LiveCapLoop:
                     loop, cap, max(int(room), int(cap * (1 - loop.decrease))), Reason.LATENCY_ABOVE_TARGET, slow
                 )
         if signals.preempted + doubt > target / 2 * evidence:
-            return _Outcome(cap, Reason.WITHIN_TOLERANCE, f"{explanation}, target {target:.1%}")
+            return Outcome(cap, Reason.WITHIN_TOLERANCE, f"{explanation}, target {target:.1%}")
         return self._raise(signals, model, state, now)
 
-    def _raise(self, signals: Signals, model: ReplicaModel, state: LiveCapState, now: float) -> _Outcome:
+    def _raise(self, signals: Signals, model: ReplicaModel, state: LiveCapState, now: float) -> Outcome:
         loop, cap = self.policy.cap, state.target
         if signals.waiting == 0:
-            return _Outcome(cap, Reason.WITHIN_TOLERANCE, "few preemptions and no queue")
+            return Outcome(cap, Reason.WITHIN_TOLERANCE, "few preemptions and no queue")
         if cap >= loop.maximum:
             highest = f"{signals.waiting} waiting; {loop.maximum} sequences are the most allowed"
-            return _Outcome(cap, Reason.AT_CAPACITY, highest)
+            return Outcome(cap, Reason.AT_CAPACITY, highest)
         room, bound, explanation = self._room(signals, model)
         if room <= cap:
-            return _Outcome(cap, bound, explanation)
+            return Outcome(cap, bound, explanation)
         settling = self.tuning.settle_windows * loop.window_seconds
-        if state.cut is not None and is_recent(now, state.cut, settling):
-            return _Outcome(cap, Reason.STABILIZING, hold_text(now, state.cut, settling, "cut"))
+        if (held := hold_after("cut", state.cut, settling, cap, now)) is not None:
+            return held
         # Half of the way, where the way is long: after a change of the traffic steps alone take minutes.
         target = min(max(cap + loop.increase_step, (cap + room) // 2), room)
         explanation = (
@@ -158,7 +148,7 @@ class LiveCapLoop:
             f"{signals.kv_peak_usage:.0%} of the KV pool used at most"
         )
         limited = (Reason.AT_CAPACITY,) if target == loop.maximum else ()
-        return _Outcome(target, Reason.HEADROOM_AVAILABLE, explanation, limited)
+        return Outcome(target, Reason.HEADROOM_AVAILABLE, explanation, limited)
 
     def _room(self, signals: Signals, model: ReplicaModel) -> tuple[int, Reason, str]:
         """How high the cap may go, what bounds it, and an explanation."""
@@ -182,13 +172,13 @@ def _steps_are_in_time(slo: SloPolicy | None, signals: Signals, model: ReplicaMo
     return slo is not None and slo.itl is not None and pace is not None and pace <= slo.itl
 
 
-def _cut_to_fill(loop: CapPolicy, signals: Signals, cap: int, explanation: str) -> _Outcome:
+def _cut_to_fill(loop: CapPolicy, signals: Signals, cap: int, explanation: str) -> Outcome:
     """Down to the sequences that fill the KV pool on average."""
     running, usage = _memory_used(loop, signals)
     fill = math.ceil(running / usage) if usage > 0 else cap
     if fill >= cap:
         full = f"{explanation}; {cap} sequences do no more than fill the KV pool"
-        return _Outcome(cap, Reason.WITHIN_TOLERANCE, full)
+        return Outcome(cap, Reason.WITHIN_TOLERANCE, full)
     return _cut(loop, cap, fill, Reason.PREEMPTION_ABOVE_TARGET, f"{explanation}; {fill} sequences fill the KV pool")
 
 
@@ -221,11 +211,11 @@ def _explain_late_tokens(slo: SloPolicy | None, signals: Signals) -> str | None:
     return f"{mean * 1000:.0f} ms between tokens > {slo.itl * 1000:.0f} ms"
 
 
-def _cut(loop: CapPolicy, cap: int, target: int, reason: Reason, explanation: str) -> _Outcome:
+def _cut(loop: CapPolicy, cap: int, target: int, reason: Reason, explanation: str) -> Outcome:
     if cap <= loop.minimum:
-        return _Outcome(cap, Reason.AT_FLOOR, f"{explanation}; {loop.minimum} sequences are the fewest allowed")
+        return Outcome(cap, Reason.AT_FLOOR, f"{explanation}; {loop.minimum} sequences are the fewest allowed")
     target = max(loop.minimum, min(cap - 1, target))
-    return _Outcome(target, reason, explanation, (Reason.AT_FLOOR,) if target == loop.minimum else ())
+    return Outcome(target, reason, explanation, (Reason.AT_FLOOR,) if target == loop.minimum else ())
 
 
 def _memory_used(loop: CapPolicy, signals: Signals) -> tuple[float, float]:

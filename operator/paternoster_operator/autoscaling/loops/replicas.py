@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
-from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, Outcome, hold_without_numbers
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision, Reason
 from paternoster_operator.autoscaling.loops.demand import Need, replicas_needed
 from paternoster_operator.autoscaling.loops.limits import (
@@ -31,19 +31,6 @@ from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import replica_capacity
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.tuning import Tuning
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """How many replicas there should be, and why."""
-
-    target: int
-    recommended: int
-    reason: Reason
-    message: str
-    limited_by: tuple[Reason, ...] = ()
-    need: Need | None = None
-    """What the formula found; None where it was not computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,43 +68,37 @@ class ReplicaLoop:
         if bounded == current and state.is_early(now, self.period) and not (wakes or sleeps):
             return None, state
         if bounded != current:
-            found = _move_into_bounds(loop, current, bounded)
+            found, need = _move_into_bounds(loop, current, bounded), None
         else:
-            found, state = self._judge(loop, signals, models, state, cap, now)
-        changed, need = found.target != current, found.need
-        decision = LoopDecision(
-            loop=self.name,
-            current=current,
-            target=found.target,
-            recommended=found.recommended,
-            reason=found.reason,
-            message=f"replicas {current}->{found.target}: {found.message}" if changed else found.message,
-            limited_by=found.limited_by,
+            found, need, state = self._judge(loop, signals, models, state, cap, now)
+        decision = found.decide(
+            self.name,
+            "replicas",
+            current,
             inputs=_inputs(signals, cap.target, need),
             applied=loop.mode is AutoscalingMode.AUTO,
             utilization=0.0 if need is None else need.ratio(current),
             formula="" if need is None else need.formula,
-            otherwise=f"{found.recommended} replicas" if found.recommended != found.target else "",
+            otherwise="" if found.recommended in (None, found.target) else f"{found.recommended} replicas",
         )
-        if changed and decision.applied:
-            difference = found.target - current
+        difference = found.target - current
+        if difference and decision.applied:
             added = now if difference > 0 else state.added
             state = replace(state, changes=(*state.changes, (now, difference)), added=added)
         return decision, state.after(decision, now, self.period)
 
     def _judge(
         self, loop: ReplicaPolicy, signals: Signals, models: Models, state: ReplicaState, cap: LoopState, now: float
-    ) -> tuple[_Outcome, ReplicaState]:
+    ) -> tuple[Outcome, Need | None, ReplicaState]:
+        """The outcome, what the formula found if it was computed, and the state with this evaluation."""
         current = state.target
-        if signals.ready == 0 and signals.held == 0 and current > 0:
-            return _Outcome(current, current, Reason.INSUFFICIENT_DATA, "no replica is ready"), state
-        if signals.ready > 0 and not signals.fresh:
-            explanation = f"held until numbers come from {', '.join(signals.stale_pods)}"
-            return _Outcome(current, current, Reason.METRICS_STALE, explanation), state
+        silence = hold_without_numbers(signals, current)
+        if silence is not None and (signals.ready > 0 or (signals.held == 0 and current > 0)):
+            return silence, None, state
         if loop.idle_seconds is not None and is_idle(loop, signals, state, now):
-            return _Outcome(0, 0, Reason.SCALE_TO_ZERO_IDLE, f"no request for {loop.idle_seconds:.0f} s"), state
+            return Outcome(0, Reason.SCALE_TO_ZERO_IDLE, f"no request for {loop.idle_seconds:.0f} s"), None, state
         if current == 0 and signals.held == 0:
-            return _Outcome(0, 0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), state
+            return Outcome(0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), None, state
         need = replicas_needed(self.policy, signals, models, cap, state, now, self.tuning)
         wanted, reason, explanation = _apply_tolerance(loop, signals, need, current, cap.needs_replica)
         # The cap may let a replica run more than it sustains.
@@ -130,8 +111,8 @@ class ReplicaLoop:
             found = self._scale_down(loop, signals, state, now, wanted, explanation)
         else:
             planned = f"{explanation}, target {need.utilization:.0%}"
-            found = _Outcome(current, current, Reason.WITHIN_TOLERANCE, planned)
-        return replace(found, need=need), state
+            found = Outcome(current, Reason.WITHIN_TOLERANCE, planned)
+        return found, need, state
 
     def _scale_up(
         self,
@@ -142,7 +123,7 @@ class ReplicaLoop:
         wanted: int,
         reason: Reason,
         explanation: str,
-    ) -> _Outcome:
+    ) -> Outcome:
         current = state.target
         limited: list[Reason] = []
         target = wanted
@@ -151,13 +132,13 @@ class ReplicaLoop:
             limited.append(_upper_limit(loop))
         if target <= current:
             message = f"{explanation}; {current} replicas are the most allowed"
-            return _Outcome(current, wanted, limited[0], message, tuple(limited))
+            return Outcome(current, limited[0], message, tuple(limited), recommended=wanted)
         up, window = loop.scale_up, loop.scale_up.stabilization_window_seconds
         steady = min(wanted_within(state, now, window, self.tuning), default=current)
         if reason is not Reason.ACTIVATED_BY_REQUEST and (now - state.since < window or steady <= current):
             more = seconds_until_steady(state, now, window, +1, self.tuning)
             message = f"{explanation}; held for another {more:.0f} s, as it is to last {window} s"
-            return _Outcome(current, wanted, Reason.STABILIZING, message, (*limited, Reason.STABILIZING))
+            return Outcome(current, Reason.STABILIZING, message, (*limited, Reason.STABILIZING), recommended=wanted)
         allowed = steps_left(state, now, up.period_seconds, up.max_percent, up.max_pods, +1)
         if reason is not Reason.ACTIVATED_BY_REQUEST and steady < target:
             target = steady
@@ -171,16 +152,16 @@ class ReplicaLoop:
             message = (
                 f"{explanation}; held for another {more:.0f} s, as many as allowed were added in {up.period_seconds} s"
             )
-            return _Outcome(current, wanted, waits, message, tuple(limited))
-        return _Outcome(target, wanted, reason, explanation, tuple(limited))
+            return Outcome(current, waits, message, tuple(limited), recommended=wanted)
+        return Outcome(target, reason, explanation, tuple(limited), recommended=wanted)
 
     def _scale_down(
         self, loop: ReplicaPolicy, signals: Signals, state: ReplicaState, now: float, wanted: int, explanation: str
-    ) -> _Outcome:
+    ) -> Outcome:
         current, tuning = state.target, self.tuning
 
-        def hold(reason: Reason, message: str) -> _Outcome:
-            return _Outcome(current, wanted, reason, f"{explanation}; {message}", (reason,))
+        def hold(reason: Reason, message: str) -> Outcome:
+            return Outcome(current, reason, f"{explanation}; {message}", (reason,), recommended=wanted)
 
         if loop.lowest >= current:
             return hold(Reason.MIN_REPLICAS, f"{current} replicas are the fewest allowed")
@@ -218,8 +199,8 @@ class ReplicaLoop:
             why = f"held for another {more:.0f} s, as many as allowed were removed in {down.period_seconds} s"
             if signals.pending:
                 why = f"those that serve are held until the {signals.pending} pending serve"
-            return _Outcome(current, wanted, limited[-1], f"{explanation}; {why}", limited)
-        return _Outcome(target, wanted, Reason.DEMAND_BELOW_TARGET, explanation, limited)
+            return Outcome(current, limited[-1], f"{explanation}; {why}", limited, recommended=wanted)
+        return Outcome(target, Reason.DEMAND_BELOW_TARGET, explanation, limited, recommended=wanted)
 
 
 def seconds_idle(signals: Signals, state: ReplicaState, now: float) -> float:
@@ -237,13 +218,13 @@ def is_idle(loop: ReplicaPolicy, signals: Signals, state: ReplicaState, now: flo
     )
 
 
-def _move_into_bounds(loop: ReplicaPolicy, current: int, bounded: int) -> _Outcome:
+def _move_into_bounds(loop: ReplicaPolicy, current: int, bounded: int) -> Outcome:
     if bounded > current:
         reason, bound = Reason.MIN_REPLICAS, "minReplicas"
     else:
         reason = _upper_limit(loop)
         bound = "budget.maxGPUs" if reason is Reason.GPU_BUDGET else "maxReplicas"
-    return _Outcome(bounded, bounded, reason, f"{bound} allows {bounded}", (reason,))
+    return Outcome(bounded, reason, f"{bound} allows {bounded}", (reason,))
 
 
 def _upper_limit(loop: ReplicaPolicy) -> Reason:

@@ -3,7 +3,13 @@
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
-from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, hold_text, is_recent
+from paternoster_operator.autoscaling.control_loop import (
+    LoopState,
+    LoopStates,
+    Outcome,
+    hold_after,
+    hold_without_numbers,
+)
 from paternoster_operator.autoscaling.decision import TOKEN_BUDGET, LoopDecision, Reason
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
@@ -46,15 +52,13 @@ class TokenBudgetLoop:
             return None, state
         state = replace(state, target=min(state.target or capacity, capacity))
         current = state.target
-        target, reason, message = self._judge(signals, models, state, now)
-        decision = LoopDecision(
-            loop=self.name,
-            current=current,
-            target=target,
-            recommended=target,
-            reason=reason,
-            message=f"token budget {current}->{target}: {message}" if target != current else message,
-            limited_by=(Reason.AT_FLOOR,) if target < current and target == loop.lowest(capacity) else (),
+        found = self._judge(signals, models, state, now)
+        if found.target < current and found.target == loop.lowest(capacity):
+            found = replace(found, limited_by=(Reason.AT_FLOOR,))
+        decision = found.decide(
+            self.name,
+            "token budget",
+            current,
             inputs={
                 "capacity": f"{capacity} tokens",
                 "fit": f"{models.replica.steps.fit:.0%}",
@@ -67,31 +71,27 @@ class TokenBudgetLoop:
         # What is only advised leaves the engines what they were started with.
         return decision, state if decision.applied else replace(state, target=capacity)
 
-    def _judge(self, signals: Signals, models: Models, state: TokenBudgetState, now: float) -> tuple[int, Reason, str]:
-        """Target, reason and explanation."""
+    def _judge(self, signals: Signals, models: Models, state: TokenBudgetState, now: float) -> Outcome:
         slo, capacity, current, steps = self.policy.slo, signals.token_capacity, state.target, models.replica.steps
-        if not signals.fresh:
-            return current, Reason.METRICS_STALE, f"held until numbers come from {', '.join(signals.stale_pods)}"
+        if (silence := hold_without_numbers(signals, current)) is not None:
+            return silence
         if slo is None or slo.itl is None:
-            return capacity, Reason.AT_CAPACITY, "no limit between tokens"
-        if state.changed is not None and is_recent(now, state.changed, self.policy.cap.cooldown_seconds):
-            return (
-                current,
-                Reason.STABILIZING,
-                hold_text(now, state.changed, self.policy.cap.cooldown_seconds, "changed"),
-            )
+            return Outcome(capacity, Reason.AT_CAPACITY, "no limit between tokens")
+        cooldown = self.policy.cap.cooldown_seconds
+        if (held := hold_after("changed", state.changed, cooldown, current, now)) is not None:
+            return held
         # What is between the limit and what is aimed at is for steps with more beside the prompt than usual.
         limit = slo.itl * self.tuning.itl_margin
         fits, takes = steps.largest_step(limit), steps.mixed_step(current)
         if fits is None or takes is None:
-            return current, Reason.INSUFFICIENT_DATA, "the time of a step is not known yet"
+            return Outcome(current, Reason.INSUFFICIENT_DATA, "the time of a step is not known yet")
         room = self._within(capacity, fits)
         duration = f"a step of {current} tokens takes {takes * 1000:.0f} ms"
         if room > current * (1 + self.tuning.budget_tolerance):
-            return room, Reason.HEADROOM_AVAILABLE, f"{duration} < {limit * 1000:.0f} ms"
+            return Outcome(room, Reason.HEADROOM_AVAILABLE, f"{duration} < {limit * 1000:.0f} ms")
         if room >= current * (1 - self.tuning.budget_tolerance):
-            return current, Reason.WITHIN_TOLERANCE, f"{duration}, aimed at {limit * 1000:.0f} ms"
-        return room, Reason.LATENCY_ABOVE_TARGET, f"{duration} > {limit * 1000:.0f} ms"
+            return Outcome(current, Reason.WITHIN_TOLERANCE, f"{duration}, aimed at {limit * 1000:.0f} ms")
+        return Outcome(room, Reason.LATENCY_ABOVE_TARGET, f"{duration} > {limit * 1000:.0f} ms")
 
     def _within(self, capacity: int, tokens: float) -> int:
         """The largest allowed budget of at most ``tokens``, and no less than the lowest."""
