@@ -5,6 +5,9 @@ On a port of its own, guarded by ``Authorization: Bearer <key>`` when the engine
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+LONGEST_QUEUE_MILLISECONDS = 86_400_000
+"""The largest limit on the time in an engine's queue: a day."""
+
 
 class LiveConfig(BaseModel):
     """Answer of ``GET`` and ``PATCH /admin/config``."""
@@ -20,6 +23,9 @@ class LiveConfig(BaseModel):
         description="tokens that a step may hold now, 1..max_batched_tokens; never less than one for each "
         "sequence that runs",
     )
+    max_queue_milliseconds: int = Field(
+        default=0, ge=0, description="a request that would wait longer than this is refused with 503; 0: none is"
+    )
     draining: bool = Field(description="true once the engine admits no more requests")
 
 
@@ -27,18 +33,20 @@ class LiveConfigPatch(BaseModel):
     """Body of ``PATCH /admin/config``.
 
     Lowering ``live_cap`` lets running sequences finish and never preempts; raising it acts on the next step, as any
-    change of ``token_budget`` does. What is left out stays as it is.
+    change of ``token_budget`` does. ``max_queue_milliseconds`` counts for requests that come from then on. What is left
+    out stays as it is.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     live_cap: int | None = Field(default=None, ge=1)
     token_budget: int | None = Field(default=None, ge=1)
+    max_queue_milliseconds: int | None = Field(default=None, ge=0, le=LONGEST_QUEUE_MILLISECONDS)
 
     @model_validator(mode="after")
     def _some(self) -> "LiveConfigPatch":
-        if self.live_cap is None and self.token_budget is None:
-            raise ValueError("must have live_cap, token_budget or both")
+        if not self.model_dump(exclude_none=True):
+            raise ValueError("must have live_cap, token_budget or max_queue_milliseconds")
         return self
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from paternoster_contract.admin import LONGEST_QUEUE_MILLISECONDS
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.limits import LONGEST_NAME, MAX_ALIASES
 
@@ -66,6 +67,12 @@ class EngineStats(BaseModel):
         default=0, description="tokens that a step can ever hold; 0 from an engine that does not tell"
     )
     token_budget: Count = Field(default=0, description="tokens that a step may hold now")
+    max_queue_milliseconds: Count | None = Field(
+        default=None,
+        le=LONGEST_QUEUE_MILLISECONDS,
+        description="a request that would wait longer than this is refused; 0: none is; null from an engine that does "
+        "not tell",
+    )
     max_model_len: Count = Field(
         default=0, description="longest prompt plus output, tokens; 0 from an engine that does not tell"
     )

@@ -12,7 +12,14 @@ from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineState
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision, LoopDecision
+from paternoster_operator.autoscaling.decision import (
+    LIVE_CAP,
+    QUEUE_WAIT,
+    REPLICAS,
+    TOKEN_BUDGET,
+    Decision,
+    LoopDecision,
+)
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
@@ -277,8 +284,14 @@ class Reconciler:
             cap = min(targets[LIVE_CAP], stats.capacity)
             # 0 where an engine of an earlier release has no token budget, which would refuse one.
             budget = min(targets[TOKEN_BUDGET], stats.max_batched_tokens) or None
-            if stats.live_cap != cap or budget not in (None, stats.token_budget):
-                limits = LiveConfigPatch(live_cap=cap, token_budget=budget)
+            wait = None if stats.max_queue_milliseconds is None else targets[QUEUE_WAIT]
+            present = LiveConfigPatch(
+                live_cap=stats.live_cap,
+                token_budget=None if budget is None else stats.token_budget,
+                max_queue_milliseconds=stats.max_queue_milliseconds,
+            )
+            limits = LiveConfigPatch(live_cap=cap, token_budget=budget, max_queue_milliseconds=wait)
+            if limits != present:
                 calls.append(self._scraper.set_limits(pod.admin_url, limits, fleet.admin_keys))
             if pod.drain_wanted != (stats.state is EngineState.DRAINING):
                 calls.append(self._scraper.set_drained(pod.admin_url, pod.drain_wanted, fleet.admin_keys))

@@ -205,6 +205,10 @@ class Simulation:
             for pod in self._fleet.of(Phase.READY):
                 if pod.name in observation.engines:
                     pod.serving.set_token_budget(action.token_budget)
+        if action.max_queue_milliseconds is not None:
+            for pod in self._fleet.of(Phase.READY):
+                if pod.name in observation.engines:
+                    pod.serving.scheduler.queue_wait.max_milliseconds = action.max_queue_milliseconds
         if action.replicas != self._fleet.wanted:
             self._scale_events += 1
             self._fleet.scale(action.replicas, now)

@@ -271,6 +271,23 @@ def test_a_jump_of_the_clock_is_no_reason(seconds: float) -> None:
     assert late(outcome, 600, 850) < 0.02
 
 
+@pytest.mark.parametrize(("seed", "workload", "rate"), [(0, CHAT, 12.0), (1, CHAT, 16.0), (0, CODE, 24.0)])
+def test_at_the_ceiling_what_capacity_can_answer_is_answered_in_time(
+    seed: int, workload: Workload, rate: float
+) -> None:
+    """Twice what two replicas can do: half of it is refused, and most of the rest is in time."""
+    outcome = run(
+        constant(rate), duration=420, seed=seed, start=2, workload=workload,
+        autoscaling={"minReplicas": 1, "maxReplicas": 2},
+    )  # fmt: skip
+    records = outcome.records
+    came = records.arrival >= 120
+    ended = (records.outcome == RequestOutcome.FINISHED) & (records.arrival + records.end_to_end >= 120)
+    in_time = (records.outcome == RequestOutcome.FINISHED) & came & (records.ttft * 1000 <= outcome.objective.ttft_ms)
+    assert np.mean(records.outcome[came] == RequestOutcome.REFUSED) > 0.2, "there is too much to do"
+    assert np.count_nonzero(in_time) >= 0.7 * np.count_nonzero(ended & (records.arrival < 420))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_never_outside_bounds_and_budget(seed: int) -> None:
     outcome = run(

@@ -72,6 +72,12 @@ class NewBudget:
     tokens: int
 
 
+@dataclass
+class NewQueueLimit:
+    at: int
+    milliseconds: int
+
+
 events = st.lists(
     st.one_of(
         st.builds(
@@ -87,6 +93,7 @@ events = st.lists(
         st.builds(Glance, at=st.integers(0, 2500)),
         st.builds(NewCap, at=st.integers(0, 2500), cap=st.integers(1, 8)),
         st.builds(NewBudget, at=st.integers(0, 2500), tokens=st.integers(1, 60)),
+        st.builds(NewQueueLimit, at=st.integers(0, 500), milliseconds=st.sampled_from([0, 1, 20, 100])),
     ),
     min_size=1,
     max_size=40,
@@ -96,6 +103,8 @@ events = st.lists(
 def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, fast_forward: bool) -> dict[str, Any]:
     """Everything that can be seen of one engine under one list of events."""
     replica = Replica("engine", config, cost, fast_forward=fast_forward)
+    # Ticks are milliseconds here, so that limits of the queue's time are of the size of waits.
+    replica.scheduler.queue_wait._ticks_per_second = 1000
     requests: list[Request] = []
     finished: list[tuple[int, list[str]]] = []
     seen = []
@@ -131,6 +140,8 @@ def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, fas
                 replica.set_cap(event.cap, event.at)
             case NewBudget():
                 replica.set_token_budget(event.tokens)
+            case NewQueueLimit():
+                replica.scheduler.queue_wait.max_milliseconds = event.milliseconds
     until(10**9)
     assert replica.end is None
     assert not replica.unfinished()

@@ -1,5 +1,7 @@
 """Why a request is refused before it joins the queue."""
 
+import math
+
 
 class AdmissionError(Exception):
     """A request that was not taken; nothing was changed. ``reason`` is a metric label."""
@@ -53,6 +55,20 @@ class QueueFull(AdmissionError):
             f"The engine is busy: {num_waiting} requests are waiting, which is as many as it queues. "
             "Please try again later or on a different instance."
         )
+
+
+class QueueTooSlow(AdmissionError):
+    """A request would wait longer than it may; ``retry_after`` is the seconds until the queue is short enough."""
+
+    reason = "queue_too_slow"
+
+    def __init__(self, num_waiting: int, seconds: float, most_seconds: float) -> None:
+        """``seconds``: that the request would wait, of ``most_seconds`` that it may."""
+        super().__init__(
+            f"The engine is busy: behind the {num_waiting} requests that are waiting this one would begin in "
+            f"{seconds:.1f} s, and requests may wait for {most_seconds:.1f} s. Please try again later."
+        )
+        self.retry_after = max(1, math.ceil(seconds - most_seconds))
 
 
 class TenantQueueFull(AdmissionError):

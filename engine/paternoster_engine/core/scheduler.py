@@ -28,6 +28,7 @@ from paternoster_engine.core.speculation import Speculation
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.step_update import StepUpdate
 from paternoster_engine.core.waiting.batching import make_batching
+from paternoster_engine.core.waiting.queue_wait import QueueWait
 from paternoster_engine.core.waiting.waiting_queue import Deadlines, make_queue
 
 
@@ -42,11 +43,12 @@ class Scheduler:
         token_budget: int | None = None,
         pool: BlockPool | None = None,
         drafter: Drafter | None = None,
+        ticks_per_second: int = 1,
     ) -> None:
         """``live_cap`` and ``token_budget``: at first; None for the capacity.
 
         ``pool``: of ``config.num_blocks`` blocks, for who needs another than the one that is made here. ``drafter``:
-        proposes tokens with ``speculative: draft``.
+        proposes tokens with ``speculative: draft``. ``ticks_per_second``: unit of the times that callers pass.
         """
         self.config = config
         self.drafter = drafter
@@ -60,6 +62,7 @@ class Scheduler:
         self._shares = PromptShares(self._queue)
         self._validation = RequestValidation(config)
         self._deadlines = Deadlines()
+        self.queue_wait = QueueWait(ticks_per_second)
         self._requests: dict[str, Request] = {}
         self._slots = Slots(config, self._running, live_cap)
         self._preemption = Preemption(
@@ -152,12 +155,14 @@ class Scheduler:
             if request.request_id in self._requests:
                 raise ValueError(f"request_id {request.request_id!r} is already in use")
         try:
-            self._validation.check(requests, self.waiting)
+            self._validation.check(requests, self.waiting, self.queue_wait.pace(requests[0].arrival))
         except AdmissionError as error:
             self.counters.rejected[error.reason] += 1
             raise
         if self.config.whole_prompts:
             self._shares.place_call(requests)
+        if not self.waiting:
+            self.queue_wait.begin(requests[0].arrival)
         for request in requests:
             if request.branching is not None:
                 request.group = SequenceGroup(request, request.branching)
@@ -184,6 +189,7 @@ class Scheduler:
         for request in self._deadlines.expired(now):
             self._finish(request, FinishReason.TIMEOUT)
             builder.expired.append(request)
+        admitted_before = self.counters.queue_count
         admits = self._batching.admits(len(self._running), self._queue, now)
         if self.config.force_preempt_every and self._step % self.config.force_preempt_every == 0 and self._running:
             self._preemption.force(builder)
@@ -195,6 +201,7 @@ class Scheduler:
             self._upper_prompts_first(builder, admits, now)
         else:
             self._serve(builder, list(self._running), admits, now)
+        self.queue_wait.admit(self.counters.queue_count - admitted_before, now)
         self._speculation.extend(builder)
         swaps, copies = self.swap.take_copies(), self.kv.take_copies()
         batch = builder.build(self._step, swaps, copies, ahead=self.config.overlap)
@@ -277,6 +284,7 @@ class Scheduler:
             "max_batched_tokens": self.config.max_batched_tokens,
             "max_model_len": self.config.max_model_len,
             "token_budget": self.token_budget,
+            "max_queue_milliseconds": self.queue_wait.max_milliseconds,
             "running": len(self._running),
             "waiting": len(self.waiting),
             **self.kv.stats(),

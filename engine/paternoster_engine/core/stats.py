@@ -7,6 +7,9 @@ from typing import Any
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.core.step_work import StepSums
 
+_NO_PLACE = ("queue_full", "queue_too_slow", "tenant_queue_full")
+"""Of the reasons for which requests are refused, those for want of a place in the queue."""
+
 
 @dataclass(slots=True)
 class Counters:
@@ -76,7 +79,7 @@ class Counters:
             "requests_total": self.requests,
             "requests_finished_total": sum(self.finished.copy().values()),
             "requests_rejected_total": sum(self.rejected.copy().values()),
-            "requests_rejected_full_total": self.rejected["queue_full"] + self.rejected["tenant_queue_full"],
+            "requests_rejected_full_total": sum(self.rejected[reason] for reason in _NO_PLACE),
             "requests_preempted_total": self.requests_preempted,
             "preemptions_total": self.preemptions,
             "prompt_tokens_total": self.prompt_tokens,

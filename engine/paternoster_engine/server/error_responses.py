@@ -16,6 +16,7 @@ from paternoster_engine.core.errors import (
     NeverFits,
     PromptTooLong,
     QueueFull,
+    QueueTooSlow,
     TenantQueueFull,
     TenantRateExceeded,
     TooManyBeams,
@@ -85,6 +86,7 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
     TenantRateExceeded: ErrorResponse(429, "RateLimitError"),
     DeadlineExceeded: ErrorResponse(504, "DeadlineExceededError", "deadline_ms", final=True),
     QueueFull: ErrorResponse(503, "Service Unavailable", retry_after=1),
+    QueueTooSlow: ErrorResponse(503, "Service Unavailable"),
     TextQueueFull: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
     RendererLost: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
     GrammarQueueFull: ErrorResponse(503, "ServiceUnavailableError", retry_after=1),
@@ -139,7 +141,7 @@ def describe(error: Exception) -> tuple[ErrorResponse, dict[str, Any]]:
 
 def error_response(error: Exception) -> JSONResponse:
     response, body = describe(error)
-    retry_after = error.retry_after if isinstance(error, TenantRateExceeded) else response.retry_after
+    retry_after = error.retry_after if isinstance(error, (QueueTooSlow, TenantRateExceeded)) else response.retry_after
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     if response.final:
         headers[SHOULD_RETRY] = "false"

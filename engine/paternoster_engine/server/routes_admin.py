@@ -30,6 +30,8 @@ async def patch_config(patch: LiveConfigPatch, state: State) -> LiveConfig:
             name = "token_budget"
             if patch.token_budget is not None:
                 scheduler.token_budget = patch.token_budget
+            if patch.max_queue_milliseconds is not None:
+                scheduler.queue_wait.max_milliseconds = patch.max_queue_milliseconds
         except ValueError as error:
             # All of it or nothing.
             scheduler.live_cap = before
@@ -66,5 +68,6 @@ def _config(state: ServerState) -> LiveConfig:
         live_cap=scheduler.live_cap,
         max_batched_tokens=scheduler.config.max_batched_tokens,
         token_budget=scheduler.token_budget,
+        max_queue_milliseconds=scheduler.queue_wait.max_milliseconds,
         draining=state.phase is EngineState.DRAINING,
     )

@@ -12,6 +12,7 @@ from paternoster_operator.autoscaling.control_loop import ControlLoop, LoopState
 from paternoster_operator.autoscaling.decision import REPLICAS, Decision, LoopDecision
 from paternoster_operator.autoscaling.loops.limits import ReplicaState
 from paternoster_operator.autoscaling.loops.live_cap import LiveCapLoop, LiveCapState, evidence_seconds
+from paternoster_operator.autoscaling.loops.queue_wait import QueueWaitLoop
 from paternoster_operator.autoscaling.loops.replicas import ReplicaLoop, seconds_idle
 from paternoster_operator.autoscaling.loops.token_budget import TokenBudgetLoop
 from paternoster_operator.autoscaling.models import Models
@@ -22,8 +23,9 @@ from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 from paternoster_operator.autoscaling.windows import SignalWindows
 
 MakeLoop = Callable[[ScalingPolicy, Tuning], ControlLoop]
-LOOPS: Final[Sequence[MakeLoop]] = (TokenBudgetLoop, LiveCapLoop, ReplicaLoop)
-"""In the order of evaluation: replicas come last, since they are decided by what the others will hold."""
+LOOPS: Final[Sequence[MakeLoop]] = (TokenBudgetLoop, LiveCapLoop, ReplicaLoop, QueueWaitLoop)
+"""In the order of evaluation: replicas are decided by what budget and cap will hold, and the queue is bounded only
+where no replica can be added."""
 
 
 @dataclass(slots=True)
@@ -43,10 +45,12 @@ class Autoscaler:
          objective PreemptionRate their rate cuts it to what memory has room for; a queue, few preemptions and room
          raise it;
        - replicas, every 15 s: the sequences that the traffic keeps busy over those that one replica sustains, within
-         windows, steps, bounds and budget.
+         windows, steps, bounds and budget;
+       - the queue, every 5 s: where no replica can be added, engines refuse what would wait too long for its first
+         token.
 
-    Replicas come last and do not count the first two as capacity, so that a cut of either is no demand; each loop
-    reads what an earlier one just decided.
+    Replicas do not count the first two as capacity, so that a cut of either is no demand; each loop reads what an
+    earlier one just decided.
 
     An example with the defaults: limits of 2 s and 50 ms, ``max_num_seqs`` 256, two replicas. Each ran 60 sequences
     on average, on 30 % of its KV blocks, 25 ms between tokens; earlier it ran 20 with 15 ms. So a sequence takes 0.5

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 REPLICAS: Final = "Replicas"
 LIVE_CAP: Final = "LiveCap"
 TOKEN_BUDGET: Final = "TokenBudget"
+QUEUE_WAIT: Final = "QueueWait"
 
 Action = Literal["Up", "Down", "Hold"]
 

@@ -14,6 +14,7 @@ from paternoster_operator.api.v1alpha1 import (
     ScaleDown,
     ScaleUp,
 )
+from paternoster_operator.autoscaling.decision import Reason
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 
@@ -42,6 +43,11 @@ class ReplicaPolicy:
     @property
     def highest(self) -> int:
         return self.maximum if self.budget is None else min(self.maximum, self.budget)
+
+    @property
+    def highest_reason(self) -> Reason:
+        """What :attr:`highest` comes from."""
+        return Reason.GPU_BUDGET if self.budget is not None and self.budget < self.maximum else Reason.MAX_REPLICAS
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ class Signals:
     """Smallest max_batched_tokens of the serving replicas; 0 where one has no live token budget."""
     token_budget: int = 0
     """Smallest live token budget of the serving replicas."""
+    max_queue_milliseconds: int = 0
+    """Longest wait in the queue that the serving replicas allow, of the strictest of them; 0 where none has a limit."""
     kv_usage: float = 0.0
     """Mean share of KV blocks in use, 0..1."""
     kv_peak_usage: float = 0.0

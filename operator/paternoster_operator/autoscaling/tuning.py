@@ -35,6 +35,9 @@ class Tuning:
     itl_margin: float = 0.9
     """Share of the limit between tokens that the mean is planned for: the limit is for the slow ones."""
 
+    queue_wait_share: float = 0.33
+    """Share of the limit for first tokens that a request may be expected to wait, once no replica can be added: waits
+    vary, and the prompt takes time, too."""
     drain_seconds: float = 60.0
     """Time in which a queue is to be worked off: more replicas than that takes would come when it is gone."""
     prior_arrivals: float = 10.0

@@ -176,6 +176,9 @@ class SignalWindows:
             lowest_cap=min((s.live_cap for s in stats), default=0),
             token_capacity=min((s.max_batched_tokens for s in stats), default=0),
             token_budget=min((s.token_budget for s in stats), default=0),
+            max_queue_milliseconds=min(
+                (s.max_queue_milliseconds for s in stats if s.max_queue_milliseconds), default=0
+            ),
             kv_usage=sum(s.kv_usage for s in stats) / len(stats) if stats else 0.0,
             kv_peak_usage=max((s.kv_usage for samples in inside.values() for s in samples), default=0.0),
             replicas=tuple(_load(samples, flow[pod]) for pod, samples in inside.items()),

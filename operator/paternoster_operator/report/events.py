@@ -1,9 +1,14 @@
 """The events of the scaling law's decisions. Pure."""
 
-from paternoster_operator.autoscaling.decision import REPLICAS, LoopDecision, Reason
+from paternoster_operator.autoscaling.decision import QUEUE_WAIT, REPLICAS, LoopDecision, Reason
 from paternoster_operator.cluster.port import Event
 
-_BY_ACTION = {(REPLICAS, "Up"): "ScaledUp", (REPLICAS, "Down"): "ScaledDown"}
+_BY_ACTION = {
+    (REPLICAS, "Up"): "ScaledUp",
+    (REPLICAS, "Down"): "ScaledDown",
+    (QUEUE_WAIT, "Up"): "QueueBounded",
+    (QUEUE_WAIT, "Down"): "QueueUnbounded",
+}
 """The others are named after their loop: ``TokenBudgetRaised``."""
 _BY_REASON = {Reason.SCALE_TO_ZERO_IDLE: "ScaledToZero", Reason.ACTIVATED_BY_REQUEST: "Activated"}
 

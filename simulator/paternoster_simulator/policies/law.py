@@ -2,7 +2,7 @@
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.autoscaler import Autoscaler
-from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET
+from paternoster_operator.autoscaling.decision import LIVE_CAP, QUEUE_WAIT, REPLICAS, TOKEN_BUDGET
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
@@ -31,4 +31,4 @@ class LawPolicy:
         self._autoscaler.observe(observation)
         decision = self._autoscaler.decide(observation.now)
         targets, made = decision.targets, tuple(made.document() for made in decision.values())
-        return Action(targets[REPLICAS], targets[LIVE_CAP], made, targets[TOKEN_BUDGET] or None)
+        return Action(targets[REPLICAS], targets[LIVE_CAP], made, targets[TOKEN_BUDGET] or None, targets[QUEUE_WAIT])

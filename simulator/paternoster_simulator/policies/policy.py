@@ -18,6 +18,8 @@ class Action:
     """What was decided and why, as documents in the form of the status field ``decisions``; for the record only."""
     token_budget: int | None = None
     """Token budget of every engine; None leaves it alone."""
+    max_queue_milliseconds: int | None = None
+    """Longest wait in the queue of every engine, 0 for no limit; None leaves it alone."""
 
 
 class Policy(Protocol):

@@ -35,7 +35,8 @@ class Replica:
         self.name = name
         self._fast_forward = fast_forward and can_fast_forward(config)
         counts = self._fast_forward and not config.prefix_cache
-        self.scheduler = Scheduler(config, pool=cast(BlockPool, BlockCount(config.num_blocks)) if counts else None)
+        pool = cast(BlockPool, BlockCount(config.num_blocks)) if counts else None
+        self.scheduler = Scheduler(config, pool=pool, ticks_per_second=TICKS_PER_SECOND)
         self.in_flight = 0
         """Requests that the gateway has sent here and not yet answered in full."""
         self.end: int | None = None

@@ -7,8 +7,15 @@ from typing import Any
 from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.autoscaling import autoscaler
-from paternoster_operator.autoscaling.control_loop import LoopStates
-from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision, LoopDecision
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
+from paternoster_operator.autoscaling.decision import (
+    LIVE_CAP,
+    QUEUE_WAIT,
+    REPLICAS,
+    TOKEN_BUDGET,
+    Decision,
+    LoopDecision,
+)
 from paternoster_operator.autoscaling.loops.limits import Evaluation, ReplicaState
 from paternoster_operator.autoscaling.loops.live_cap import LiveCapState
 from paternoster_operator.autoscaling.loops.token_budget import TokenBudgetState
@@ -90,6 +97,7 @@ def law_state(
     *,
     since: float = -1e6,
     token_budget: int = 0,
+    queue_wait: int = 0,
     budget_changed: float | None = None,
     cap_changed: float | None = None,
     cap_cut: float | None = None,
@@ -102,7 +110,8 @@ def law_state(
     cap = LiveCapState(target=live_cap, changed=cap_changed, cut=cap_cut)
     fleet = ReplicaState(target=replicas, since=since, added=added, evaluations=tuple(evaluations))
     budget = TokenBudgetState(target=token_budget, changed=budget_changed)
-    states = LoopStates({TOKEN_BUDGET: budget, LIVE_CAP: cap, REPLICAS: fleet})
+    wait = LoopState(target=queue_wait)
+    states = LoopStates({TOKEN_BUDGET: budget, LIVE_CAP: cap, REPLICAS: fleet, QUEUE_WAIT: wait})
     return LawState(states, Models(ReplicaModel() if model is None else model, learnt=learnt))
 
 
@@ -124,6 +133,10 @@ class Made:
     @property
     def token_budget(self) -> LoopDecision | None:
         return self.decision.get(TOKEN_BUDGET)
+
+    @property
+    def queue_wait(self) -> LoopDecision | None:
+        return self.decision.get(QUEUE_WAIT)
 
 
 def decide(policy: ScalingPolicy, signals: Signals, state: LawState, now: float) -> Made:

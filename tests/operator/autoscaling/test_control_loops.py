@@ -9,7 +9,7 @@ from tests.operator.autoscaling.law_inputs import policy
 from paternoster_operator.api.types.status import DecisionRecord
 from paternoster_operator.autoscaling.autoscaler import LOOPS, Autoscaler
 from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
-from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, LoopDecision, Reason
+from paternoster_operator.autoscaling.decision import LIVE_CAP, QUEUE_WAIT, REPLICAS, TOKEN_BUDGET, LoopDecision, Reason
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
@@ -54,11 +54,11 @@ def fleet() -> Autoscaler:
     return autoscaler
 
 
-def test_another_loop_decides_beside_the_three_at_its_own_period() -> None:
+def test_another_loop_decides_beside_the_others_at_its_own_period() -> None:
     autoscaler = fleet()
     targets = [autoscaler.decide(now).targets["QueueLimit"] for now in (0.0, 5.0, 10.0, 15.0, 20.0)]
     assert targets == [512, 512, 256, 256, 128]
-    assert autoscaler.states.targets().keys() == {REPLICAS, LIVE_CAP, TOKEN_BUDGET, "QueueLimit"}
+    assert autoscaler.states.targets().keys() == {REPLICAS, LIVE_CAP, TOKEN_BUDGET, QUEUE_WAIT, "QueueLimit"}
 
 
 def test_another_loop_is_in_history_events_metrics_and_explain() -> None:

@@ -117,6 +117,25 @@ async def test_silence_holds_everything(world: World, document: Document) -> Non
     assert world.cluster.condition("ScalingActive")["reason"] == "MetricsStale"
 
 
+async def test_at_the_ceiling_engines_bound_their_queue_and_those_of_earlier_releases_are_not_asked_to(
+    world: World, document: Document
+) -> None:
+    world.cluster.resource = document(
+        autoscaling={"minReplicas": 1, "maxReplicas": 1}, slo={"ttftP95Milliseconds": 3000}
+    )
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.look()
+    await world.look(after=20)
+    assert world.engine.patches == []
+    world.engine.numbers["max_queue_milliseconds"] = 0
+    await world.look(after=20)
+    assert world.engine.numbers["max_queue_milliseconds"] == 990
+    assert "QueueBounded" in {event.reason for event in world.cluster.events}
+    world.engine.numbers |= {"instance": "second", "max_queue_milliseconds": 0}
+    await world.look(after=20)
+    assert world.engine.numbers["max_queue_milliseconds"] == 990, "a restarted engine begins without"
+
+
 async def test_a_restarted_operator_changes_nothing_by_itself(world: World, document: Document) -> None:
     world.cluster.resource = document(autoscaling={"minReplicas": 1, "maxReplicas": 4}, concurrency={"mode": "Auto"})
     world.cluster.shown_pods = [world.engine.pod("a")]

@@ -147,8 +147,7 @@ class FakeEngine:
         asked = await request.json()
         self.live_cap = asked["live_cap"]
         self.patches.append(self.live_cap)
-        if "token_budget" in asked:
-            self.numbers["token_budget"] = asked["token_budget"]
+        self.numbers |= {name: asked[name] for name in ("token_budget", "max_queue_milliseconds") if name in asked}
         return web.json_response({"capacity": 64, "live_cap": self.live_cap, "draining": False})
 
     def pod(self, name: str, *, ready: bool = True, **metadata: Any) -> Object:

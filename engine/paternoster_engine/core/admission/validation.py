@@ -10,12 +10,14 @@ from paternoster_engine.core.errors import (
     NeverFits,
     PromptTooLong,
     QueueFull,
+    QueueTooSlow,
     TenantQueueFull,
     TenantRateExceeded,
     TooManyBeams,
 )
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.waiting.queue_wait import QueuePace
 
 
 class RequestValidation:
@@ -26,13 +28,16 @@ class RequestValidation:
         self._groups = KVGroups(config)
         self.quota = TenantQuota(config)
 
-    def check(self, requests: Sequence[Request], waiting: Sequence[Request]) -> None:
-        """All of one call or none of them, none charged then.
+    def check(self, requests: Sequence[Request], waiting: Sequence[Request], pace: QueuePace | None = None) -> None:
+        """All of one call or none of them, none charged then. ``pace`` bounds what they may wait.
 
         Raises :class:`AdmissionError`, and ``ValueError`` for a request that no caller should make.
         """
         for ahead, request in enumerate(requests):
             self._check_one(request, [*waiting, *requests[:ahead]] if ahead else waiting)
+        if pace is not None and waiting:
+            # By the first of a call: a large one that meets a short queue would be refused for ever.
+            self._check_wait(requests[0], waiting, pace)
         for request in requests:
             self.quota.charge(request, request.num_prompt, request.arrival)
 
@@ -49,12 +54,20 @@ class RequestValidation:
             raise NeverFits(blocks, config.num_blocks, config.block_size)
         if request.width > config.max_num_seqs:
             raise TooManyBeams(request.width, config.max_num_seqs)
-        if len(waiting) >= config.max_queued_requests and not self._has_room_of_its_own(request, waiting):
+        if len(waiting) >= config.max_queued_requests and not self._has_room_of_its_own(
+            request, waiting, config.max_queued_requests
+        ):
             raise QueueFull(len(waiting))
         self.quota.check(request, waiting)
 
-    def _has_room_of_its_own(self, request: Request, waiting: Sequence[Request]) -> bool:
-        """Whether the request's tenant has less than an equal part of the queue, which others have filled.
+    def _check_wait(self, request: Request, waiting: Sequence[Request], pace: QueuePace) -> None:
+        seconds = (len(waiting) + 1) * pace.seconds_between
+        places = int(pace.most_seconds / pace.seconds_between) if pace.seconds_between else len(waiting) + 1
+        if seconds > pace.most_seconds and not self._has_room_of_its_own(request, waiting, places):
+            raise QueueTooSlow(len(waiting), seconds, pace.most_seconds)
+
+    def _has_room_of_its_own(self, request: Request, waiting: Sequence[Request], places: int) -> bool:
+        """Whether the request's tenant has less than an equal part of the queue's ``places``, which others have filled.
 
         That part comes on top: with ``n`` tenants there are never more than 1 + 1/2 + ... + 1/n times as many as one
         may queue. Requests without an identity are all of one tenant.
@@ -63,7 +76,7 @@ class RequestValidation:
             return False
         queued = Counter(other.tenant for other in waiting)
         own = queued.pop(request.tenant, 0)
-        return own < self._config.max_queued_requests // (len(queued) + 1)
+        return own < places // (len(queued) + 1)
 
 
 DEFAULT_BURST_SECONDS = 10.0

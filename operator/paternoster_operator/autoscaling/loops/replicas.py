@@ -129,7 +129,7 @@ class ReplicaLoop:
         target = wanted
         if target > loop.highest:
             target = loop.highest
-            limited.append(_upper_limit(loop))
+            limited.append(loop.highest_reason)
         if target <= current:
             message = f"{explanation}; {current} replicas are the most allowed"
             return Outcome(current, limited[0], message, tuple(limited), recommended=wanted)
@@ -222,14 +222,9 @@ def _move_into_bounds(loop: ReplicaPolicy, current: int, bounded: int) -> Outcom
     if bounded > current:
         reason, bound = Reason.MIN_REPLICAS, "minReplicas"
     else:
-        reason = _upper_limit(loop)
+        reason = loop.highest_reason
         bound = "budget.maxGPUs" if reason is Reason.GPU_BUDGET else "maxReplicas"
     return Outcome(bounded, reason, f"{bound} allows {bounded}", (reason,))
-
-
-def _upper_limit(loop: ReplicaPolicy) -> Reason:
-    over_budget = loop.budget is not None and loop.budget < loop.maximum
-    return Reason.GPU_BUDGET if over_budget else Reason.MAX_REPLICAS
 
 
 def _apply_tolerance(

@@ -147,6 +147,23 @@ async def test_a_full_queue_answers_503(serve: Any) -> None:
         assert response.json()["error"]["type"] == "Service Unavailable"
 
 
+async def test_a_queue_that_is_too_slow_answers_503_with_the_time_to_come_again(serve: Any) -> None:
+    async with serve(max_num_seqs=1) as server:
+        told = await server.admin.patch("/admin/config", json={"max_queue_milliseconds": 100})
+        assert told.json()["max_queue_milliseconds"] == 100
+        assert (await server.client.get("/stats")).json()["max_queue_milliseconds"] == 100
+        assert (await server.admin.patch("/admin/config", json={"max_queue_milliseconds": -1})).status_code == 400
+        pace = server.state.served.scheduler.queue_wait
+        pace.admit(1, pace._since + 7.0)
+        body = {"prompt": ["Hi"] * 2, "max_tokens": 1}
+        calls = (server.client.post("/v1/completions", json=body) for _ in range(2))
+        (response,) = await server.submitted_at_once(*calls)
+        assert response.status_code == 503
+        assert 12 <= int(response.headers["retry-after"]) <= 14
+        assert "behind the 1 requests that are waiting" in response.json()["error"]["message"]
+        assert NOT_SERVING not in response.headers, "others it would take"
+
+
 async def test_a_call_that_can_never_wait_is_no_reason_to_try_again(serve: Any) -> None:
     async with serve(max_queued_requests=4) as server:
         for change, param in (({"prompt": ["Hi"] * 5}, "prompt"), ({"prompt": ["Hi"] * 2, "n": 3}, "n")):

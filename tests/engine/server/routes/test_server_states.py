@@ -64,7 +64,8 @@ async def test_live_cap(serve: Any) -> None:
     async with serve() as server:
         patch = server.admin.patch
         assert (await patch("/admin/config", json={"live_cap": 2})).json() == {
-            "capacity": 4, "live_cap": 2, "max_batched_tokens": 64, "token_budget": 64, "draining": False,
+            "capacity": 4, "live_cap": 2, "max_batched_tokens": 64, "token_budget": 64,
+            "max_queue_milliseconds": 0, "draining": False,
         }  # fmt: skip
         refused = await patch("/admin/config", json={"live_cap": 5})
         too_high = refused.json()["error"]

@@ -1,0 +1,71 @@
+"""The loop of the queue: how long requests may wait in an engine, once no replica can be added.
+
+While replicas can be added, requests wait for them. At the ceiling, which is the maximum or the GPU budget, a queue
+that grows makes every request late and none in time. So engines then refuse what would wait for longer than a share of
+the limit for first tokens, by the pace at which they admit requests, and what they admit is answered in time.
+"""
+
+from dataclasses import dataclass
+
+from paternoster_operator.api.v1alpha1 import AutoscalingMode
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
+from paternoster_operator.autoscaling.decision import QUEUE_WAIT, REPLICAS, LoopDecision, Reason
+from paternoster_operator.autoscaling.models import Models
+from paternoster_operator.autoscaling.observation import Observation
+from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.tuning import Tuning
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWaitLoop:
+    """Moves the longest wait in the queue of every engine, in milliseconds; 0 is no limit."""
+
+    policy: ScalingPolicy
+    tuning: Tuning
+    name: str = QUEUE_WAIT
+
+    @property
+    def period(self) -> float:
+        return self.tuning.engine_period_seconds
+
+    def adopt(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
+        """At first what the engines have."""
+        return LoopState(target=signals.max_queue_milliseconds) if state is None else state
+
+    def evaluate(
+        self, signals: Signals, models: Models, states: LoopStates, now: float
+    ) -> tuple[LoopDecision | None, LoopState]:
+        """The decision, None while there is no limit, or none was due."""
+        state = states[self.name]
+        if state.is_early(now, self.period):
+            return None, state
+        target, reason, message = self._judge(signals, state, states[REPLICAS].target)
+        if target == state.target == 0:
+            return None, state
+        loop = self.policy.replicas
+        decision = LoopDecision(
+            loop=self.name,
+            current=state.target,
+            target=target,
+            recommended=target,
+            reason=reason,
+            message=f"queue wait {state.target}->{target} ms: {message}" if target != state.target else message,
+            inputs={"waiting": str(signals.waiting), "refused": str(signals.refused), "ready": str(signals.ready)},
+            applied=loop is None or loop.mode is AutoscalingMode.AUTO,
+        )
+        return decision, state.after(decision, now, self.period)
+
+    def _judge(self, signals: Signals, state: LoopState, replicas: int) -> tuple[int, Reason, str]:
+        """Target, reason and explanation."""
+        loop, slo = self.policy.replicas, self.policy.slo
+        if loop is None or slo is None or slo.ttft is None:
+            return 0, Reason.WITHIN_TOLERANCE, "no limit for first tokens, or replicas that are not scaled"
+        if signals.ready > 0 and not signals.fresh:
+            return state.target, Reason.METRICS_STALE, f"no recent numbers from {', '.join(signals.stale_pods)}"
+        if replicas < loop.highest:
+            return 0, Reason.WITHIN_TOLERANCE, f"{replicas} replicas, and {loop.highest} are allowed"
+        if signals.ready < replicas:
+            return state.target, Reason.PENDING_REPLICAS, f"{signals.ready} of {replicas} replicas serve"
+        target = round(self.tuning.queue_wait_share * slo.ttft * 1000)
+        return target, loop.highest_reason, f"{replicas} replicas are the most allowed"
